@@ -1,4 +1,4 @@
-"""A pod on a node: what it uses there, as it is read from the pod object of the API server."""
+"""Read a pod on a node from its API object: what it uses there."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields
@@ -33,19 +33,19 @@ from scheduler.placement.vf_accounting import Claim
 PREEMPTED = "PreemptionByScheduler"
 
 
-# What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
-# what it uses.
+# How a pod differs from its previous state: not at all, only in its affinity info (its labels, or that it terminates),
+# or in what it uses.
 Difference = Literal["", "affinity", "use"]
 
 
 @dataclass(slots=True)
 class AssignedPod:
-    """A pod on a node: what it uses there, and what it counts for when nodes are scored (``scored``).
+    """A pod on a node: what it uses there, and the amounts for scoring nodes (``scored``).
 
-    Nothing of it changes once the cache has it but ``assumed``, which is true until the API server has shown the pod
-    bound. ``affinity_info`` is what plugins about other pods read. ``preempted`` is true while the pod is deleted in
-    favour of one of higher priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts``
-    never ends by itself.
+    Once it is in the cache nothing of it changes except ``assumed``, which is true until the watch shows the pod bound.
+    ``affinity_info`` is what plugins about other pods read. ``preempted`` is true while the pod is deleted for a pod
+    with higher priority. ``started`` is RFC 3339, empty until the pod has started. A pod that ``always_restarts`` never
+    ends by itself.
     """
 
     uid: str
@@ -64,11 +64,11 @@ class AssignedPod:
     always_restarts: bool = field(default=True, compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
-    # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
+    # The assignment as written in our Binding, until the watch has shown it, so that it need not be parsed.
     annotation: str = field(default="", compare=False)
     # The rates that were changed after the assignment.
     rates: PodRates | None = field(default=None, compare=False)
-    # The assignment with what its VFs reserve, where those are not its own rates: the cache keeps it.
+    # The assignment with what its VFs reserve, if that differs from its own rates; maintained by the cache.
     reservation: Assignment | None = field(default=None, compare=False)
 
     @property
@@ -82,7 +82,7 @@ class AssignedPod:
         return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
 
     def differs(self, previous: "AssignedPod | None") -> Difference:
-        """Return in what a pod differs from what was known of it."""
+        """Return how a pod differs from its previous state."""
         if previous is None or _besides_affinity(self) != _besides_affinity(previous):
             return "use"
         return "" if self.affinity_info == previous.affinity_info else "affinity"
@@ -95,7 +95,7 @@ _besides_affinity = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePart:
-    """A part of a bound pod that cannot be read: which part, the rule broken in words, and the pod, node and reason."""
+    """A part of a bound pod that cannot be read: which part, the broken rule as text, and the pod, node and reason."""
 
     part: Literal["pod", "assignment"]
     event: str
@@ -105,10 +105,10 @@ class UnreadablePart:
 def read_assigned_pod(
     pod: Pod, previous: AssignedPod | None = None, node_resources: Set[str] = frozenset()
 ) -> tuple[AssignedPod, list[UnreadablePart]]:
-    """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
+    """Return what a bound pod uses; parts that cannot be read count as nothing and are listed.
 
-    ``previous`` is what the cache held of the pod before. ``node_resources`` are those that nodes have: of a pod that
-    names more amounts than can be read at once only they count.
+    ``previous`` is the pod's previous state in the cache. ``node_resources`` are the resources that nodes have: if a
+    pod names more amounts than are read at once, only these count.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     faults: list[UnreadablePart] = []
@@ -150,7 +150,7 @@ def read_assigned_pod(
 def _read_claims(
     pod: Pod, previous: AssignedPod | None, about: Mapping[str, str], faults: list[UnreadablePart]
 ) -> tuple[Assignment | None, PodRates | None]:
-    """Return a pod's assignment and its changed rates; what cannot be read leaves what was known."""
+    """Return a pod's assignment and its changed rates; if one cannot be read, its previous value stays."""
     assignment = _previous_assignment(previous, about["node"])
     try:
         assignment = _read_assignment(pod, previous) or assignment
@@ -175,18 +175,18 @@ class _Use:
     error: str = ""
 
 
-# JSON takes integers of any size.
+# JSON accepts integers of any size.
 _encode = msgspec.json.Encoder().encode
 _ResourceFields = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
 _decode = msgspec.json.Decoder(_ResourceFields).decode
-# A longer text is rare, and must not fill the memory; nor is a text made of so many containers.
+# Longer texts are rare and must not fill the memory; neither must texts made of many containers.
 _SHORT, _FEW = 2048, 32
 # Resources that every node has.
 _COMMON_RESOURCES = frozenset({"cpu", "memory"})
 
 
 def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
-    """Return what the containers use; replicas request the same and share one value."""
+    """Return what the containers use; replicas have equal requests and share one value."""
     spec = pod.spec
     if amounts_named(spec) <= MOST_AMOUNTS:
         try:
@@ -222,26 +222,28 @@ def _ports_of(spec: PodSpec) -> HostPorts:
 
 
 def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:
-    """Return the condition by which this scheduler marked the pod as a victim: its message begins with our name."""
+    """Return the condition by which this scheduler marked the pod as a victim: its message begins with the scheduler's
+    name.
+    """
     mark = _mark(pod)
     return mark if mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ") else None
 
 
 def _is_preempted(pod: Pod) -> bool:
-    """Return whether a scheduler preempts the pod."""
+    """Return whether a scheduler is preempting the pod."""
     return pod.metadata.deletion_timestamp is not None and _mark(pod) is not None
 
 
 def _mark(pod: Pod) -> Condition | None:
-    """Return the condition by which a scheduler marks a victim; None if none does."""
+    """Return the condition by which a scheduler marks a victim; None if there is none."""
     target = pod.condition("DisruptionTarget")
     return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
 
 
 def _previous_assignment(previous: AssignedPod | None, node: str) -> Assignment | None:
-    """Return the assignment that a pod is known to hold: it stands though its annotation is removed or made unreadable.
+    """Return the assignment that a pod had before: it stays valid if its annotation is removed or made unreadable.
 
-    An assignment that is only assumed does not stand: another scheduler may have bound the pod.
+    An assignment that is only assumed is not returned: another scheduler may have bound the pod.
     """
     return None if previous is None or previous.assumed or previous.node != node else previous.assignment
 
@@ -250,7 +252,7 @@ def _read_assignment(pod: Pod, previous: AssignedPod | None) -> Assignment | Non
     if previous is not None and previous.annotation and _is_as_written(pod, previous):
         return previous.assignment
     assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    # Return the value that is known already, so that it is kept once.
+    # Return the previous value if it is equal, so that it is kept once.
     return previous.assignment if previous is not None and previous.assignment == assignment else assignment
 
 
@@ -259,7 +261,7 @@ def _previous_rates(previous: AssignedPod, assignment: Assignment | None) -> Pod
 
 
 def _read_rates(text: str, assignment: Assignment, previous: PodRates | None) -> PodRates:
-    """Return the rates that a pod was given after its assignment; a lower generation than the known one is older."""
+    """Return the rates that a pod was given after its assignment; a lower generation than the previous one is older."""
     rates = verified_rates(text, assignment)
     return previous if previous is not None and previous.generation > rates.generation else rates
 
@@ -269,6 +271,6 @@ def _is_as_written(pod: Pod, previous: AssignedPod) -> bool:
 
 
 def pod_reference(assigned_pod: AssignedPod) -> Pod:
-    """Return as much of a bound pod as an Event needs: the pod object itself is not kept."""
+    """Return the part of a bound pod that an Event needs; the pod object itself is not kept."""
     namespace, _, name = assigned_pod.pod.partition("/")
     return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned_pod.uid))

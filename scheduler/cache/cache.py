@@ -1,15 +1,15 @@
-"""The cluster in memory: the nodes, and the pods that are assigned or assumed to run on them.
+"""The cluster in memory: the nodes, and the pods that are assigned to them or assumed there.
 
-Use is derived, never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod as it comes
-and goes, and `check` proves them, and everything else that is kept, against `derive_usage`, which derives a node from
-scratch.
+Use is derived, and never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod that is
+added or removed. `check` compares them, and everything else that is kept, with `derive_usage`, which computes a node
+from scratch.
 
-`snapshot` returns the cluster of one moment, private to one decision. It shares values that are never changed (a pod,
-what the pods of a row use, the pods of a node) and copies what is written; `scheduler.cache.pod_counts_snapshot` says
+`snapshot` returns the cluster at one moment, private to one decision. It shares values that never change (a pod, what
+the pods of a row use, the pods of a node) and copies what is written. `scheduler.cache.pod_counts_snapshot` describes
 how pods are counted there.
 
-A pod is assumed as soon as it is decided. Only a definite answer ends that: the watch shows it bound (then what the
-watch shows holds), the bind is refused for good (`forget`), or the pod is deleted.
+A pod is assumed as soon as its node is chosen. Only a definite result ends that: the watch shows it bound (then the
+watch counts), the Binding is rejected for good (`forget`), or the pod is deleted.
 """
 
 import copy
@@ -37,7 +37,7 @@ from scheduler.placement.vf_accounting import VfAccounting, disputes, free_vfs_o
 
 
 class Cache:
-    """The nodes by name, and the assigned pods by uid, also those whose node has not been seen yet."""
+    """The nodes by name, and the assigned pods by uid, including pods on nodes that were not received yet."""
 
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()
@@ -46,25 +46,25 @@ class Cache:
         self.volumes = VolumeCache()
         self._pods = PodsByNode()
         self._vf_accountings: dict[str, VfAccounting] = {}
-        # Since when a node's VFs are free: replaced when they change.
+        # Since when a node's VFs have been free; replaced when they change.
         self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
         self._reserved_rates = ReservedRates()
-        # Of a snapshot, the cache that it was made of, and the number of the first change there that it does not have.
+        # For a snapshot: the cache from which it was made, and the number of the first change there that it lacks.
         self._live: tuple[Cache, int] | None = None
 
     def snapshot(self, *, has_volumes: bool) -> "Cache":
-        """Return the cluster as it is now; what is written later to one of both is not in the other.
+        """Return the current state of the cluster; later writes to either side do not affect the other.
 
-        Of a snapshot only the pods that were put there are found by their uid. Without ``has_volumes`` no pod with
-        volumes is decided about.
+        A snapshot finds by uid only the pods that were put there. Without ``has_volumes``, no pod with volumes may be
+        scheduled on it.
         """
         snapshot = copy.copy(self)
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
         snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
         snapshot._pods, snapshot._release_times = self._pods.snapshot(), self._release_times.copy()
-        # Derived when it is needed: a decision puts pods on few nodes.
+        # Derived when needed: a decision puts pods on few nodes.
         snapshot._vf_accountings, snapshot._unready = {}, UnreadyNodes()
         snapshot._live = self, self.nodes.changes.end
         return snapshot
@@ -110,7 +110,7 @@ class Cache:
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
-        """Let time pass: stop giving VFs of a node that has been not Ready for too long."""
+        """Stop assigning VFs of nodes that have not been Ready for too long."""
         for name in self._unready.over(now):
             node_info = self.node(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
@@ -137,7 +137,7 @@ class Cache:
         return self._pods.on(node).get(uid)
 
     def vf_accounting(self, node: str) -> VfAccounting:
-        """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
+        """Return what a node has left; a caller that changes it must undo the change before anything else reads it."""
         accounting = self._vf_accountings.get(node)
         if accounting is None:
             accounting = self._vf_accountings[node] = self._derive_accounting(node)
@@ -160,13 +160,13 @@ class Cache:
         return self._pods.lowest_priority()
 
     def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
-        """Add an assigned pod, or replace what was known of it; return what differs."""
+        """Add an assigned pod, or replace its previous state; return how it differs."""
         previous = self.assigned(assigned_pod.uid)
         if assigned_pod.rates is not None or self._reserved_rates:
             assigned_pod.reservation = self._reservation(assigned_pod)
         difference = assigned_pod.differs(previous)
         if previous is not None and difference != "use":
-            # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
+            # The watch shows the assumed or previous state; API servers copy a node's zone to its pods.
             self._pods.replace(assigned_pod)
             if difference == "affinity":
                 self._recount(previous, assigned_pod)
@@ -179,7 +179,7 @@ class Cache:
         return difference
 
     def remove(self, uid: str, now: float) -> AssignedPod | None:
-        """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
+        """Remove a pod from its node; its VFs are free since ``now`` unless another pod claims them too."""
         assigned_pod = self.assigned(uid)
         if assigned_pod is None:
             return None
@@ -193,19 +193,20 @@ class Cache:
         return assigned_pod
 
     def take_off(self, assigned_pod: AssignedPod) -> None:
-        """Take a pod off its node: its VFs are free for as long as they were before."""
+        """Remove a pod from its node; its VFs count as free for as long as before."""
         self._pods.remove(assigned_pod)
         self._move(assigned_pod, -1)
 
     def assume(self, assigned_pod: AssignedPod, now: float) -> None:
-        """Count a pod on the node that was chosen for it, before the API server knows of it."""
+        """Add a pod to its chosen node before the API server has bound it."""
         assigned_pod.assumed = True
         self.put(assigned_pod, now)
 
     def assume_all(self, snapshot: "Cache", assigned_pods: Collection[AssignedPod]) -> None:
-        """Assume pods that a snapshot counts on nodes that have not changed here since: its rows hold here too.
+        """Assume pods that a snapshot has on nodes that have not changed here since: the snapshot's rows are valid here
+        too.
 
-        Thousands are assumed in one step. The snapshot ends with it.
+        Thousands are assumed in one step. The snapshot must not be used afterwards.
         """
         if isinstance(snapshot.pod_counts, PodCountsSnapshot):
             self.pod_counts.followers.discard(snapshot.pod_counts)
@@ -224,12 +225,12 @@ class Cache:
         self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in nodes])
 
     def put_back(self, assigned_pod: AssignedPod) -> None:
-        """Count a pod on its node, again if it was taken off."""
+        """Add a pod to its node again after `take_off`."""
         self._pods.add((assigned_pod,))
         self._move(assigned_pod, 1)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:
-        """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
+        """Remove an assumed pod from its node and return it; None if nothing is assumed for it."""
         assigned_pod = self.assigned(uid)
         return self.remove(uid, now) if assigned_pod is not None and assigned_pod.assumed else None
 
@@ -240,12 +241,12 @@ class Cache:
             assigned_pod.assumed = False
 
     def write_rates(self, rates: PodRates) -> None:
-        """Reserve at once what rates need that are going to be written for an assigned pod."""
+        """Reserve at once what the rates need that are about to be written for an assigned pod."""
         self._reserved_rates.write(rates)
         self._reserve(self._pods.by_uid[rates.uid])
 
     def finish_rates(self, uid: str, *, is_written: bool) -> None:
-        """Record that the write of rates has a definite result: they are allocated, or reserve nothing any more."""
+        """Record the definite result of a write of rates: they are allocated, or no longer reserve anything."""
         rates, assigned_pod = self._reserved_rates.finish(uid), self.assigned(uid)
         if rates is None or assigned_pod is None:
             return
@@ -258,11 +259,11 @@ class Cache:
         return uid in self._reserved_rates
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
-        """Return when each VF of a node became free, by PF name and index, where that is known."""
+        """Return when each VF of a node became free, by PF name and index, if known; monotonic seconds."""
         return self._release_times.get(node, {})
 
     def derive_usage(self, name: str) -> DerivedUsage:
-        """Derive the usage of a known node from scratch."""
+        """Compute the usage of a node from scratch."""
         node_info, assigned_pods = self._known_node(name), self._pods.on(name).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
@@ -282,7 +283,7 @@ class Cache:
         return unit_disputes | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
-        """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
+        """Compare everything that is kept with its source; raise AssertionError with the difference."""
         self._pods.check()
         assert self.nodes.row_of.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
@@ -338,13 +339,13 @@ class Cache:
         self.nodes.touch(row)
 
     def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
-        """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
+        """Compute what a pod's VFs reserve if that may differ from the assigned rates."""
         node_info = self.node(assigned_pod.node)
         in_force = node_info.rates_in_force if node_info is not None else None
         return self._reserved_rates.derive(assigned_pod.uid, assigned_pod.assignment, assigned_pod.rates, in_force)
 
     def _reserve(self, assigned_pod: AssignedPod) -> None:
-        """Derive again what a pod's VFs reserve, and count it."""
+        """Recompute and store what a pod's VFs reserve."""
         reservation = self._reservation(assigned_pod)
         if reservation != assigned_pod.reservation:
             assigned_pod = replace(assigned_pod, reservation=reservation)

@@ -1,6 +1,6 @@
-"""A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed.
+"""A fact of each row as a dictionary-encoded column, and the journal of the rows that changed.
 
-A column and its snapshots share their arrays until one of them is written: the writer takes copies first.
+A column and its snapshots share their arrays until one of them is written; the writer takes copies first.
 """
 
 import copy
@@ -14,20 +14,20 @@ from scheduler.cache.node_view import Fact, Rows
 from scheduler.placement.steps import Steps
 
 Amounts = NDArray[np.int64]
-# For how many judges their judgements are kept, and how many texts of one: one value, changed again and again, may
-# bring a new text each time.
+# For how many judges results are kept, and how many texts for each: one value that changes repeatedly may have a new
+# text each time.
 _MOST_JUDGES, _MOST_TEXTS = 32, 256
-# The rows of a part of a `RowList`.
+# Number of rows in a part of a `RowList`.
 _A_PART = 64
 Value = TypeVar("Value")
-# A judgement that may be another one next time, as when a search was cut short.
+# A result that may differ next time, for example because a search was interrupted.
 NOT_KEPT = -1
 
 
 class Judgements:
-    """What one judge said about the values of a column, by their numbers; ``texts`` are numbered from 1 on.
+    """The results of one judge for the values of a column, by their numbers; ``texts`` are numbered from 1.
 
-    A judgement is dropped with its value. All are 0 or more, but `NOT_KEPT`.
+    A result is dropped with its value. All are 0 or more, except `NOT_KEPT`.
     """
 
     __slots__ = ("codes", "texts")
@@ -37,7 +37,7 @@ class Judgements:
         self.texts: dict[str, int] = {}
 
     def code(self, text: str) -> int:
-        """Return the number of a text, 0 for the empty one."""
+        """Return the number of a text; 0 for the empty one."""
         return self.texts.setdefault(text, len(self.texts) + 1) if text else 0
 
     def copy(self) -> "Judgements":
@@ -50,7 +50,7 @@ class Judgements:
             self.codes[number] = NOT_KEPT
 
     def cover(self, count: int) -> None:
-        """Make room for the judgements of so many values."""
+        """Make room for the results of this many values."""
         if len(self.texts) > _MOST_TEXTS:
             self.texts, self.codes = {}, np.empty(0, np.int64)
         if len(self.codes) < count:
@@ -61,22 +61,22 @@ class Judgements:
 
 
 class Column(Generic[Fact]):
-    """A fact of each row, each distinct value kept once, for as long as a row has it."""
+    """A fact of each row. Each distinct value is kept once, for as long as a row has it."""
 
     def __init__(self, capacity: int, empty: Fact) -> None:
         self.ids: NDArray[np.int32] = np.zeros(capacity, np.int32)
         self.values: list[Fact] = [empty]
-        # How many rows have each value; those that have the empty one, number 0, are not counted.
+        # How many rows have each value; rows with the empty value, number 0, are not counted.
         self._rows: list[int] = [0]
         self._ids_of: dict[Fact, int] = {empty: 0}
         self._free_ids: list[int] = []
-        # By judge, the one asked last at the end.
+        # By judge; the most recently used is last.
         self._judgements: dict[Hashable, Judgements] = {}
-        # Whether a snapshot has the same arrays.
+        # Whether a snapshot shares the arrays.
         self._is_shared = False
 
     def snapshot(self) -> "Column[Fact]":
-        """Return the column as it is now."""
+        """Return the current state of the column."""
         self._is_shared = True
         return copy.copy(self)
 
@@ -109,11 +109,11 @@ class Column(Generic[Fact]):
     def spread(
         self, judge: Callable[[Fact], int], rows: Rows, by: Hashable = None, steps: Steps | None = None
     ) -> Amounts:
-        """Judge each distinct value of these rows once; return a judgement for each row.
+        """Judge each distinct value of these rows once; return a result for each row.
 
-        With ``by``, which names the judge and all that its answers depend on besides the value, they are kept. What
-        is judged is counted in ``steps``, which may raise an exception before a value that would be kept: another time
-        goes on from there.
+        With ``by``, the results are kept; it identifies the judge and everything on which its results depend besides
+        the value. Evaluated values are counted in ``steps``, which may raise an exception before a value whose result
+        would be kept: the next call continues there.
         """
         steps = steps or Steps()
         if by is not None:
@@ -133,7 +133,7 @@ class Column(Generic[Fact]):
         return codes.take(ids)
 
     def judgements(self, by: Hashable) -> Judgements:
-        """Return what is kept of a judge; not to be held on to, as only what is kept here is told of new values."""
+        """Return the kept results of a judge. Do not store them: only results kept here are updated for new values."""
         judgements = self._judgements.pop(by, None) or Judgements()
         if len(self._judgements) >= _MOST_JUDGES:
             del self._judgements[next(iter(self._judgements))]
@@ -157,7 +157,7 @@ class Column(Generic[Fact]):
         return codes
 
     def among(self, values: Collection[Fact], rows: Rows | slice) -> NDArray[np.bool_]:
-        """Return which rows have one of these values, none of which is the empty one."""
+        """Return which rows have one of these values; none of these is the empty one."""
         if len(values) <= len(self._ids_of):
             numbers = [number for value in values if (number := self._ids_of.get(value)) is not None]
         else:
@@ -196,11 +196,11 @@ class RowList(Generic[Value]):
     def __init__(self) -> None:
         self._parts: list[list[Value]] = []
         self._size = 0
-        # The parts that no snapshot has.
+        # The parts that no snapshot shares.
         self._own = set[int]()
 
     def snapshot(self) -> "RowList[Value]":
-        """Return the values as they are now."""
+        """Return the current values."""
         snapshot = RowList[Value]()
         snapshot._parts, snapshot._size = self._parts.copy(), self._size
         self._own.clear()
@@ -229,7 +229,7 @@ class RowList(Generic[Value]):
 
 
 class Journal:
-    """Which rows changed, each with the number of its last change, in that order."""
+    """The rows that changed, each with the number of its last change, in that order."""
 
     __slots__ = ("_last", "end")
 
@@ -239,7 +239,7 @@ class Journal:
         self._last: dict[int, int] = {}
 
     def successor(self) -> "Journal":
-        """Return an empty journal that goes on with the numbers of this one."""
+        """Return an empty journal that continues with the numbers of this one."""
         journal = Journal()
         journal.end = self.end
         return journal
@@ -254,7 +254,7 @@ class Journal:
         return self._last.get(row, -1) >= number
 
     def since(self, number: int) -> list[int]:
-        """Return the distinct rows changed since then, the last one first."""
+        """Return the distinct rows changed since then, the most recent first."""
         rows = list[int]()
         for row, last in reversed(self._last.items()):
             if last < number:

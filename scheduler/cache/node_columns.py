@@ -1,30 +1,32 @@
-"""The nodes as columns: a struct of arrays, one row a node, so that a plugin judges thousands of nodes at once.
+"""The nodes as columns: a struct of arrays with one row per node, so that a plugin evaluates thousands of nodes at
+once.
 
-What it is: a fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A
-`Column` holds an integer for each row and each distinct value once; a plugin judges each distinct value once, in plain
-Python, and the judgements are spread over the rows by index. Amounts are two integer matrices with a line for each
-resource that every node has and a row for each node: what the node can give, and what its pods leave of it. What the
-pods of a row use is kept by name beside them. Any other resource gets a pair of arrays when a pod asks for it.
+Method: a fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A `Column`
+holds an integer for each row and each distinct value once. A plugin evaluates each distinct value once, in plain
+Python, and the results are spread over the rows by index. Amounts are two integer matrices with a line for each
+resource that every node has, and a row for each node: what the node has, and what its pods leave of it. What the pods
+of a row use is kept by name in addition. Any other resource gets a pair of arrays when a pod requests it.
 
-Why it is right:
+Rows: a row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row.
+Rows never move, so a stored row number means the same node until `renewals` contains that row.
 
-- A row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row. Rows
-  never move, so a row number that somebody keeps means the same node until `renewals` names that row.
-- Every change notes its row in a `Journal`, which numbers the changes. Whoever derives something from rows keeps the
-  number `end` and asks later which rows have changed `since`. The journal holds the last change of each row only: it
-  never outgrows the rows, and a reader misses nothing however late it asks.
-- A judgement depends on the value alone, so that rows with equal values can share it.
-- What a row's pods use is summed without a limit, and what they leave is at least `_MIN_FREE`: nothing wraps.
-- Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
-- A snapshot shares what nodes are (`scheduler.cache.node_facts`) and, until they change, columns and what is kept by
-  row (`RowList`); it copies what pods leave.
+Changes: every change records its row in a `Journal`, which numbers the changes. A reader that derives something from
+rows stores the number `end`, and later reads which rows have changed `since`. The journal has only the last change of
+each row: it never outgrows the rows, and a reader misses nothing however late it reads.
 
-What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
-plugin over all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row
-plain integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over
-the nodes, and so does a resource that some node publishes. The memory is 4 bytes a row and column, and 16 bytes a row
-and resource that pods ask for, of which there are at most `_MOST_SCALARS`: resources that bound pods name or that nodes
-publish take no more than their objects. A column drops a value with the last row that has it.
+Values: a result depends on the value alone, so rows with equal values can share it. What a row's pods use is summed
+without a limit, and what they leave is at least `_MIN_FREE`, so nothing overflows. Only `Cache` writes (and
+`UnitPools`, a part of it). Its `check` computes every row again from the node and its pods.
+
+Snapshots: a snapshot shares the nodes' properties (`scheduler.cache.node_facts`) and, until they change, columns and
+values by row (`RowList`). It copies what pods leave.
+
+Cost: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A plugin over
+all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row plain
+integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over the
+nodes, and so does a resource that some node publishes. Memory is 4 bytes per row and column, and 16 bytes per row and
+requested resource, of which there are at most `_MOST_SCALARS`. Resources that bound pods name or nodes publish take no
+more memory than their objects. A column drops a value with the last row that has it.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -44,8 +46,7 @@ from scheduler.kube.pod_resources import SCORED
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
-# The lines of the resources that every node has. VFs and the Mb/s that no VF reserves come from the PFs, not from what
-# a node publishes.
+# The lines of the resources that every node has. VFs and free Mb/s come from the PFs, not from what a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
 LINE_COUNT = 7
 LINES: Mapping[str, int] = {
@@ -55,19 +56,19 @@ LINES: Mapping[str, int] = {
     "memory": MEMORY,
     "pods": PODS,
 }
-# At most so many other resources are kept as arrays; beyond that all are dropped and built on demand.
+# Maximum number of other resources that are kept as arrays. Beyond that all are dropped and built when needed.
 _MOST_SCALARS = 256
 # The name under which a node publishes what is scored.
 _PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCORED.items()}
-# What is written where pods leave less, far from where 64 bits end.
+# The amount that is written if pods leave less, far from the limits of 64 bits.
 _MIN_FREE = -(2**62)
-# Views of single rows that are kept, some 6 MiB: a search for victims looks at every row, again for each pod.
+# Number of single-row views that are kept, about 6 MiB: a search for victims reads every row, again for each pod.
 _MOST_ROW_VIEWS = 8192
 
 
 @dataclass(slots=True)
 class ScalarResource:
-    """An amount of each row: what the node has of a resource, and what its pods leave."""
+    """An amount for each row: what the node has of a resource, and what its pods leave."""
 
     allocatable: Amounts
     free: Amounts
@@ -93,22 +94,22 @@ class NodeColumns(NodeFacts):
     def __init__(self) -> None:
         super().__init__()
         self.free_vfs_of_row = RowList[FreeVfs]()
-        # The host ports of each pod that takes any: a pod may take thousands, and its own are hashed once.
+        # The host ports of each pod that uses any: a pod may use thousands, and its ports are hashed once.
         self.ports: Column[frozenset[HostPorts]] = Column(SMALLEST, frozenset())
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
-        # What the pods of each row use, without zeros: no dict is changed.
+        # What the pods of each row use, without zeros; the dicts are never modified.
         self._usage = RowList[dict[str, int]]()
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
         self._free: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
-        # What these two have of a row, until it changes: each shape of pods judges each changed row once.
+        # What these two compute for a row, until it changes: each shape of pods evaluates each changed row once.
         self._row_views: dict[int, RowView] = {}
-        # Changes of anything at all.
+        # Changes of any kind.
         self.changes = Journal()
 
     def snapshot(self) -> "NodeColumns":
-        """Return all nodes as they are now; what is written later to one of both is not in the other."""
+        """Return the current state of all nodes; later writes to either side do not affect the other."""
         snapshot = super().snapshot()
         snapshot.free_vfs_of_row, snapshot._usage = self.free_vfs_of_row.snapshot(), self._usage.snapshot()
         snapshot._free = self._free.copy()
@@ -134,7 +135,7 @@ class NodeColumns(NodeFacts):
     def view(self, rows: Rows, steps: Steps | None = None) -> BatchView:
         """Return what these rows have and have left; cpu in thousandths, everything else in units."""
         if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
-            # All rows in order: a view of the arrays, not the copy that would dominate the cost for thousands of rows.
+            # All rows in order: a view of the arrays. A copy would dominate the cost for thousands of rows.
             return BatchView(rows, self._allocatable[:, : self.size], self._free[:, : self.size], steps)
         return BatchView(rows, self._allocatable.take(rows, 1), self._free.take(rows, 1), steps)
 
@@ -144,7 +145,7 @@ class NodeColumns(NodeFacts):
         return free
 
     def row_view(self, row: int) -> RowView:
-        """Return what one row has and has left; read-only, and up to date until the node changes."""
+        """Return what one row has and has left; read-only, and current until the node changes."""
         view = self._row_views.get(row)
         if view is None:
             if len(self._row_views) >= _MOST_ROW_VIEWS:
@@ -217,7 +218,7 @@ class NodeColumns(NodeFacts):
         return row
 
     def touch(self, row: int, *, is_renewal: bool = False) -> None:
-        """Note that the use of this row has changed, or with ``is_renewal`` what the node is."""
+        """Record that the use of this row has changed; with ``is_renewal``, that the node's properties have changed."""
         self.changes.note(row)
         if is_renewal:
             self.renewals.note(row)

@@ -1,9 +1,9 @@
-"""What all nodes are, a row each: names, labels, taints, images, published resources, and the PFs that they list.
+"""The properties of all nodes, one row each: names, labels, taints, images, published resources, and listed PFs.
 
-`scheduler.cache.node_columns` says what a row and a column are, and keeps what pods leave of the nodes.
+`scheduler.cache.node_columns` defines rows and columns, and keeps what pods leave of the nodes.
 
-Nodes change rarely. Snapshots therefore share all of this, until the next node changes: `_own_facts` then gives the
-live nodes copies of their own. A column that is made meanwhile (of a label, of an image's sizes) serves both.
+Nodes change rarely. Snapshots therefore share all of this until the next node changes: `_own_facts` then gives the live
+nodes copies of their own. A column that is created in between (for a label, or an image's sizes) serves both.
 """
 
 import copy
@@ -20,13 +20,15 @@ from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.kube.objects import Taint
 
 Flags = NDArray[np.bool_]
-# A node's PFs, and why nothing new may be given of them.
+# A node's PFs, and why nothing new may be assigned from them.
 Offer = tuple[InventoryFault | None, tuple[Pf, ...]]
 NO_OFFER: Offer = (None, ())
 SMALLEST = 64
-# At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
+# Maximum number of labels and images named by pods that are kept as columns. Beyond that all are dropped and built when
+# needed.
 MAX_COLUMNS = 1024
-# Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.
+# Limit on the images' sizes on all rows together, 8 MiB, but at least for this many images: any node and any pod may
+# name some.
 _MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
 # What `_own_facts` copies, and the columns, whose arrays are copied when they are written.
 _FIELDS = (
@@ -49,37 +51,38 @@ class NodeFacts:
         self.valid: Flags = np.zeros(SMALLEST, np.bool_)
         self.cordoned: Flags = np.zeros(SMALLEST, np.bool_)
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(SMALLEST, ())
-        # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
+        # The resources that a node publishes, including those with amount 0; all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(SMALLEST, frozenset())
-        # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.
+        # Why nothing may be assigned from a node's inventory (empty if it may), and the PFs that it lists.
         self.offers: Column[Offer] = Column(SMALLEST, NO_OFFER)
-        # The same, as requests see the PFs that select none by its PCIe root: judged once for all nodes of one model.
+        # The same without the PFs' PCIe root, for requests that do not select by it: evaluated once for all nodes of
+        # one model.
         self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
         self._labels: dict[str, Column[str | None]] = {}
-        # How many nodes have each label, and the column of one that none has.
+        # How many nodes have each label, and the column for a label that no node has.
         self._label_keys: Counter[str] = Counter()
         self._no_label: Column[str | None] = Column(SMALLEST, None)
-        # How many nodes have each image, and the column of one that none has.
+        # How many nodes have each image, and the column for an image that no node has.
         self._image_names: Counter[str] = Counter()
         self._no_image: Amounts = np.zeros(SMALLEST, np.int64)
         self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource.
         self._publishers: Counter[str] = Counter()
         self._empty_rows: list[int] = []
-        # Changes of what a node is: labels, taints, capacity.
+        # Changes of a node's properties: labels, taints, capacity.
         self.renewals = Journal()
-        # Whether a snapshot has the same facts.
+        # Whether a snapshot shares the facts.
         self._is_shared = False
 
     def snapshot(self: Self) -> Self:
-        """Return all nodes as they are now; what is written later to one of both is not in the other."""
+        """Return the current state of all nodes; later writes to either side do not affect the other."""
         self._is_shared = True
         snapshot = copy.copy(self)
         snapshot.renewals = self.renewals.successor()
         return snapshot
 
     def _own_facts(self) -> None:
-        """Go on with copies before something is written, if snapshots have the same facts."""
+        """Continue with copies before a write, if snapshots share the facts."""
         if not self._is_shared:
             return
         for name in _FIELDS:
@@ -95,7 +98,7 @@ class NodeFacts:
         return self._publishers.keys()
 
     def label(self, key: str) -> Column[str | None]:
-        """Return the column of a label; None where a node lacks it."""
+        """Return the column of a label; None for nodes that lack it."""
         if key not in self._label_keys:
             return self._no_label
         column = self._labels.get(key)
@@ -108,11 +111,11 @@ class NodeFacts:
         return column
 
     def has_label_column(self, key: str) -> bool:
-        """Return whether `label` has nothing to make: a column of a label is made when it is first asked for."""
+        """Return whether the column of a label exists already; it is created when first needed."""
         return key in self._labels or key not in self._label_keys
 
     def image(self, name: str) -> Amounts:
-        """Return an image's size in bytes on each row, 0 where a node does not have it; read-only."""
+        """Return an image's size in bytes on each row, 0 if a node does not have it; read-only."""
         if name not in self._image_names:
             return self._no_image
         sizes = self._images.get(name)
@@ -125,7 +128,7 @@ class NodeFacts:
         return sizes
 
     def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
-        """Note which PFs a node lists, and why nothing may be given of them; None if it may."""
+        """Record which PFs a node lists, and why nothing may be assigned from them; None if it may."""
         self._own_facts()
         self.offers[row], self.models[row] = (fault, pfs), (fault, model)
 
@@ -172,7 +175,7 @@ class NodeFacts:
         self._replace_labels(row, {})
         self._replace_images(row, {})
         self._publish(row, frozenset())
-        # What nobody has any more must not be kept.
+        # A value that no node has any more must not be kept.
         self.taints[row] = ()
         self.show_pfs(row, *NO_OFFER)
         self.facts[row], self.valid[row] = None, False
@@ -193,7 +196,7 @@ class NodeFacts:
             column[row] = labels.get(key)
 
     def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
-        """Replace a row's images; one that no node has any more needs no column."""
+        """Replace a row's images; an image that no node has any more needs no column."""
         old_facts = self.facts[row]
         old_images = old_facts.images if old_facts is not None else {}
         if images == old_images:
@@ -210,7 +213,7 @@ class NodeFacts:
                 self._images[name][row] = images.get(name, 0)
 
     def _publish(self, row: int, resources: frozenset[str]) -> None:
-        """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
+        """Replace which resources a node publishes; a pod cannot get a resource that no node publishes."""
         old_resources = self.published[row]
         if resources == old_resources:
             return
@@ -234,7 +237,7 @@ class NodeFacts:
 
 
 def make_room(columns: dict[str, Any], max_count: int = MAX_COLUMNS) -> None:
-    """Drop all columns if there are too many: each is made again when it is asked for."""
+    """Drop all columns if there are too many; each is built again when needed."""
     if len(columns) >= max_count:
         columns.clear()
 

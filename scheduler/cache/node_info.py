@@ -1,4 +1,4 @@
-"""A node as the plugins see it: parsed once when it changes, and compared to tell a change from a heartbeat."""
+"""A node as the plugins read it: parsed when it changes, and compared to distinguish a change from a heartbeat."""
 
 import enum
 import heapq
@@ -14,24 +14,24 @@ from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
 from scheduler.placement.vf_accounting import FreeVfs
 
-# How long, in seconds, a node may be not Ready before its VFs are no longer given.
+# Seconds for which a node may be not Ready before its VFs are no longer assigned.
 NOT_READY_S = 60.0
 # The longest name of a node. Source: apimachinery's DNS1123SubdomainMaxLength.
 _LONGEST_NAME = 253
-# What a node may have of each; one that has more is left out. Node feature discovery sets some hundred labels.
+# Limits per node; a node that exceeds one is ignored. Node feature discovery sets about a hundred labels.
 MOST_LABELS, MOST_TAINTS, MOST_RESOURCES = 4096, 1000, 1000
-# Names of one image that count, and images of a node. Source: the kubelet writes 5 names, MaxNamesPerImageInNodeStatus
-# of pkg/kubelet/nodestatus/setters.go, and 50 images by default (nodeStatusMaxImages).
+# Maximum numbers of names of one image, and of images of a node. Source: the kubelet writes 5 names,
+# MaxNamesPerImageInNodeStatus of pkg/kubelet/nodestatus/setters.go, and 50 images by default (nodeStatusMaxImages).
 _MOST_IMAGE_NAMES, _MOST_IMAGES = 5, 5000
 
 
 class InventoryFault(enum.Enum):
-    """Why nothing new may be given from a node's inventory; the messages are in `scheduler.plugins.rdma_vfs`."""
+    """Why nothing new may be assigned from a node's inventory; the messages are in `scheduler.plugins.rdma_vfs`."""
 
     MISSING = enum.auto()
     UNREADABLE = enum.auto()
     OTHER_BOOT = enum.auto()
-    # Without the shim nothing on the node holds back a pod whose VFs are not attached.
+    # Without the shim, nothing on the node stops a pod whose VFs are not attached.
     NO_SHIM = enum.auto()
     # For over `NOT_READY_S`.
     NOT_READY = enum.auto()
@@ -39,7 +39,7 @@ class InventoryFault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What a node offers. ``fault`` is why its inventory cannot be used, None if it can."""
+    """What a node offers. ``fault`` is why its inventory cannot be used; None if it can."""
 
     name: str
     labels: Mapping[str, str]
@@ -48,23 +48,23 @@ class NodeInfo:
     allocatable: Mapping[str, int]
     inventory: Inventory | None
     fault: InventoryFault | None
-    # The annotation as it was read: an unchanged text is not parsed again.
+    # The text of the annotation: an unchanged text is not parsed again.
     text: str | None
-    # When this scheduler first saw the node not Ready, in monotonic time; None while it is Ready.
+    # When this scheduler first received the node as not Ready, in monotonic seconds; None while it is Ready.
     unready_since: float | None
     # Container images on the node: name to bytes.
     images: Mapping[str, int] = field(default_factory=dict)
-    # Inventories of other kinds of resource, by kind, as their annotations hold them.
+    # Inventories of other kinds of resource, by kind, as the texts of their annotations.
     others: Mapping[str, str] = field(default_factory=dict)
-    # Which generation of its rates each pod has that were changed while it runs, by uid; None if the node changes none.
-    # An older advertiser writes an inventory that does not say so, and leaves the annotation of a newer one.
+    # The generation of the changed rates of each pod, by uid; None if the node does not support rate changes. An older
+    # advertiser writes an inventory that does not say so, and leaves the annotation of a newer one.
     rates_in_force: Mapping[str, int] | None = None
-    # That annotation as it was read, and what it says, also where it does not count.
+    # The text of that annotation and its parsed value, even if it does not count.
     rates_text: str | None = None
     node_rates: Mapping[str, int] | None = None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
-        """Return why nothing new may be given from the inventory at the monotonic time ``now``; None if it may."""
+        """Return why nothing new may be assigned from the inventory at the monotonic time ``now``; None if it may."""
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
             return InventoryFault.NOT_READY
         return self.fault
@@ -72,7 +72,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class DerivedUsage:
-    """A node at one moment, derived from scratch: the node, and what its pods use and leave."""
+    """A node at one moment, computed from scratch: the node, and what its pods use and leave."""
 
     node_info: NodeInfo
     used: Mapping[str, int]
@@ -82,7 +82,7 @@ class DerivedUsage:
 
 @dataclass(slots=True)
 class UnreadyNodes:
-    """Nodes that are not Ready, by the time from which their inventory may give nothing new."""
+    """Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory."""
 
     due: list[tuple[float, str]] = field(default_factory=list)
 
@@ -132,7 +132,7 @@ def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeIn
 
 
 def _images(node: Node) -> dict[str, int]:
-    """Return the size in bytes of each image by each of its names; more than a kubelet writes do not count."""
+    """Return the size in bytes of each image by each of its names; names beyond the kubelet's limits do not count."""
     images = (node.status.images or ())[:_MOST_IMAGES]
     return {name: image.size_bytes for image in images for name in (image.names or ())[:_MOST_IMAGE_NAMES]}
 
@@ -159,7 +159,7 @@ def _inventory(text: str | None, previous: NodeInfo | None) -> tuple[Inventory |
 
 
 def _read_rates(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
-    """Return what a node says of changed rates, and the error; what cannot be read leaves what was known."""
+    """Return the node's report of changed rates, and the error; if it cannot be read, the previous value stays."""
     if text is None:
         return None, ""
     if previous is not None and previous.rates_text == text:
@@ -171,7 +171,7 @@ def _read_rates(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[st
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
-    """Return why nothing may be given from a readable inventory; None if it may."""
+    """Return why nothing may be assigned from a readable inventory; None if it may."""
     if inventory.boot != boot:
         return InventoryFault.OTHER_BOOT
     return InventoryFault.NO_SHIM if inventory.lacks_shim else None
@@ -182,5 +182,5 @@ def _unready_start(node: Node, previous: NodeInfo | None, now: float) -> float |
     if ready is not None and ready.status == "True":
         return None
     # Another machine wrote the condition's time, so it is not compared with our clock: a new leader counts from its
-    # first look. So does kube-controller-manager: probeTimestamp in pkg/controller/nodelifecycle.
+    # first list. kube-controller-manager does the same: probeTimestamp in pkg/controller/nodelifecycle.
     return now if previous is None or previous.unready_since is None else previous.unready_since

@@ -1,8 +1,8 @@
-"""What a plugin sees of nodes: many rows at once as arrays, or one row as plain integers.
+"""What a plugin reads of nodes: many rows at once as arrays, or one row as plain integers.
 
-A formula of ``+ - * // / < > == & | <<`` and `abs` reads the same for both, so that a plugin is written once;
-`NodeView` has what an operator cannot express. It matters because a pod changes one row, and a call of numpy costs as
-much for one number as for a hundred: some fifty calls for one row cost several times the arithmetic.
+A formula with ``+ - * // / < > == & | <<`` and `abs` works on both, so a plugin is written once. `NodeView` has what
+operators cannot express. This matters because a pod changes one row, and a call of numpy costs as much for one number
+as for a hundred: about fifty calls for one row cost several times the arithmetic.
 """
 
 from collections.abc import Callable, Hashable
@@ -57,7 +57,8 @@ class NodeView(Protocol):
     def judge(self, facts: Facts[Fact], judge_fact: Callable[[Fact], int], by: Hashable = None) -> Measure:
         """Return what ``judge_fact`` returns for a fact.
 
-        With ``by``, which names the judge and all that its answers depend on besides the fact, they are kept.
+        With ``by``, the results are kept; it identifies the judge and everything on which its results depend besides
+        the fact.
         """
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
@@ -65,7 +66,7 @@ class NodeView(Protocol):
 
 
 class BatchView(NamedTuple):
-    """Some rows, a column each; the facts judged for them are counted in ``steps``."""
+    """Some rows, a column each; the facts evaluated for them are counted in ``steps``."""
 
     rows: Rows
     allocatable: NDArray[np.int64]

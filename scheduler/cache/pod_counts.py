@@ -1,10 +1,10 @@
 """Pod counts by node, for the plugins that count pods: "how many of these pods are on each row?"
 
-A question (`Question`) is counted from the pods when it is first asked, and kept up to date from then on; the least
-recently asked questions are dropped. The terms of assigned pods are kept by content, not by pod: "does the
-anti-affinity of any pod exclude this one" reads the distinct terms that could select it, found by namespace and label.
+A question (`Question`) is counted from the pods when it is first asked, and updated from then on; the least recently
+asked questions are dropped. The terms of assigned pods are kept by content, not by pod: "does the anti-affinity of any
+pod exclude this one" reads the distinct terms that could select it, found by namespace and label.
 
-A pod costs next to nothing here unless it has terms, or a question counts pods like it.
+A pod costs almost nothing here unless it has terms, or a question counts pods like it.
 """
 
 from collections import OrderedDict
@@ -18,12 +18,12 @@ from scheduler.cache.row_counts import Counts, RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.spread_constraints import DefaultSelectors
 
-# Questions are dropped beyond so many counts (rows x questions): 32 MiB.
+# Questions are dropped beyond this many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
-# And beyond so many labels, values and namespaces that they name together: some 100 bytes each.
+# They are also dropped beyond this many labels, values and namespaces in all: about 100 bytes each.
 _MAX_NAMES = 1 << 16
-# For so many pods that differ it is kept which terms select them; each new term is compared with them.
+# For this many distinct pods it is kept which terms select them; each new term is compared with them.
 _MAX_PODS = 32
 _NO_LABELS: Mapping[str, str] = {}
 
@@ -48,7 +48,7 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return all(scope.covers(namespace, namespace_labels) for scope in self.scopes)
 
     def matches(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether the question counts a pod with this affinity info, its namespace aside."""
+        """Return whether the question counts a pod with this affinity info, regardless of its namespace."""
         if self.living_only and affinity_info.terminating:
             return False
         return all(scope.selector.selects(affinity_info.labels) for scope in self.scopes)
@@ -84,7 +84,7 @@ class Terms:
 
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
-        # What `about` has found for the last pods that differ, with the labels of their namespaces.
+        # The results of `about` for the most recent distinct pods, with the labels of their namespaces.
         self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], dict[Term, RowCounts]]] = OrderedDict()
         self._by_place: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
@@ -115,7 +115,7 @@ class Terms:
                 del self._by_place[place]
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
-        """Return the terms that select a pod, not to be changed."""
+        """Return the terms that select a pod; do not modify them."""
         if not self.row_counts:
             return _NOTHING
         entry = self._about.get(affinity_info)
@@ -126,11 +126,11 @@ class Terms:
         return entry[1]
 
     def forget_pods(self) -> None:
-        """Forget what was found: the labels of a namespace have changed."""
+        """Drop the results for pods: the labels of a namespace have changed."""
         self._about.clear()
 
     def check(self) -> None:
-        """Raise AssertionError if what was found is not what all terms say."""
+        """Raise AssertionError if the kept results differ from those of all terms."""
         for affinity_info, (labels, terms) in self._about.items():
             assert terms == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
 
@@ -145,7 +145,7 @@ class Terms:
 
 
 def weighted_terms(affinity_info: AffinityInfo) -> Iterator[tuple[TermKind, Term, int]]:
-    """Yield a pod's terms, each with its kind and what one pod counts."""
+    """Yield a pod's terms, each with its kind and the weight of one pod."""
     yield from (("anti_affinity", term, 1) for term in affinity_info.required_anti_affinity)
     yield from (("affinity", term, 1) for term in affinity_info.required_affinity)
     yield from (("preferred", term, weight) for term, weight in affinity_info.preferred)
@@ -170,10 +170,10 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
 
 
 class CountFollower(Protocol):
-    """What wants to know of each pod that comes or goes."""
+    """A listener that is called for each pod that is added or removed."""
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        """Take in that a pod is counted on a row (``by`` 1), or no longer (-1)."""
+        """Process that a pod is added to a row (``by`` 1), or removed (-1)."""
 
 
 class PodCounts:
@@ -190,7 +190,7 @@ class PodCounts:
         self.affinity_terms = Terms()
         self.preferred_terms = Terms()
         self.default_selectors = DefaultSelectors()
-        # Those that are to be told of each pod that comes or goes.
+        # The listeners for each pod that is added or removed.
         self.followers: WeakSet[CountFollower] = WeakSet()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
@@ -225,7 +225,7 @@ class PodCounts:
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether these are the counts of an earlier moment, and something asked has another answer now."""
+        """Return whether these are the counts of an earlier moment, and a question now has another answer."""
         return False
 
     def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
@@ -261,7 +261,7 @@ class PodCounts:
         return self.row_counts(question, size).array(size)
 
     def check(self, assigned_pod: Iterable[tuple[int, AffinityInfo]]) -> None:
-        """Prove all that is kept against the assigned pods; raise AssertionError with the difference."""
+        """Compare everything that is kept with the assigned pods; raise AssertionError with the difference."""
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
         for row, affinity_info in assigned_pod:
@@ -310,7 +310,7 @@ class PodCounts:
         return self.affinity_terms if kind == "affinity" else self.preferred_terms
 
     def row_counts(self, question: Question, size: int) -> RowCounts:
-        """Return the counts of a question, of about ``size`` rows, as they are kept: not to be changed."""
+        """Return the stored counts of a question, for about ``size`` rows; do not modify them."""
         row_counts = self._questions.get(question)
         if row_counts is not None:
             self._questions.move_to_end(question)
@@ -344,7 +344,7 @@ class PodCounts:
         self._name_count -= _count_names(question)
         for place in self._places(question):
             del self._questions_in[place][question]
-        # Not only those that it covers: namespaces may have other labels by now.
+        # Check more than the covered ones: namespaces may have other labels by now.
         namespaces = question.namespaces
         for namespace in self._groups if namespaces is None else namespaces:
             for group in self._groups.get(namespace, {}).values():
@@ -352,7 +352,7 @@ class PodCounts:
                     group.moves = [(counts, by) for counts, by in group.moves if counts is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Drop the questions that select namespaces by labels, and what was found by them."""
+        """Drop the questions that select namespaces by labels, and the results that used them."""
         for terms in (self.anti_affinity_terms, self.affinity_terms, self.preferred_terms):
             terms.forget_pods()
         for question in list(self._questions):

@@ -1,13 +1,13 @@
-"""The pod counts of one moment, and what is counted on top of them: private to one decision.
+"""A snapshot of the pod counts with additional changes, private to one decision.
 
-What it is: the differences to the live counts, pod by pod. A question's counts are those of the live ones, with the
-differences, as soon as it is asked here; from then on they are kept here.
+Method: it stores the differences from the live counts, pod by pod. When a question is first asked here, its counts are
+copied from the live ones and corrected by the differences; from then on they are kept here.
 
-Why it is right: the live counts report each pod that comes or goes, and here it is noted the other way round. The
-labels of namespaces, and what services and controllers select, are those of the live counts: what was decided by older
-ones is checked again before it holds (`is_outdated`).
+Correctness: the live counts report each pod that is added or removed, and the snapshot records the opposite. The labels
+of namespaces, and what services and controllers select, are those of the live counts. Results based on older labels are
+checked again before they count (`is_outdated`).
 
-What it costs: nothing for a pod that is not moved; a copy of the counts for each question.
+Cost: nothing for a pod that is not moved; a copy of the counts for each question.
 """
 
 from collections import Counter, OrderedDict
@@ -17,7 +17,7 @@ from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKi
 from scheduler.cache.row_counts import RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
-# Questions that are kept, and pods that differ for which it is kept which terms select them.
+# Number of questions that are kept, and of distinct pods for which it is kept which terms select them.
 _MOST_QUESTIONS = 64
 _MAX_PODS = 32
 # How many more pods of one kind are on a row.
@@ -25,17 +25,17 @@ Moves = Counter[tuple[int, AffinityInfo]]
 
 
 class PodCountsSnapshot(PodCounts):
-    """The counts of when it was made, and the pods that were added to them or removed since."""
+    """The counts at one moment, and the pods that were added or removed since."""
 
     def __init__(self, live: PodCounts) -> None:
         super().__init__()
         self._live = live
         self.default_selectors = live.default_selectors
-        # What this has beyond the live counts; and what came to these since.
+        # What this snapshot has in addition to the live counts; and what was added to these since.
         self._moves: Moves = Counter()
         self._live_moves: Moves = Counter()
         self._counts_of: OrderedDict[Question, RowCounts] = OrderedDict()
-        # Whether not all that was asked is kept.
+        # Whether some questions were dropped.
         self._has_dropped_questions = False
         self._terms_of_kind: dict[TermKind, _TermsSnapshot] = {
             "anti_affinity": _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._moves),
@@ -48,13 +48,13 @@ class PodCountsSnapshot(PodCounts):
         live.followers.add(self)
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        """Take in that a pod has come to the live counts, or has gone: here it has not."""
+        """Process that a pod was added to the live counts or removed: here it was not."""
         _shift(self._live_moves, row, affinity_info, by)
         _shift(self._moves, row, affinity_info, -by)
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether pods have come or gone in the live counts that something asked here counts."""
+        """Return whether the live counts have added or removed pods that a question here counts."""
         return any(
             self._has_dropped_questions
             or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._counts_of)
@@ -70,11 +70,11 @@ class PodCountsSnapshot(PodCounts):
         self._move(row, affinity_info, -1)
 
     def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
-        """Return True: what is not asked about costs little here."""
+        """Return True: pods without questions cost little here."""
         return True
 
     def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
-        """Return False, likewise."""
+        """Return False, for the same reason."""
         return False
 
     def namespace_names(self) -> frozenset[str]:
@@ -132,11 +132,11 @@ class _TermsSnapshot(Terms):
         return terms
 
     def has_selected(self, term: Term) -> bool:
-        """Return whether a term selects a pod that was asked about, or may do so."""
+        """Return whether a term selects, or may select, a pod that was asked about."""
         return self._has_dropped_pods or any(self._selects(term, pod) for pod in self._terms_of)
 
     def shift(self, row: int, term: Term, by: int) -> None:
-        """Count a term on a row so many times more."""
+        """Add to the count of a term on a row."""
         for pod, terms in self._terms_of.items():
             if self._selects(term, pod):
                 terms.setdefault(term, RowCounts()).shift(row, by)

@@ -12,7 +12,7 @@ _NO_PODS: Mapping[str, AssignedPod] = {}
 
 
 class PodsByNode:
-    """The pods of a node, by their uids, are replaced when they change: snapshots share them."""
+    """The pods of a node, by uid, are replaced and not modified when they change: snapshots share them."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, AssignedPod] = {}
@@ -20,7 +20,7 @@ class PodsByNode:
         self._priorities = Counter[int]()
 
     def snapshot(self) -> "PodsByNode":
-        """Return the pods as they are now; those that were there before are found by their nodes only."""
+        """Return the current pods; pods that existed before are found by their nodes only."""
         snapshot = PodsByNode()
         snapshot._on, snapshot._priorities = self._on.copy(), self._priorities.copy()
         return snapshot
@@ -34,7 +34,7 @@ class PodsByNode:
         return min(self._priorities, default=None)
 
     def add(self, assigned_pods: Collection[AssignedPod]) -> None:
-        """Add pods that are not here."""
+        """Add pods that are not here yet."""
         by_node: dict[str, dict[str, AssignedPod]] = {}
         for assigned_pod in assigned_pods:
             by_node.setdefault(assigned_pod.node, {})[assigned_pod.uid] = assigned_pod
@@ -44,7 +44,7 @@ class PodsByNode:
             self._on[node] = {**self.on(node), **pods}
 
     def replace(self, assigned_pod: AssignedPod) -> None:
-        """Replace what is known of a pod, not its node nor its priority."""
+        """Replace a pod's state, but neither its node nor its priority."""
         self.by_uid[assigned_pod.uid] = assigned_pod
         self._on[assigned_pod.node] = {**self.on(assigned_pod.node), assigned_pod.uid: assigned_pod}
 
@@ -66,11 +66,11 @@ class PodsByNode:
         return [assignment for assignment in assignments if assignment is not None]
 
     def ports(self, node: str) -> frozenset[HostPorts]:
-        """Return the host ports of each pod of a node that takes any."""
+        """Return the host ports of each pod of a node that uses any."""
         return frozenset(assigned_pod.ports for assigned_pod in self.on(node).values() if assigned_pod.ports)
 
     def check(self) -> None:
-        """Raise AssertionError if the pods of all nodes are not those that are found by uid."""
+        """Raise AssertionError if the pods by node and by uid differ."""
         pods = [(node, assigned_pod) for node, on_node in self._on.items() for assigned_pod in on_node.values()]
         assert {assigned_pod.uid: assigned_pod for _, assigned_pod in pods} == self.by_uid, "pods by node differ"
         assert all(assigned_pod.node == node for node, assigned_pod in pods), "a pod is listed on another node"

@@ -1,8 +1,8 @@
-"""What the VFs of a pod reserve whose rates were changed after its assignment.
+"""What the VFs of a pod reserve if its rates were changed after its assignment.
 
-It is the most that a VF may have: what is allocated, what the node had before as long as that is not in force, and what
-is being written. A write counts from its decision until its result is definite. On a node that changes no rates (any
-more) the assignment's count too.
+It is the maximum rate that a VF may have: the allocated rate, the previous rate while the allocated one is not in
+force, and a rate that is being written. A write counts from its decision until its result is definite. On a node that
+does not (or no longer) support rate changes, the assigned rates count too.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ class ReservedRates:
     def derive(
         self, uid: str, assignment: Assignment | None, rates: PodRates | None, in_force: Mapping[str, int] | None
     ) -> Assignment | None:
-        """Return the assignment with what its VFs reserve; None if that is what the assignment itself says.
+        """Return the assignment with what its VFs reserve; None if these are the assigned rates.
 
-        ``in_force`` is what the pod's node has put in force, None if it changes no rates.
+        ``in_force`` is the generation that the pod's node has put in force; None if it does not support rate changes.
         """
         write = self._writes.get(uid)
         if assignment is None or (rates is None and write is None):

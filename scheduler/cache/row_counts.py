@@ -1,4 +1,4 @@
-"""How many of something are on each row: a dictionary for few rows, an array for many."""
+"""Counts by row: a dictionary for few rows, an array for many."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -62,7 +62,7 @@ class RowCounts:
 
     @staticmethod
     def rows_of_all(parts: Iterable["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
-        """Return the rows on which any of these has a count, in no order, and the sums there: one look at each."""
+        """Return the rows on which any of these has a count, in no order, and the sums there."""
         result, total = RowCounts(), dict[int, int]()
         for part in parts:
             few = part._few

@@ -1,4 +1,4 @@
-"""The topology domains of a node label: the nodes that have the same value."""
+"""The topology domains of a node label: the sets of nodes with the same value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """Each row's domain; 0, which is not a domain, where a node lacks the label."""
+    """Each row's domain; 0, which is not a domain, if a node lacks the label."""
 
     ids: NDArray[np.int32]
     # One more than the highest number of a domain.
@@ -46,7 +46,7 @@ def domains(nodes: NodeColumns, key: str) -> Domains:
 
 
 def _integers(sums: NDArray[Any]) -> Amounts:
-    # Counts of pods are far below 2**53, so that floating point sums of them are exact.
+    # Counts of pods are far below 2**53, so floating point sums of them are exact.
     totals: Amounts = sums.astype(np.int64)
     totals[0] = 0
     return totals

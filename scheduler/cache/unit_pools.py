@@ -1,8 +1,8 @@
-"""What each node has of each kind of resource, and what its pods leave of it: a column for each kind.
+"""The units of each kind that each node has, and those that its pods leave: a column for each kind.
 
-A unit is free if the node's inventory names it and no pod on the node, bound or assumed, has it in its assignment.
-Nothing is counted up or down: a unit that two pods claim is free again once both are gone. The scheduler itself reads
-what a pod claims, so that claims stand even if the constraint fails.
+A unit is free if the node's inventory names it and no bound or assumed pod on the node has it in its assignment.
+Nothing is counted up or down: a unit that two pods claim is free again once both are gone. The scheduler itself reads a
+pod's claims, so claims count even if the constraint fails.
 """
 
 import copy
@@ -23,7 +23,7 @@ _NOTHING: Units[Hashable] = Units()
 
 
 class UnitFault(enum.Enum):
-    """Why nothing new may be given of a node's units; the messages are in `scheduler.plugins.constraints`."""
+    """Why nothing new may be assigned of a node's units; the messages are in `scheduler.plugins.constraints`."""
 
     NO_INVENTORY = enum.auto()
     UNREADABLE = enum.auto()
@@ -33,7 +33,7 @@ class UnitFault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnitPool:
-    """One node's units of one kind that are left; ``fault`` is why nothing may be given, None if it may."""
+    """One node's free units of one kind; ``fault`` is why nothing may be assigned, None if it may."""
 
     fault: UnitFault | None = None
     units: Units[Hashable] = _NOTHING
@@ -43,7 +43,7 @@ EMPTY = UnitPool()
 
 
 class Unit(NamedTuple):
-    """What one pod only may have: a unit of a kind by its id, a VF by its PCI address."""
+    """Something that only one pod may have: a unit of a kind by its id, or a VF by its PCI address."""
 
     kind: str
     id: str
@@ -51,18 +51,18 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An inventory as it was read, and its text: the same text is not read again."""
+    """A parsed inventory and its text: the same text is not parsed again."""
 
     side: NodeSide
     units: Inventory = ()
-    # As much of them as placing them depends on.
+    # The parts of them on which a placement depends.
     placing: Inventory = ()
     fault: UnitFault | None = None
     error: str = ""
 
 
 class UnitPools:
-    """Keep the columns ``nodes.unit_pools`` up to date as nodes and assignments come and go."""
+    """Updates the columns ``nodes.unit_pools`` when nodes and assignments are added and removed."""
 
     def __init__(self, kinds: Kinds, nodes: NodeColumns) -> None:
         self._kinds = kinds
@@ -74,13 +74,13 @@ class UnitPools:
         self._unready: set[str] = set()
 
     def snapshot(self, nodes: NodeColumns) -> "UnitPools":
-        """Return the units as they are now; ``nodes`` is a snapshot of the columns."""
+        """Return the current units; ``nodes`` is a snapshot of the columns."""
         snapshot = copy.copy(self)
         snapshot._columns, snapshot._read, snapshot._unready = nodes.unit_pools, self._read.copy(), self._unready.copy()
         return snapshot
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
-        """Record a node as it is now."""
+        """Record the current state of a node."""
         self._unready.discard(node_info.name)
         previous = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
@@ -92,7 +92,7 @@ class UnitPools:
         self.show(row, node_info.name, assignments)
 
     def stop(self, row: int, name: str) -> None:
-        """Give nothing of a node that is not Ready until it is put again."""
+        """Assign nothing of a node that is not Ready until it is put again."""
         if self._columns:
             self._unready.add(name)
             for column in self._columns.values():
@@ -132,7 +132,7 @@ class UnitPools:
         return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
 
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
-        """Prove a row against what it is derived from; raise AssertionError."""
+        """Compare a row with its source; raise AssertionError."""
         for kind, column in self._columns.items():
             assert column[row] == self._unit_pool(kind, name, assignments), f"node {name!r}: the {kind} left differ"
 
@@ -155,7 +155,7 @@ class UnitPools:
 
 
 def claimed(assignment: Assignment, kind: str) -> list[str]:
-    """Return the units of a kind that an assignment gives its pod, without what is not a unit's id."""
+    """Return the units of a kind that an assignment gives its pod, skipping values that are not unit ids."""
     section = assignment.ext.get(kind) if assignment.ext else None
     units = section.get("units") if isinstance(section, dict) else None
     return [unit for unit in units if isinstance(unit, str)] if isinstance(units, list) else []

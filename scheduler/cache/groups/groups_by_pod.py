@@ -1,7 +1,7 @@
-"""The pods of each group by uid, and what each counts for. Pure.
+"""The pods of each group by uid, and how each counts. Pure.
 
-A uid is in one standing. The event handlers say which, and the decisions; `Members.check` proves the placed ones
-against the cache.
+Each uid has one state. The event handlers and the decisions set it; `Members.check` compares the placed members with
+the cache.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from mooring.annotations.group import GroupRequest
 from scheduler.cache.groups.start import NodeTimes, Phase, Start
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 
-# waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
-# scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
-# failed: it had a node.
+# waiting: can be scheduled. refused: a pod of this scheduler whose request cannot be read or is not supported. gated:
+# has scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being
+# deleted. failed: it had a node.
 Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded", "failed"]
 # A pod's priority, and the RFC 3339 time of its creation.
 Rank = tuple[int, str]
@@ -32,11 +32,11 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """What a pod is to its group; ``times`` is when it was created and bound, None while it is not bound.
+    """A pod's state in its group; ``times`` is when it was created and bound, None while it is not bound.
 
-    ``is_latecomer``: it has come to the group with a node. ``is_foreign``: it names another scheduler. ``owner`` is the
-    uid of its controller, and ``request`` its annotation, if that counts for the group. ``rank`` is that of a waiting
-    member.
+    ``is_latecomer``: it already had a node when it joined the group. ``is_foreign``: it names another scheduler.
+    ``owner`` is the uid of its controller, and ``request`` its annotation, if that counts for the group. ``rank`` is
+    that of a waiting member.
     """
 
     standing: Standing
@@ -50,49 +50,53 @@ class MemberState:
 
 @dataclass(slots=True)
 class Members:
-    """One group's pods, each with what it is to the group."""
+    """One group's pods, each with its state."""
 
     key: GroupKey
     title: str
     start: Start = field(default_factory=Start)
     states: dict[str, MemberState] = field(default_factory=dict)
     counts: Counter[Standing] = field(default_factory=Counter)
-    # The annotations of the waiting members: with how many each is.
+    # The annotations of the waiting members, each with the number of members.
     requests: Counter[GroupRequest] = field(default_factory=Counter)
-    # How often one has come to be placed.
+    # How often a member has been placed.
     arrivals: int = 0
-    # The min for which the last one was placed; 0 if it is not known.
+    # The min for which the last one was placed; 0 if it is unknown.
     start_min: int = 0
-    # How many are placed that have come with a node.
+    # How many placed members joined the group with a node.
     _latecomers: int = 0
     # How many wait, and how many are placed, by owner.
     _waiting: Counter[str] = field(default_factory=Counter)
     _placed: Counter[str] = field(default_factory=Counter)
-    # Of the waiting members. They have few priorities, and as many creation times as there were seconds in which some
-    # were made: there may be any number of members, and each of them comes and goes by itself.
+    # Counts of the waiting members by value. They have few distinct priorities and creation times (one per second):
+    # there may be any number of members, and each is added and removed by itself.
     _priorities: Counter[int] = field(default_factory=Counter)
     _creations: Counter[str] = field(default_factory=Counter)
 
     @property
     def counting(self) -> int:
-        """How many members count for those that are placed or wait, these included."""
+        """How many members count as placed for placed or waiting members, these included."""
         return self.count_for(self._placed.keys() | self._waiting.keys())
 
     def count_for(self, owners: Set[str]) -> int:
-        """Return how many members count for those of these owners: all that are placed, and of theirs the succeeded."""
+        """Return how many members count for members of these owners: all placed ones, and the succeeded ones of these
+        owners.
+        """
         return self.counts["placed"] + self.start.succeeded(self.start.with_partners(owners))
 
     def count_missing(self, owners: Set[str], min_members: int) -> int:
-        """Return how many more members must be placed for waiting ones of these owners to be; 0 if any number may."""
+        """Return how many more members must be placed before waiting ones of these owners can be; 0 if any
+        number may.
+        """
         return 0 if owners <= self.start.owners else max(min_members - self.count_for(owners), 0)
 
     @property
     def next_owners(self) -> Set[str]:
-        """The owners of the waiting members that are decided about next: first those that only join others."""
+        """The owners of the waiting members to schedule next: first those whose members only join others."""
         return (self._waiting.keys() & self.start.owners) or self._waiting.keys()
 
     def next_members(self) -> list[str]:
-        """Return the uids of the waiting members that are decided about next."""
+        """Return the uids of the waiting members to schedule next."""
         owners = self.next_owners
         return [uid for uid in self.of("waiting") if self.states[uid].owner in owners]
 
@@ -102,54 +106,54 @@ class Members:
 
     @property
     def succeeded_of_others(self) -> int:
-        """How many have succeeded and do not count for the waiting members, whose owners are others."""
+        """How many have succeeded and do not count for the waiting members, because they have other owners."""
         owners = self.start.with_partners(self.next_owners)
         return self.counts["succeeded"] - sum(map(self.start.succeeded_pods, owners))
 
     @property
     def lowest_rank(self) -> Rank:
-        """Return the lowest priority and the earliest creation of the waiting members; there are some."""
+        """Return the lowest priority and the earliest creation of the waiting members; there is at least one."""
         return min(self._priorities), min(self._creations)
 
     @property
     def any_ours(self) -> bool:
-        """Return whether a member names this scheduler."""
+        """Return whether any member names this scheduler."""
         return not all(state.is_foreign for state in self.states.values())
 
     @property
     def refusal(self) -> str:
-        """Return why none is decided about, whatever the group's sources say; empty if some may be."""
+        """Return why no member is scheduled, whatever the group's sources say; empty if some may be."""
         foreign = self.counts["foreign"]
         return f"waiting members that name another scheduler: {foreign}" if foreign else ""
 
     def is_short(self, min_members: int) -> bool:
-        """Return whether some were placed as members, but fewer count than need be; ``min_members`` are needed now.
+        """Return whether some were placed as members, but too few count; ``min_members`` are needed now.
 
-        A pod's owner can change its annotation when it has a node, and what the others ask for: neither makes the group
-        short.
+        A pod's owner can change its annotation after it has a node, and the requests of the other members. Neither
+        makes the group short.
         """
         if self.counts["placed"] == self._latecomers:
             return False
         return self.counting - self._latecomers < min(min_members, self.start_min or min_members)
 
     def judge(self, min_members: int) -> None:
-        """Record whether the group has started; ``min_members`` is what its PodGroup says, 0 if none does."""
+        """Record whether the group has started; ``min_members`` is from its PodGroup, 0 if it has none."""
         numbers = [number for number in (min_members, self.start_min) if number]
         if numbers:
             self.start.judge(min(numbers))
 
     def of(self, *standings: Standing) -> list[str]:
-        """Return the uids of the members of these standings."""
+        """Return the uids of the members in these states."""
         return [uid for uid, state in self.states.items() if state.standing in standings]
 
     def put(self, uid: str, state: MemberState, membership: GroupMembership) -> None:
-        """Record what a pod is, given what its own annotation says. Once a latecomer it stays one."""
+        """Record a pod's state, given its own annotation. A latecomer stays a latecomer."""
         previous, asked = self.states.get(uid), membership.asked
         is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
         if state.standing == "placed" and (previous is None or previous.standing != "placed"):
             self.arrivals += 1
             self.start_min = self.start_min if is_latecomer else asked.min or self.start_min
-        # Of a refused pod that names its group wrongly only the PodGroup can be read.
+        # If a rejected pod names its group wrongly, only its PodGroup can be read.
         counts = state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING)
         self._remove(uid)
         state = self.states[uid] = replace(
@@ -163,7 +167,7 @@ class Members:
             self.start.put(uid, phase, state.owner, state.times)
 
     def drop(self, uid: str) -> None:
-        """Forget a pod."""
+        """Drop a pod."""
         self._remove(uid)
         self.start.drop(uid)
 
@@ -182,7 +186,7 @@ class Members:
         _add(self._creations, creation, change)
 
     def check(self) -> None:
-        """Raise AssertionError unless what is counted is what the members are."""
+        """Raise AssertionError unless the counts match the members."""
         states = self.states.values()
         assert self.counts == Counter(state.standing for state in states), f"group {self.key} is miscounted"
         for standing, owners in (("waiting", self._waiting), ("placed", self._placed)):
@@ -194,7 +198,7 @@ class Members:
 
 
 def _add(counts: Counter[K], key: K | None, change: int) -> None:
-    """Count what there is of a key, None for nothing; keep no zeros."""
+    """Add to the count of a key; None does nothing, and zeros are removed."""
     if key is not None:
         counts[key] += change
         if not counts[key]:
@@ -207,9 +211,9 @@ class GroupsByPod:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, Members] = {}
         self._of: dict[str, GroupMembership] = {}
-        # By owner: the groups of its pods, with how many are in each.
+        # By owner: the groups of its pods, with the number of pods in each.
         self._keys_of: dict[str, Counter[GroupKey]] = {}
-        # How many pods have succeeded by what each Job says of which any has, by its uid.
+        # How many pods have succeeded according to each Job's status, by Job uid; without zeros.
         self._job_successes: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Members]:
@@ -219,7 +223,7 @@ class GroupsByPod:
         return self._groups.get(key)
 
     def of(self, uid: str) -> GroupMembership | None:
-        """Return the group that a pod is in; None for a pod on its own."""
+        """Return the group of a pod; None for a pod without a group."""
         return self._of.get(uid)
 
     def standing(self, uid: str) -> Standing | None:
@@ -227,7 +231,7 @@ class GroupsByPod:
         return self._groups[membership.key].states[uid].standing if membership is not None else None
 
     def put(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
-        """Record what a pod is to its group, in place of what it was to any."""
+        """Record a pod's state in its group, in place of its state in any group."""
         previous = self._of.get(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid)
@@ -260,7 +264,7 @@ class GroupsByPod:
             del self._keys_of[membership.owner]
 
     def job_changed(self, uid: str, succeeded: int) -> list[GroupKey]:
-        """Record how many pods of a Job have succeeded, 0 for one that is gone; return groups that are others now."""
+        """Record how many pods of a Job have succeeded, 0 for a deleted Job; return the groups that changed."""
         if not uid or self._job_successes.get(uid, 0) == succeeded:
             return []
         self._job_successes[uid] = succeeded
@@ -272,14 +276,14 @@ class GroupsByPod:
         return keys
 
     def keep_jobs(self, uids: Set[str]) -> list[GroupKey]:
-        """Forget all Jobs but these; return groups that are others now."""
+        """Drop all Jobs except these; return the groups that changed."""
         return [key for uid in self._job_successes.keys() - uids for key in self.job_changed(uid, 0)]
 
     def uids(self, *standings: Standing) -> list[str]:
         return [uid for members in self._groups.values() for uid in members.of(*standings)]
 
     def check(self, is_assigned: Callable[[str], bool]) -> None:
-        """Raise AssertionError unless the placed members are those that the cache has."""
+        """Raise AssertionError unless the placed members are exactly those in the cache."""
         for members in self._groups.values():
             assert members.states, f"group {members.key} is kept without a pod"
             for uid, state in members.states.items():

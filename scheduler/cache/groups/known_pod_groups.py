@@ -1,6 +1,6 @@
-"""The PodGroups of the API as they are known, of both kinds. Pure.
+"""The PodGroups of both APIs, as received from the API server. Pure.
 
-Their APIs are optional: while one is not served, or not to this account, there are none of its PodGroups.
+Their APIs are optional: while one is not served, or this account may not read it, it has no PodGroups.
 """
 
 from collections import Counter
@@ -29,37 +29,37 @@ _NAMING: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", Coschedulin
 
 
 class KnownPodGroups:
-    """What each PodGroup says, by the key of its group."""
+    """The specification of each PodGroup, by the key of its group."""
 
     def __init__(self) -> None:
         self._policies: dict[GroupKey, Known] = {}
         self._objects: dict[GroupKey, AnyPodGroup] = {}
-        # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
+        # The groups that may only be disrupted as a whole. This includes unreadable PodGroups, which could say so.
         self.whole_groups: set[GroupKey] = set()
-        # How many PodGroups give each priority.
+        # How many PodGroups have each priority.
         self._priorities = Counter[int]()
 
     @property
     def has_any(self) -> bool:
-        """Return whether any PodGroup is known."""
+        """Return whether there is any PodGroup."""
         return bool(self._policies)
 
     def of(self, key: GroupKey) -> Known:
-        """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
+        """Return a group's PodGroup policy, why it is not supported, or None while there is no PodGroup."""
         return self._policies.get(key)
 
     def priority(self, key: GroupKey) -> int | None:
-        """Return the priority that a group's PodGroup gives it; None if none does."""
+        """Return the priority of a group's PodGroup; None if there is none."""
         policy = self._policies.get(key)
         return policy.priority if isinstance(policy, GroupPolicy) else None
 
     @property
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority that any PodGroup gives; None if none gives one."""
+        """Return the lowest priority of any PodGroup; None if none has one."""
         return min(self._priorities, default=None)
 
     def pod_group(self, key: GroupKey) -> AnyPodGroup | None:
-        """Return a group's PodGroup as the API server showed it last."""
+        """Return a group's PodGroup as last received from the API server."""
         return self._objects.get(key)
 
     @staticmethod
@@ -68,7 +68,7 @@ class KnownPodGroups:
         return _key(kind, identity)
 
     def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
-        """Apply a watch event; return the group about which something has changed."""
+        """Apply a watch event; return the group if something about it has changed."""
         key = _key(kind, event.identity)
         old_policy = self._policies.get(key)
         match event:
@@ -81,7 +81,7 @@ class KnownPodGroups:
         return key if self._policies.get(key) != old_policy else None
 
     def keep(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[GroupKey]:
-        """Record that these are all PodGroups of a kind; return the groups that have lost theirs."""
+        """Apply a list of all PodGroups of a kind; return the groups that have lost theirs."""
         keys = {_key(kind, identity) for identity in identities}
         removals = sorted(key for key in self._policies if key.naming == _NAMING[kind] and key not in keys)
         for key in removals:
@@ -89,7 +89,7 @@ class KnownPodGroups:
         return removals
 
     def _put(self, key: GroupKey, item: AnyPodGroup | None, policy: Known) -> None:
-        """Record a group's PodGroup, None if it cannot be read or is gone, and what it says."""
+        """Store a group's PodGroup, None if it is unreadable or deleted, and its policy."""
         for change, known in ((-1, self._policies.pop(key, None)), (1, policy)):
             if isinstance(known, GroupPolicy) and known.priority is not None:
                 self._priorities[known.priority] += change

@@ -1,4 +1,4 @@
-"""What preemption asks about the groups of assigned pods. Pure."""
+"""The groups of assigned pods, as preemption reads them. Pure."""
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from scheduler.kube.pod_groups import GroupPolicy
 
 
 class PlacedMembers(NamedTuple):
-    """A group's members that have a node; ``spare`` of ``uids`` may go one by one, more only with all.
+    """A group's members that have a node; ``spare`` of ``uids`` may be preempted one by one, more only with all.
 
-    ``leaving`` are further ones, which go anyway.
+    ``leaving`` are further members, which are being deleted anyway.
     """
 
     uids: list[str]
@@ -23,9 +23,9 @@ class PlacedMembers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroups:
-    """The groups of pods that have a node, read from the members and the PodGroups; it keeps nothing itself.
+    """The groups of pods that have a node, derived from the members and the PodGroups; it stores nothing itself.
 
-    ``removals`` are the uids of pods whose deletion or eviction is ordered and not shown yet.
+    ``removals`` are the uids of pods whose deletion or eviction is ordered and not received yet.
     """
 
     groups_by_pod: GroupsByPod
@@ -34,28 +34,31 @@ class PlacedGroups:
 
     @property
     def any_known(self) -> bool:
-        """Return whether there is any group: without one every pod is a victim by itself, of its own priority."""
+        """Return whether there is any group: without groups every pod is a victim by itself, with its own priority."""
         return self.known_pod_groups.has_any or next(iter(self.groups_by_pod), None) is not None
 
     def whole_group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod that goes as a whole by its PodGroup; None for any other pod."""
+        """Return the group of a placed pod if its PodGroup is disrupted as a whole; None for any other pod."""
         membership, whole_groups = self.groups_by_pod.of(uid), self.known_pod_groups.whole_groups
         if membership is None or membership.key not in whole_groups:
             return None
         return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
 
     def group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod, unless its PodGroup lets each member go; None for any other pod."""
+        """Return the group of a placed pod, unless its PodGroup allows each member to be preempted; None for any other
+        pod.
+        """
         membership = self.groups_by_pod.of(uid)
         if membership is None or membership.key.has_pod_group:
             return self.whole_group_of(uid)
         return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
 
     def members(self, key: GroupKey) -> PlacedMembers:
-        """Return the placed members, and how many of them may go one by one.
+        """Return the placed members, and how many of them may be preempted one by one.
 
-        A PodGroup says whether any may. By the annotation those may that are more than ``min``, and all if each member
-        says so. Members that have a node may differ: the largest ``min`` counts. Where all are to go, they go together.
+        For a PodGroup, its disruptionMode decides. In a group by annotation, the members beyond ``min`` may be, and all
+        if each member says so. Placed members may differ: then the largest ``min`` counts. If not even ``min`` would
+        stay, all are preempted together.
         """
         placed = self.placed(key)
         staying = [uid for uid in placed if uid not in self.removals]
@@ -68,7 +71,9 @@ class PlacedGroups:
         return PlacedMembers(uids, spare, frozenset(placed).difference(uids))
 
     def whole_min(self, key: GroupKey) -> int:
-        """Return how many members a group needs that goes as a whole; 0 for another one, and if that is not known."""
+        """Return how many members a group needs if it is disrupted as a whole; 0 for another group, or if that is
+        unknown.
+        """
         if not key.has_pod_group:
             min_members = self._annotated_min(self.placed(key))
             return min_members if min_members > 1 else 0
@@ -76,12 +81,12 @@ class PlacedGroups:
         return policy.min if isinstance(policy, GroupPolicy) else 0
 
     def _annotated_min(self, uids: list[str]) -> int:
-        """Return the largest min of members by annotation; 0 if all let each of them go."""
+        """Return the largest min of members by annotation; 0 if all allow each of them to be preempted."""
         asked = {membership.asked for uid in uids if (membership := self.groups_by_pod.of(uid)) is not None}
         return 0 if all(one.disruption == "pod" for one in asked) else max(one.min or 1 for one in asked)
 
     def can_spare(self, uids: Iterable[str]) -> bool:
-        """Return whether these pods may go together without others of their groups."""
+        """Return whether these pods may be preempted together without others of their groups."""
         by_group = dict[GroupKey, set[str]]()
         for uid in uids:
             if (key := self.group_of(uid)) is not None:
@@ -95,11 +100,11 @@ class PlacedGroups:
         return members.of("placed") if members is not None else []
 
     def lowest_priority(self) -> int | None:
-        """Return a priority that no PodGroup undercuts; None if none gives one."""
+        """Return a lower bound of the priorities of PodGroups; None if none has one."""
         return self.known_pod_groups.lowest_priority
 
     def priority_as_victim(self, uid: str) -> int | None:
-        """Return the priority that a pod's PodGroup gives it; None if none does."""
+        """Return the priority of a pod's PodGroup; None if it has none."""
         if not self.known_pod_groups.has_any:
             return None
         membership = self.groups_by_pod.of(uid)

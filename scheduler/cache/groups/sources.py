@@ -1,6 +1,6 @@
-"""What a group is: its PodGroup and its waiting members' annotations, read into one value.
+"""Read a group from its PodGroup and its waiting members' annotations.
 
-Takes what there is at one time, and gives the same whatever the order of events was.
+The result depends only on the current sources, and not on the order of events.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.kube.refused import Refused
 
-# Different things that the members of a group request: for each all nodes are judged. Labels do not count.
+# Maximum number of different requests in a group: all nodes are evaluated for each. Labels do not count.
 MOST_SHAPES = 64
 _APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": "scheduling.x-k8s.io"}
 
@@ -21,9 +21,9 @@ _APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": 
 class Group:
     """A set of pods that start together or not at all.
 
-    At least ``min`` of them; all on nodes with one value of the label ``within``, if that is not empty. If possible
-    they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority`` is None
-    if that of its members counts. ``as_a_whole``: its members may only be preempted all together.
+    At least ``min`` of them start, all on nodes with one value of the label ``within``, if that is not empty. If
+    possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
+    is None if that of the members counts. ``as_a_whole``: its members may only be preempted all together.
     """
 
     key: GroupKey
@@ -35,7 +35,7 @@ class Group:
     as_a_whole: bool = False
 
 
-# A PodGroup as it is known: what it says, why that is not supported, or None while there is none.
+# A PodGroup's policy, why it is not supported, or None while there is no PodGroup.
 Known = GroupPolicy | Refused | None
 
 
@@ -44,7 +44,7 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     if isinstance(pod_group, Refused):
         return pod_group
     if pod_group is None and key.has_pod_group:
-        # The other API may have a PodGroup of this name.
+        # The other API may have a PodGroup with this name.
         return Refused(f"its PodGroup ({_APIS[key.naming]}) does not exist, or the API server does not serve that API")
     if len(requests) > 1:
         return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")

@@ -1,15 +1,16 @@
-"""Whether a group has started, and for whose pods: then those that are made again join the others one by one. Pure.
+"""Whether a group has started, and for whose pods: recreated pods then join the others one by one. Pure.
 
-What it is: a group has started once at least ``min`` members were bound, for the owners (controllers) that had members
-then. It lives while a member of these owners has a node, or one has succeeded. When it lives no more it begins again.
-Members of another owner, such as those of a job that is run again under the same name, start together themselves.
+Method: a group has started once at least ``min`` members were bound, for the owners (controllers) that had members
+then. It is alive while a member of these owners has a node, or one has succeeded. After that it starts again as a
+whole. Members of another owner, such as those of a job that is run again under the same name, start together
+themselves.
 
-Why it is right: all is derived from what the API server shows of the pods and Jobs, so that a scheduler that starts
-finds the same as one that has seen all. Those that have ended were placed beside those that live if they were bound no
-earlier than the oldest of these was created: pods of an attempt that has failed before were not. Both times are the API
-server's. Where too much of this is deleted, the group counts as one whose start was cut short.
+Correctness: everything is derived from the pods and Jobs of the API server, so a scheduler that starts gets the same
+result as one that has received all events. Ended pods were placed together with live ones if they were bound no earlier
+than the oldest live one was created; pods of an earlier, failed attempt were not. Both times are the API server's. If
+too many of these pods are deleted, the group counts as one whose start was interrupted.
 
-What it costs: a search in sorted times for each owner with pods that have ended, until the group has started.
+Cost: a search in sorted times for each owner with ended pods, until the group has started.
 """
 
 from bisect import bisect_left, insort
@@ -20,19 +21,19 @@ from typing import Literal, NamedTuple
 from scheduler.kube.objects import Pod
 from scheduler.kube.timestamps import unix_time
 
-# Bound, and neither over nor being deleted; succeeded; failed or being deleted.
+# Bound, and neither ended nor being deleted; succeeded; failed or being deleted.
 Phase = Literal["alive", "succeeded", "gone"]
 
 
 class NodeTimes(NamedTuple):
-    """When a pod that has a node was created and bound, in UNIX time."""
+    """When a pod with a node was created and bound, in UNIX seconds."""
 
     created: float
     bound: float
 
 
 def node_times(pod: Pod) -> NodeTimes | None:
-    """Return when a pod was created and bound by the API server's clock; None for one without a node."""
+    """Return when a pod was created and bound by the API server's clock; None for a pod without a node."""
     if not pod.spec.node_name:
         return None
     created = unix_time(pod.metadata.creation_timestamp, 0.0)
@@ -42,7 +43,7 @@ def node_times(pod: Pod) -> NodeTimes | None:
 
 
 class _PodTime(NamedTuple):
-    """When one that is alive was created, or when another one was bound."""
+    """When a live pod was created, or when another one was bound."""
 
     phase: Phase
     owner: str
@@ -53,11 +54,12 @@ class _PodTime(NamedTuple):
 class Start:
     """The start of one group.
 
-    ``job_successes`` are the pods that have succeeded by what each Job says, by its uid: the pods may be deleted.
+    ``job_successes`` are the numbers of succeeded pods according to each Job's status, by Job uid, because the pods may
+    be deleted.
     """
 
     job_successes: Mapping[str, int] = field(default_factory=dict)
-    # Whose members took part; none while it has not started.
+    # The owners whose members took part; empty while it has not started.
     owners: Set[str] = frozenset()
     _pods: dict[str, _PodTime] = field(default_factory=dict)
     # The times of each owner's pods, in order.
@@ -66,7 +68,7 @@ class Start:
     _gone: dict[str, list[float]] = field(default_factory=dict)
 
     def with_partners(self, owners: Set[str]) -> Set[str]:
-        """Return owners, and if one of them took part in the start all others that did."""
+        """Return owners; if one of them took part in the start, also all others that did."""
         return owners | self.owners if owners & self.owners else owners
 
     def succeeded(self, owners: Set[str]) -> int:
@@ -75,22 +77,22 @@ class Start:
         return sum(max(self.succeeded_pods(owner), self.job_successes.get(owner, 0)) for owner in shown)
 
     def succeeded_pods(self, owner: str) -> int:
-        """Return how many pods of an owner that have succeeded are still there."""
+        """Return how many succeeded pods of an owner still exist."""
         return len(self._succeeded.get(owner, ()))
 
     def bound_since(self, time: float) -> int:
-        """Return how many have succeeded that were bound no earlier than this."""
+        """Return how many succeeded pods were bound no earlier than this."""
         return sum(_count_since(times, time) for times in self._succeeded.values())
 
     def put(self, uid: str, phase: Phase, owner: str, times: NodeTimes) -> None:
-        """Record a pod that is bound, or was."""
+        """Record a pod that is or was bound."""
         self._remove(uid)
         entry = self._pods[uid] = _PodTime(phase, owner, times.created if phase == "alive" else times.bound)
         insort(self._times(phase).setdefault(owner, []), entry.time)
         self.end()
 
     def drop(self, uid: str) -> None:
-        """Forget a pod."""
+        """Drop a pod."""
         if uid in self._pods:
             self._remove(uid)
             self.end()
@@ -109,12 +111,12 @@ class Start:
         return {"alive": self._alive, "succeeded": self._succeeded, "gone": self._gone}[phase]
 
     def end(self) -> None:
-        """Let the group begin again if it lives no more."""
+        """Let the group start again if it is no longer alive."""
         if self.owners and not self.owners & self._alive.keys() and not self.succeeded(self.owners):
             self.owners = frozenset()
 
     def judge(self, min_members: int) -> None:
-        """Record that the group has started if so many members were placed, for owners of whom that is not known."""
+        """Record that the group has started if this many members were placed, for owners that had not started."""
         owners = self._alive.keys() - self.owners
         if not owners:
             return
@@ -126,7 +128,9 @@ class Start:
             self.owners = (self.owners if lives_on else frozenset()) | owners | ended.keys()
 
     def _ended_since(self, since: float, owners: Set[str]) -> Iterator[tuple[str, int]]:
-        """Yield how many pods of each owner were bound since then and have ended; of ``owners`` none that succeeded."""
+        """Yield how many pods of each owner were bound since then and have ended; for ``owners`` without the succeeded
+        ones.
+        """
         for owner in self._succeeded.keys() | self._gone.keys():
             count = _count_since(self._gone.get(owner, ()), since)
             if owner not in owners:
@@ -135,7 +139,7 @@ class Start:
                 yield owner, count
 
     def check(self) -> None:
-        """Raise AssertionError if what is kept contradicts itself."""
+        """Raise AssertionError if the state contradicts itself."""
         for phase in ("alive", "succeeded", "gone"):
             pods = sorted((entry.owner, entry.time) for entry in self._pods.values() if entry.phase == phase)
             times = sorted((owner, time) for owner, times in self._times(phase).items() for time in times)

@@ -1,7 +1,7 @@
-"""Translate in-tree volumes to the CSI drivers that attach and count them now. Pure.
+"""Translate in-tree volumes to the CSI drivers that attach and count them. Pure.
 
-All supported kubelets have migrated these, so that a node's `storage.alpha.kubernetes.io/migrated-plugins` is not
-read. Source: k8s.io/csi-translation-lib.
+All supported kubelets have migrated these, so a node's `storage.alpha.kubernetes.io/migrated-plugins` is not read.
+Source: k8s.io/csi-translation-lib.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ Handle = tuple[str, str]
 
 
 def driver_of(provisioner: str) -> str:
-    """Return the driver that attaches what a provisioner makes."""
+    """Return the driver that attaches a provisioner's volumes."""
     return _DRIVERS.get(provisioner, provisioner)
 
 
@@ -40,7 +40,7 @@ def _handles(volume: VolumeSpec) -> Iterator[Handle]:
     if volume.csi is not None:
         yield volume.csi.driver, volume.csi.volume_handle
     if volume.aws_elastic_block_store is not None:
-        # The zone may stand before the id: aws://zone/vol-1.
+        # The zone may precede the id: aws://zone/vol-1.
         yield _EBS, volume.aws_elastic_block_store.volume_id.rpartition("/")[2]
     if volume.gce_persistent_disk is not None:
         yield _GCE, volume.gce_persistent_disk.pd_name

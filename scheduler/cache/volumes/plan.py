@@ -1,4 +1,6 @@
-"""What is decided about a pod's volumes before they are bound, and the assumed plans that later decisions see. Pure."""
+"""What is decided about a pod's volumes before they are bound, and the assumed plans that later decisions
+read. Pure.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +18,9 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """A claim whose volume is to be provisioned for a node: of several members of a group that share it, for one's."""
+    """A claim whose volume is to be provisioned for a node; if several members of a group share it, for the node of
+    one.
+    """
 
     claim: PersistentVolumeClaim
     node: str
@@ -24,7 +28,7 @@ class Provision:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlan:
-    """What must be written, and then be so, before a pod may be bound to a node."""
+    """What must be written and carried out before a pod may be bound to a node."""
 
     node: str
     matches: tuple[Match, ...] = ()
@@ -46,7 +50,7 @@ class AssumedVolumes:
     """Plans by pod uid that the API does not show yet; pods that share a claim have the same plan for it."""
 
     plans: dict[str, VolumePlan] = field(default_factory=dict)
-    # Those that belong to the decision about a group that is under way.
+    # The plans of the group decision in progress.
     trial_uids: set[str] = field(default_factory=set)
     _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
     _claims: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -81,11 +85,11 @@ class AssumedVolumes:
         return plan
 
     def volume_of(self, claim: str) -> str:
-        """Return the volume that is assumed for a claim; empty if none is."""
+        """Return the volume that is assumed for a claim; empty if there is none."""
         return next(iter(self._volumes.get(claim, {}).values()), "")
 
     def claim_of(self, volume: str) -> str:
-        """Return the claim that a volume is assumed for; empty if none is."""
+        """Return the claim for which a volume is assumed; empty if there is none."""
         return next(iter(self._claims.get(volume, {}).values()), "")
 
     def node_of(self, claim: str) -> str:
@@ -93,7 +97,7 @@ class AssumedVolumes:
         return next(iter(self._nodes.get(claim, {}).values()), "")
 
     def is_only_tried(self, claim: str) -> bool:
-        """Return whether the plans for a claim's volume all belong to the decision that is under way."""
+        """Return whether the plans for a claim's volume all belong to the decision in progress."""
         return bool(self._nodes.get(claim)) and self._nodes[claim].keys() <= self.trial_uids
 
 

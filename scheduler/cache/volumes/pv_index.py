@@ -1,7 +1,7 @@
-"""The persistent volumes, found by class, by node labels and by claim. Pure.
+"""The persistent volumes, indexed by class, by node labels and by claim. Pure.
 
 A class may have thousands of local volumes, each usable on one node only. They are indexed by one of the labels that
-their affinity requires, so that a lookup for a node reads its own volumes only.
+their affinity requires, so that a lookup for a node reads only its own volumes.
 """
 
 from collections import Counter
@@ -109,7 +109,8 @@ class PvIndex:
         return () if entry is None else entry.keys.keys()
 
     def near(self, storage_class: str, labels: Mapping[str, str | None]) -> list[Label | None]:
-        """Return the labels that find all volumes of a class that a node with these labels can use, and maybe others.
+        """Return the labels that find all volumes of a class that a node with these labels can use, and possibly
+        others.
 
         None finds those that require no label.
         """
@@ -124,7 +125,7 @@ class PvIndex:
         return near
 
     def found_by(self, storage_class: str, label: Label | None) -> Iterable[PersistentVolume]:
-        """Return the volumes of a class that require a label, with None those that require none that finds them."""
+        """Return the volumes of a class that require a label; for None those that require none."""
         entry = self._classes.get(storage_class)
         return () if entry is None else entry.by_label.get(label, {}).values()
 
@@ -163,7 +164,7 @@ def affinity_keys(affinity: NodeSelector | None) -> set[str]:
 
 
 def _index_labels(affinity: NodeSelector | None) -> set[Label | None]:
-    """Return labels of which each node that the affinity admits has one; only None without such labels."""
+    """Return labels so that each node that the affinity admits has one of them; only None without such labels."""
     labels: set[Label | None] = set()
     for term in affinity.node_selector_terms or () if affinity is not None else ():
         requirements = (requirement for requirement in term.match_expressions or () if requirement.operator == "In")

@@ -1,6 +1,6 @@
 """The storage capacity that drivers publish as CSIStorageCapacity. Pure.
 
-A driver of local disks publishes it for each node and class, so that it is indexed by a label that the node must have.
+A driver of local disks publishes it for each node and class, so it is indexed by a label that the node must have.
 Source: hasEnoughCapacity of kube-scheduler's volumebinding.
 """
 
@@ -18,7 +18,7 @@ _Label = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Capacity:
-    """The largest volume of a class, in bytes, for the nodes that the selector takes."""
+    """The largest volume of a class, in bytes, for the nodes that the selector matches."""
 
     storage_class: str
     nodes: Selector
@@ -47,7 +47,7 @@ class Capacities:
             self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
-        """Record a driver; return whether more volumes may be provisioned now."""
+        """Record a driver; return whether more volumes can be provisioned now."""
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
@@ -60,7 +60,7 @@ class Capacities:
         return was_publishing
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
-        """Record a capacity object; return whether more volumes may be provisioned now."""
+        """Record a capacity object; return whether more volumes can be provisioned now."""
         previous, new = self._capacities.get(capacity.key), _read(capacity)
         if previous != new:
             self.remove(capacity.key)
@@ -92,7 +92,7 @@ class Capacities:
         return () if entry is None else entry.keys.keys()
 
     def has_room(self, storage_class: StorageClass, size: int, labels: Mapping[str, str | None]) -> bool:
-        """Return whether the published capacity admits a volume of so many bytes for a node with these labels."""
+        """Return whether the published capacity admits a volume of this many bytes for a node with these labels."""
         if storage_class.provisioner not in self._publishers:
             return True
         node_labels = {key: value for key, value in labels.items() if value is not None}
@@ -112,14 +112,14 @@ class Capacities:
         entry.by_label.setdefault(capacity.label, {})[key] = capacity
 
     def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Capacity]:
-        """Yield all capacities of a class that a node with these labels can reach, and maybe others."""
+        """Yield all capacities of a class that a node with these labels can reach, and possibly others."""
         by_label = self._classes.get(storage_class, _Class()).by_label
         for label in (None, *labels.items()):
             yield from by_label.get(label, {}).values()
 
 
 def _read(capacity: CSIStorageCapacity) -> _Capacity:
-    """Return the capacity of an object: none if it is unreadable, and on no node without a topology."""
+    """Return the capacity of an object: none if it is unreadable, and on no node if it has no topology."""
     quantity = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         nodes = read_selector(capacity.node_topology)

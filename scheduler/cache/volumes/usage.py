@@ -11,19 +11,19 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Usage:
-    """The volumes in use, kept pod by pod; always equal to a new instance of the same pods."""
+    """The volumes in use, updated pod by pod; always equal to a new instance of the same pods."""
 
     def __init__(self, assigned_pod: Iterable[tuple[str, PodVolumes]] = ()) -> None:
         # Claim keys by node, and nodes by claim key, each with the number of pods.
         self._claims_on: dict[str, Counter[str]] = {}
         self._users: dict[str, Counter[str]] = {}
-        # The disks in use by what identifies them, with their nodes.
+        # The disks in use by their identity, with their nodes.
         self._disks: dict[tuple[str, ...], Counter[tuple[str, Disk]]] = {}
         for node, volumes in assigned_pod:
             self.shift(node, volumes, 1)
 
     def copy(self) -> "Usage":
-        """Return the same usage; what changes later in one of both does not change in the other."""
+        """Return an independent copy."""
         copy = Usage()
         copy._claims_on, copy._users, copy._disks = self._claims_on.copy(), self._users.copy(), self._disks.copy()
         return copy
@@ -54,7 +54,7 @@ class Usage:
 
 
 def _shift(counters: dict[Key, Counter[Item]], key: Key, item: Item, by: int) -> None:
-    # A copy of the usage may have the same counter.
+    # A copy of the usage may share the counter.
     counter = Counter(counters.get(key))
     counter[item] += by
     if not counter[item]:

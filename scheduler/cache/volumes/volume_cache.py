@@ -1,6 +1,6 @@
-"""The cluster's storage as the watches show it, with the plans that are assumed for pods. Pure.
+"""The cluster's storage as received from the watches, with the plans that are assumed for pods. Pure.
 
-An object that cannot be read counts as absent: a pod that needs it waits, and its message says what it lacks.
+An object that cannot be read counts as absent: a pod that needs it waits, and its message names it.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from scheduler.kube.storage_objects import (
     VolumeAttachment,
 )
 
-# What new volumes are provisioned by, and how large they may be.
+# What new volumes are provisioned from, and how large they may be.
 Making = StorageClass | CSIDriver | CSIStorageCapacity
 Stored = PersistentVolumeClaim | PersistentVolume | Making | CSINode | VolumeAttachment
 PATHS: Mapping[type[Stored], str] = {
@@ -43,7 +43,7 @@ _NO_KEYS: Mapping[str, Collection[str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class StorageChange:
-    """What a change means: which cluster event it is, and its claims."""
+    """The meaning of a change: its cluster event, and its claims."""
 
     helps: ClusterEvent = NO_EVENT
     claims: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class StorageChange:
 
 
 class VolumeCache:
-    """All storage objects, those of a namespace by namespace/name and the others by name."""
+    """All storage objects: namespaced ones by namespace/name, the others by name."""
 
     def __init__(self) -> None:
         self.pv_index = PvIndex()
@@ -66,11 +66,11 @@ class VolumeCache:
         self._topology_keys: dict[str, Mapping[str, Collection[str]]] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
-        # Counts all that changes but what pods use, which a change of their node's row shows.
+        # Counts all changes except those of what pods use, which a change of their node's row shows.
         self.changes = 0
 
     def snapshot(self, *, has_volumes: bool) -> "VolumeCache":
-        """Return the storage as it is now, without ``has_volumes`` only what pods use of it: nobody asks for more."""
+        """Return the current storage; without ``has_volumes`` only what pods use of it."""
         snapshot = VolumeCache()
         snapshot.usage, snapshot.changes = self.usage.copy(), self.changes
         if has_volumes:
@@ -95,7 +95,7 @@ class VolumeCache:
         return self._classes.get(name)
 
     def limits(self, node: str) -> Mapping[str, int]:
-        """Return how many volumes each driver can attach to a node, where it publishes a limit."""
+        """Return how many volumes each driver can attach to a node, if it publishes a limit."""
         return self._limits.get(node, _NO_LIMITS)
 
     @property
@@ -112,18 +112,19 @@ class VolumeCache:
         return self.assumed.node_of(claim.key) or claim.selected_node
 
     def is_only_tried(self, claim: PersistentVolumeClaim) -> bool:
-        """Return whether a claim's node is selected only by the decision about a group that is under way."""
+        """Return whether a claim's node is selected only by the group decision in progress."""
         return not claim.selected_node and self.assumed.is_only_tried(claim.key)
 
     def topology_keys(self, node: str, driver: str) -> Collection[str]:
-        """Return the node labels on which it depends where a driver's volumes can be used; none if it has none there.
+        """Return the node labels that determine where a driver's volumes can be used; none if the node has no such
+        driver.
 
         Source: topologyKeys of CSINodeDriver in staging/src/k8s.io/api/storage/v1/types.go of Kubernetes.
         """
         return self._topology_keys.get(node, _NO_KEYS).get(driver, ())
 
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
-        """Return the claim that a volume is reserved for, and its uid where known; empty if it is free."""
+        """Return the claim for which a volume is reserved, and its uid if known; empty if the volume is free."""
         assumed_for = self.assumed.claim_of(volume.metadata.name)
         if assumed_for:
             return assumed_for, ""
@@ -161,7 +162,7 @@ class VolumeCache:
         return change
 
     def check(self) -> None:
-        """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
+        """Compare everything that is kept with its source; raise AssertionError with the difference."""
         plans = self.assumed.plans.values()
         self.capacities.check()
         self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
@@ -202,7 +203,7 @@ class VolumeCache:
                 keys, self._topology_keys[name] = self._topology_keys.get(name, _NO_KEYS), item.topology_keys
                 helps = ClusterEvent.ATTACHMENTS if limits != item.limits else NO_EVENT
                 if keys != item.topology_keys:
-                    # Members that share a claim may be allowed elsewhere.
+                    # Members that share a claim may be allowed on other nodes.
                     helps |= ClusterEvent.STORAGE_CLASS
                 return StorageChange(helps)
             case VolumeAttachment():
@@ -217,7 +218,7 @@ class VolumeCache:
 
     def _remove(self, kind: type[Stored], key: str) -> StorageChange:
         if kind is PersistentVolumeClaim:
-            # Whatever waits for the claim need not wait any longer.
+            # A pod that waits for the claim need not wait any longer.
             return (
                 StorageChange(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else StorageChange()
             )
@@ -239,7 +240,7 @@ class VolumeCache:
         return StorageChange(ClusterEvent.ATTACHMENTS)
 
     def _makes_more(self, item: Making) -> bool:
-        """Record it; return whether volumes may be provisioned that could not be before."""
+        """Record it; return whether volumes can be provisioned now that could not be before."""
         match item:
             case StorageClass():
                 name = item.metadata.name
@@ -260,7 +261,7 @@ class VolumeCache:
         return False
 
     def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
-        """Return the claims that a volume is reserved for, by its claimRef or by an assumed plan."""
+        """Return the claims for which a volume is reserved, by its claimRef or by an assumed plan."""
         claim = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
         return frozenset(key for key in (claim, self.assumed.claim_of(volume.metadata.name)) if key)
 
@@ -270,6 +271,6 @@ def _key(kind: type[Stored], identity: Identity) -> str:
 
 
 def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:
-    """Return all of an object that a plugin may read: not its version."""
+    """Return all fields of an object that a plugin may read, without its version."""
     meta = item.metadata
     return item.spec, item.status, meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
