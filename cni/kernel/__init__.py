@@ -1,5 +1,5 @@
 """Read and change kernel state: links, namespaces, RDMA devices, sysfs, drivers, inotify.
 
-One subject a module; failures are the kernel's own, as OSError. No module here decides anything, or uses the ledger or
-the commands.
+Each module has one subject and raises the kernel's errors as OSError. No module makes decisions, or uses the ledger or
+the CNI commands.
 """

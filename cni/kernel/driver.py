@@ -14,17 +14,17 @@ from pathlib import Path
 
 from cni.kernel.sysfs import Sysfs
 
-# Limit for unbinding, and for binding: some drivers wait without limit for every process that has the device open.
+# Limit for an unbind and for a bind, in seconds: some drivers wait for every process that has the device open.
 REBIND_S = 10.0
 _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 
 
 def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda: None) -> None:
-    """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
+    """Unbind a VF from its driver and bind it again; raise OSError if the driver does not do it within REBIND_S.
 
-    ``while_unbound`` is called in between. Nobody uses the VF then, and the driver reads afresh what it finds.
-    driver_override names the driver before it is unbound: `finish_rebind` can then complete what was interrupted,
-    whatever autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
+    ``while_unbound`` is called in between, when no program uses the VF; the driver then reads the VF's new settings.
+    The driver's name is written to driver_override before the unbind, so that `finish_rebind` can complete an
+    interrupted rebind whatever autoprobe is. A driver_override that another program set is kept and used.
     """
     driver, override = sysfs.driver(pci), sysfs.root / "bus/pci/devices" / pci / "driver_override"
     is_ours = driver is not None and sysfs.driver_override(pci) is None
@@ -40,10 +40,10 @@ def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda:
 
 
 def finish_rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda: None) -> None:
-    """Complete a rebind whose process was killed: bind a VF without a driver, and clear an override that names it.
+    """Complete a rebind whose process was killed: bind a VF that has no driver, and clear the driver_override.
 
-    ``while_unbound`` is called for a VF without a driver.
-    An override of another driver than the one that the VF has is the operator's.
+    ``while_unbound`` is called if the VF has no driver. An override that names another driver than the VF's own is the
+    operator's, and is kept.
     """
     _ensure_bound(sysfs, pci, while_unbound)
     if (override := sysfs.driver_override(pci)) is not None and override == sysfs.driver(pci):
@@ -59,7 +59,7 @@ def _ensure_bound(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object]) -
 
 
 def _write(path: Path, text: str) -> None:
-    """Write an attribute of sysfs in a separate process, because a write that hangs in the kernel cannot be ended."""
+    """Write a sysfs attribute from a separate process, because a write may hang in the kernel."""
     command = [sys.executable, "-I", "-S", "-c", _WRITE, str(path), text]
     writer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -1,6 +1,6 @@
-"""Notice files removed from a folder or put into it: inotify by libc, which the standard library does not offer.
+"""Wait until a file is added to a folder or removed from it, with inotify, which the standard library lacks.
 
-Source: inotify(7), include/uapi/linux/inotify.h. An event only shows that the caller should check again.
+Source: inotify(7), include/uapi/linux/inotify.h. An event only means that the caller should check again.
 """
 
 import ctypes
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# IN_MOVED_TO, IN_DELETE: records are put in place by rename, and removed.
+# IN_MOVED_TO and IN_DELETE: records are created by rename, and deleted.
 _MASK = 0x80 | 0x200
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Folders under watch; the descriptor is the caller's to close, by `watching`."""
+    """The watched folders; `watching` closes the descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def add(self, folder: Path) -> None:
-        """Watch a folder, once; one that does not exist gives no events."""
+        """Watch a folder; one that does not exist causes no events."""
         _libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _MASK)
 
     def wait(self, limit_s: float, caller: int | None = None) -> bool:
@@ -41,7 +41,7 @@ class Watch:
 
 
 def hung_up(caller: int) -> bool:
-    """Return whether the peer of a socket has closed it; that it sends no more data does not suffice."""
+    """Return whether the peer has closed its socket completely, not only for sending."""
     poll = select.poll()
     poll.register(caller, 0)
     return bool(poll.poll(0))
@@ -49,7 +49,7 @@ def hung_up(caller: int) -> bool:
 
 @contextmanager
 def watching(*folders: Path) -> Iterator[Watch]:
-    """Watch folders from now on; raise OSError if the kernel has no watches left."""
+    """Watch folders while the block runs; raise OSError if no inotify instance is left."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if descriptor < 0:
         number = ctypes.get_errno()

@@ -1,7 +1,7 @@
-"""Find a VF's netdev after its RDMA device has moved: IPoIB's is removed with the device and created again.
+"""Find a VF's netdev after its RDMA device moved: IPoIB removes its netdev with the device and creates a new one.
 
-The new netdev is in the device's namespace (Linux 6.13) or the host's (before), under a new name and index. Only the
-PCI function that it belongs to is the same. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.
+The new netdev is in the device's namespace (from Linux 6.13) or on the host (before), with a new name and index. Only
+its PCI function is the same. Source: ipoib_add_port in the kernel's drivers/infiniband/ulp/ipoib.
 """
 
 import errno
@@ -15,7 +15,7 @@ from cni.kernel.wait import RACED, wait_until
 def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     """Ensure that a VF's netdev is in the namespace at ``path`` as ``name``; raise OSError if the VF has no netdev.
 
-    A netdev that is not IPoIB's is where it was put: for it this costs one lookup.
+    A netdev that is not IPoIB's does not move by itself, and costs one lookup.
     """
     if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface after its rdma device moved")
@@ -24,7 +24,7 @@ def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
 def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     """Ensure that a VF's netdev is on the host as ``name``, and down, after its RDMA device has moved to ``path``.
 
-    Raise OSError if the VF has no netdev. The namespace at ``path`` keeps none: its pod requested the device alone.
+    Raise OSError if the VF has no netdev. No netdev stays at ``path``: the pod requested only the RDMA device.
     """
     host = f"/proc/{os.getpid()}/ns/net"
     if not wait_until(lambda: _is_here(sysfs, pci, name, path, host), APPEARS_S):
@@ -32,7 +32,7 @@ def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
 
 
 def _is_here(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:
-    """Take the netdev down on the host, from the pod if it is there; return False if that must be tried again."""
+    """Move the netdev from the pod to the host if necessary, and take it down; return False to try again."""
     try:
         netns.run_in(path, lambda: _send(pci, name, host))
         on_host = sysfs.netdev(pci)
@@ -54,7 +54,7 @@ def _send(pci: str, name: str, host: str) -> None:
 
 
 def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
-    """Put the netdev there if it is not; return False if that must be tried again: udev may rename a new netdev."""
+    """Move the netdev to the pod if necessary; return False to try again, because udev may rename a new netdev."""
     try:
         if netns.run_in(path, lambda: _name_it(pci, name)):
             return True

@@ -1,8 +1,8 @@
-"""Links, addresses, routes and rules in the namespace of the calling thread; failures are OSErrors.
+"""Read and change links, addresses, routes and rules in the namespace of the calling thread; failures are OSErrors.
 
-What acts on a link takes its index. Host programs such as udev rename links at any time, and the index stays. It may
-change when the link moves to another namespace, where a link may have it already (__dev_change_net_namespace in the
-kernel's net/core/dev.c). While a link is renamed, neither of its names finds it (dev_change_name there).
+Functions take a link's index. Host programs such as udev rename links at any time, but the index stays. It changes only
+if the link moves to another namespace in which another link has it (__dev_change_net_namespace in the kernel's
+net/core/dev.c). While the kernel renames a link, neither name finds it (dev_change_name there).
 """
 
 import errno
@@ -41,7 +41,7 @@ _WITHOUT_STATISTICS: Attribute = (29, u32(1 << 3))
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
 _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
-# What the kernel completes with the first free number (dev_prep_valid_name).
+# The kernel replaces %d with the first free number (dev_prep_valid_name).
 ANY_NAME = "dev%d"
 _TO_TABLE = 1
 _MAIN, _UNICAST, _STATIC, _BOOT = 254, 1, 4, 3
@@ -53,8 +53,8 @@ class Link:
     """A network interface; ``parent`` is its PCI address if the kernel reports it (Linux 5.14, real devices).
 
     ``carrier`` is True if the link could send frames, ``hardware`` is its ARPHRD number, ``txqueuelen`` is in packets.
-    ``flags`` holds those IFF_* that a pod may have set and that stay when the link leaves. ``lower`` is the
-    index of the link that it was made on, None without one.
+    ``flags`` has the IFF_* flags that a pod may set and that survive a move. ``lower`` is the index of the link that it
+    was made on, None without one.
     """
 
     index: int
@@ -71,7 +71,7 @@ class Link:
     lower: int | None = None
 
     def is_of(self, pci: str) -> bool:
-        """Return whether the kernel reports that this is the own netdev of a PCI function."""
+        """Return whether the link is the PCI function's own netdev, according to the kernel."""
         return self.parent == pci and self.lower is None
 
 
@@ -83,21 +83,21 @@ def links() -> tuple[Link, ...]:
 def _bodies() -> list[bytes]:
     """List the links without their statistics.
 
-    The kernel measures its links for the size of a message only where a mask is given (rtnl_calcit). Else one link with
-    many names, which a pod may give it, ends the list before the others.
+    The kernel sizes its messages by the largest link only if the request has a mask (rtnl_calcit). Without one, a link
+    with many names, which a pod may add, ends the list early.
     """
     return rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), [_WITHOUT_STATISTICS], flags=DUMP)
 
 
 def with_parent(pci: str) -> Link | None:
-    """Return a function's own link in this namespace, by its PCI address; a pod may have any number of links."""
+    """Return a PCI function's own link in this namespace; the pod may have many other links."""
     needle = packed_text(pci)
     found = (_link(body) for body in _bodies() if needle in body)
     return next((link for link in found if link.is_of(pci)), None)
 
 
 def remove_children(index: int) -> None:
-    """Remove the interfaces of partitions (IPoIB's children) that were made on a link of this namespace."""
+    """Remove the IPoIB children (interfaces of partitions) of a link in this namespace."""
     link = get(index)
     if link is not None and link.hardware == INFINIBAND:
         for child in links():
@@ -133,7 +133,7 @@ def get(index: int) -> Link | None:
 
 
 def find(name: str) -> Link | None:
-    """Return the link that has this name, and not only as an altname."""
+    """Return the link with this name; an altname does not count."""
     index = index_of(name)
     link = get(index) if index is not None else None
     return link if link is not None and link.name == name else None
@@ -157,7 +157,7 @@ def rename(index: int, to: str) -> None:
 
 
 def set_flags(index: int, flags: int) -> None:
-    """Set those flags of a link that `Link.flags` holds."""
+    """Set the flags of a link that `Link.flags` has."""
     rtnetlink.exchange(rtnetlink.SET_LINK, LINK_HEADER.pack(0, 0, index, flags, _KEPT_FLAGS))
 
 
@@ -174,11 +174,11 @@ def set_mtu(index: int, mtu: int) -> None:
 
 
 def move(index: int, netns: str, to: str) -> None:
-    """Move a link into the network namespace at a path, where its name is ``to``; the kernel takes it down first.
+    """Move a link into the network namespace at the path ``netns`` as ``to``; the kernel takes it down first.
 
-    One message, because each waits for its turn behind other links' moves. The kernel moves first: if the name is taken
-    there, the link arrives under its old name and the error is EEXIST. The same happens if one of its altnames is taken
-    there (Linux 6.6).
+    One message does both, because each message waits behind the moves of other links. The kernel moves the link before
+    it renames it: if the name is taken there, the link arrives under its old name, and the error is EEXIST. The same
+    happens if one of its altnames is taken there (Linux 6.6).
     """
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -188,7 +188,7 @@ def move(index: int, netns: str, to: str) -> None:
 
 
 def remove(index: int) -> None:
-    """Remove a virtual link; a real device's is refused with EOPNOTSUPP."""
+    """Remove a virtual link; the kernel refuses links of real devices with EOPNOTSUPP."""
     rtnetlink.exchange(rtnetlink.DEL_LINK, rtnetlink.link_header(index))
 
 
@@ -197,9 +197,10 @@ def add_altname(index: int, altname: str) -> None:
 
 
 def remove_altname(index: int, altname: str) -> None:
-    """Remove a link's altname; raise ENOENT if it is not one, as where udevd has just made it the link's name.
+    """Remove a link's altname; raise ENOENT if it is not one, for example because udevd has made it the link's name.
 
-    The kernel answers EINVAL for what is a name, or another link's (netdev_name_node_alt_destroy of net/core/dev.c).
+    The kernel answers EINVAL for a name, or for an altname of another link (netdev_name_node_alt_destroy of
+    net/core/dev.c).
     """
     try:
         # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
@@ -211,7 +212,7 @@ def remove_altname(index: int, altname: str) -> None:
 
 
 def add_address(index: int, address: str) -> None:
-    """Add an address with its prefix length; IPv6 without duplicate detection: IPAM gives an address once."""
+    """Add an address with its prefix length; IPv6 without duplicate detection, because IPAM assigns an address once."""
     interface = ip_interface(address)
     packed = interface.ip.packed
     attributes: list[Attribute] = [(_IFA_LOCAL, packed), (_IFA_ADDRESS, packed)]
@@ -225,7 +226,7 @@ def add_address(index: int, address: str) -> None:
 
 
 def addresses(index: int) -> tuple[str, ...]:
-    """Return a link's addresses with their prefix lengths, as they are written: ``10.0.0.2/24``."""
+    """Return a link's addresses with their prefix lengths, such as ``10.0.0.2/24``."""
     bodies = rtnetlink.exchange(rtnetlink.GET_ADDRESS, _IFADDR.pack(0, 0, 0, 0, 0), flags=DUMP)
     return tuple(_address(body) for body in bodies if _IFADDR.unpack_from(body)[-1] == index)
 
@@ -237,7 +238,7 @@ def _address(body: bytes) -> str:
 
 
 def add_route(index: int, dst: str, gateway: str | None, *, source: str | None = None, table: int = _MAIN) -> None:
-    """Add a route through a link: by a gateway, which must be reachable on it, or to neighbours on it."""
+    """Add a route through a link: by a gateway, which must be reachable on the link, or to neighbours on it."""
     network = ip_network(dst, strict=False)
     family = socket.AF_INET if network.version == 4 else socket.AF_INET6
     scope = _ON_LINK if gateway is None and network.version == 4 else _UNIVERSE
@@ -252,7 +253,7 @@ def add_route(index: int, dst: str, gateway: str | None, *, source: str | None =
 
 
 def add_rule(source: str, table: int, priority: int) -> None:
-    """Add a rule that routes packets from an address by a table."""
+    """Add a rule: packets from ``source`` use ``table``."""
     _rule(rtnetlink.NEW_RULE, source, table, priority, CREATE | EXCLUSIVE)
 
 

@@ -1,7 +1,8 @@
-"""Work inside another network namespace, and identify it later: one-shot threads, so that nothing keeps it open.
+"""Run work inside another network namespace, and identify namespaces.
 
-A thread that enters a namespace ends in it; its descriptors and sockets are closed before it ends. A namespace is
-identified by its cookie (SO_NETNS_COOKIE, Linux 5.14), because paths and inode numbers are reused immediately.
+Work runs in one-shot threads, so that nothing keeps the namespace alive afterwards: a thread that enters a namespace
+ends in it, and closes its descriptors and sockets before. A namespace is identified by its cookie (SO_NETNS_COOKIE,
+Linux 5.14), because paths and inode numbers are reused immediately.
 """
 
 import ctypes
@@ -24,7 +25,10 @@ class NetnsGoneError(OSError):
 
 
 def run_in(path: str, work: Callable[[], T]) -> T:
-    """Run ``work`` in the namespace at ``path`` and return its result; raise NetnsGoneError or the error of it."""
+    """Run ``work`` in the namespace at ``path`` and return its result; raise NetnsGoneError or the error of ``work``.
+
+    It runs in a one-shot thread, and the caller waits for it.
+    """
     outcome: list[T] = []
     failure: list[BaseException] = []
 
@@ -73,7 +77,7 @@ def is_same(path: str, cookie: int) -> bool:
 def enter(path: str) -> None:
     """Put the calling thread into the namespace at ``path`` for the rest of its life; raise NetnsGoneError."""
     try:
-        # A path may be anything, and opening a pipe would block.
+        # The path may be anything; opening a pipe would block without O_NONBLOCK.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as gone:
         raise NetnsGoneError(gone.errno, f"network namespace {path!r}: {gone.strerror}") from gone

@@ -1,6 +1,7 @@
-"""Configure a link in the pod's namespace as `addressing` decided, and undo what would outlive it there.
+"""Configure a link in the pod's namespace as `cni.plan.addressing` decided, and remove the rules that would outlive it.
 
-Runs on a one-shot thread inside that namespace (`cni.kernel.netns`): /proc/sys/net and every socket are the pod's.
+The functions run on a one-shot thread inside that namespace (`cni.kernel.netns`), so /proc/sys/net and all sockets are
+the pod's.
 """
 
 import errno
@@ -21,13 +22,13 @@ from cni.spec.result import Address
 
 _log = structlog.get_logger()
 _SYSCTL = Path("/proc/sys")
-# A VF's link is up within milliseconds after its netdev; for a slower one the pod's namespace is not kept longer.
+# Seconds to wait for carrier. A VF's link has it within milliseconds; longer would keep the pod's namespace alive.
 _CARRIER_S = 0.2
 _POLL_S = 0.005
 
 
 def configure(name: str, wanted: Addressing) -> Link:
-    """Configure a link that has just arrived, and bring it up."""
+    """Configure the link ``name``, bring it up, and return it; raise OSError."""
     index = netlink.index_of(name)
     if index is None:
         raise OSError(errno.ENODEV, f"no interface {name!r}")
@@ -44,10 +45,10 @@ def configure(name: str, wanted: Addressing) -> Link:
 
 
 def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
-    """Announce the addresses of each link, by its name, to its neighbours; skip a link that has left.
+    """Announce the addresses of each link, by its name, to its neighbours; skip links that no longer exist.
 
-    This takes as long as links take to come up, and the kernel needs about 20 ms to close a packet socket. Callers
-    should not wait for it.
+    This takes until the links have carrier, and the kernel needs about 20 ms to close a packet socket. Callers should
+    not wait for it.
     """
     deadline = time.monotonic() + _CARRIER_S
     with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as raw:
@@ -59,7 +60,7 @@ def announce(addresses: Mapping[str, Sequence[Address]]) -> None:
 
 
 def withdraw(link: Link) -> None:
-    """Remove the rules that lead to a link's own table; its routes and sysctls vanish when it leaves."""
+    """Remove the rules that lead to a link's own table; its routes and sysctls disappear with the link."""
     netlink.remove_rules(table_of(link.index))
 
 

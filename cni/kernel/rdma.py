@@ -1,12 +1,12 @@
-"""RDMA devices in the network namespace of the calling thread: list them, move them, and find their users.
+"""List and move RDMA devices in the network namespace of the calling thread, and find the processes that use them.
 
 In exclusive mode an RDMA device is in one network namespace and follows its VF. In shared mode (the kernel's default)
-every namespace sees it, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source: nldev.c,
-device.c and restrack.c in the kernel's drivers/infiniband/core.
+it is visible in every namespace, and the kernel refuses to move it. A kernel without NETLINK_RDMA has no RDMA. Source:
+nldev.c, device.c and restrack.c in the kernel's drivers/infiniband/core.
 
-What acts on a device takes its index. udev's rule of rdma-core (60-rdma-persistent-naming.rules) renames a device some
-time after it appears, which for the host is also its return from another namespace (rdma_dev_change_netns). The index
-stays as long as the device (assign_name).
+Functions take a device's index, which stays the same as long as the device exists (assign_name). Its name does not: the
+udev rule of rdma-core (60-rdma-persistent-naming.rules) renames a device some time after it appears on the host, also
+after its return from another namespace (rdma_dev_change_netns).
 """
 
 import errno
@@ -20,23 +20,23 @@ from cni.kernel.sysfs import Sysfs
 from mooring.nic import netlink_codec, rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
-# A process that has the device but did not open it: the kernel names only those that opened it.
+# Stands for a process that has the device but did not open it: the kernel lists only processes that opened it.
 NAMELESS = 0
-# A list takes a millisecond, and a move of a VF, which makes a list invalid, tens of them.
+# How often a list is read again. A list takes a millisecond; the move of a VF, which invalidates it, takes tens.
 _MOST_LISTS = 10
-# What a process creates on a device: the query, and the table and entry that list it.
+# A kind of object that processes create on a device: the query, and the table and entry attributes of its answer.
 _Table = tuple[int, int, int]
 _QUEUE_PAIRS: _Table = (rdma_netlink.RES_QP_GET, rdma_netlink.RES_QP, rdma_netlink.RES_QP_ENTRY)
 _CM_IDS: _Table = (rdma_netlink.RES_CM_ID_GET, rdma_netlink.RES_CM_ID, rdma_netlink.RES_CM_ID_ENTRY)
-# Newer than the others (5.15).
+# From Linux 5.15 on; the others are older.
 _CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlink.RES_CTX_ENTRY)
 
 
-# A kernel before 5.2 does not support the query.
+# The errors of kernels before 5.2, which do not support the query.
 _CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
-# A device that has gone since it was listed (nldev_get_chardev), and one in the middle of a move: it loses its uverbs
-# device before it leaves the list (disable_device), and gets another one after it is listed again
-# (enable_device_and_get); ib_get_client_nl_info has no client to ask meanwhile.
+# The errors for a device that disappeared after it was listed (nldev_get_chardev), or is in the middle of a move. It
+# loses its uverbs device before it leaves the list (disable_device), and gets a new one after it is listed again
+# (enable_device_and_get). Until then ib_get_client_nl_info has no client.
 _HAS_NO_VERBS = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -49,9 +49,9 @@ class Device:
 
 
 def mode() -> Mode | None:
-    """Return how the RDMA stack shares its devices, None without RDMA; a kernel that does not report it shares them.
+    """Return the sharing mode of the RDMA stack, None without RDMA; kernels that do not report it use "shared".
 
-    Raise OSError if the query fails: a failed query must not leave a device behind.
+    Raise OSError if the query fails. Callers must not continue then, because the device would not move with its VF.
     """
     try:
         answer = rdma_netlink.exchange(rdma_netlink.SYS_GET, {})
@@ -68,8 +68,8 @@ def mode() -> Mode | None:
 def devices() -> Mapping[str, int]:
     """Return the index of every RDMA device visible in this namespace, by name.
 
-    The kernel lists one device at a time and counts them again for the next (ib_enum_all_devs): if another one leaves
-    the namespace meanwhile, the next is left out. So the list is read until two reads agree.
+    The kernel counts the devices again for each one that it lists (ib_enum_all_devs). If a device leaves the namespace
+    meanwhile, the list skips the next one. So the list is read until two reads agree.
     """
     found = before = _listed()
     for _ in range(_MOST_LISTS):
@@ -97,9 +97,9 @@ def _listed() -> Mapping[str, int]:
 def device_of(sysfs: Sysfs, pci: str) -> Device | None:
     """Return a function's RDMA device if it is visible in this thread's network namespace.
 
-    sysfs has the name, NETLINK_RDMA the index, and a pod may exchange the names of its devices in between. Both have
-    the number of the uverbs character device, so that decides. If it is renamed or moved meanwhile, all is read again.
-    In the middle of a move it has no uverbs device, and is visible in no namespace.
+    sysfs has the name and NETLINK_RDMA the index, but a pod may swap the names of its devices in between. Both have the
+    number of the uverbs character device, which identifies it. If the device is renamed or moved meanwhile, everything
+    is read again. In the middle of a move it has no uverbs device and is not visible in any namespace.
     """
     for _ in range(_MOST_LISTS):
         name, number = sysfs.rdma(pci), sysfs.verbs_number(pci)
@@ -108,7 +108,7 @@ def device_of(sysfs: Sysfs, pci: str) -> Device | None:
         found = devices()
         likely = sorted(found, key=lambda each: each != name) if number is not None else [name] if name in found else []
         device = next((Device(each, found[each]) for each in likely if _has_verbs(found[each], number)), None)
-        # The number is of this device in any case; without one the name must still be its own. A move changes it.
+        # With a number the device is certain. Without one, the name must not have changed meanwhile.
         if (device is not None and number is not None) or (sysfs.rdma(pci), sysfs.verbs_number(pci)) == (name, number):
             return device
     return None
@@ -130,7 +130,7 @@ def _has_verbs(index: int, number: str | None) -> bool:
 
 
 def move(index: int, netns: str) -> None:
-    """Move a device of this namespace to the one at a path; the kernel destroys the objects of processes on it."""
+    """Move a device to the network namespace at the path ``netns``; the kernel destroys the objects of its users."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _set(index, {rdma_netlink.NET_NS_FD: netlink_codec.u32(descriptor)})
@@ -143,7 +143,10 @@ def rename(index: int, to: str) -> None:
 
 
 def _set(index: int, attributes: Mapping[int, bytes]) -> None:
-    """Change a device; raise OSError, ENODEV without one, which the kernel reports as EINVAL (nldev_set_doit)."""
+    """Change a device; raise OSError. ENODEV stands for a missing device, for which the kernel reports EINVAL.
+
+    Source: nldev_set_doit.
+    """
     try:
         rdma_netlink.exchange(rdma_netlink.SET, {**_at(index), **attributes})
     except OSError as refused:
@@ -155,8 +158,8 @@ def _set(index: int, attributes: Mapping[int, bytes]) -> None:
 def users(number: int) -> frozenset[int]:
     """Return the ids of the processes that use a device, with NAMELESS for contexts that another process opened.
 
-    Objects of the kernel's own clients do not count: they are created and removed with the device. A process has queue
-    pairs only on a context, and the kernel counts and lists contexts without a query to the driver.
+    Objects of kernel clients do not count, because they are created and removed with the device. Every queue pair of a
+    process is on a context, and the kernel counts and lists contexts without a query to the driver.
     """
     index = _at(number)
     (summary,) = rdma_netlink.exchange(rdma_netlink.RES_GET, index)
@@ -167,11 +170,11 @@ def users(number: int) -> frozenset[int]:
 
 
 def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> Sequence[int]:
-    """Return the processes that the kernel names for queue pairs; NAMELESS if it cannot, unless no context exists.
+    """Return the processes with queue pairs; NAMELESS if the kernel cannot list them and contexts exist.
 
-    The kernel queries the driver about each, and the first error ends the list (fill_res_qp_entry_query in nldev.c).
-    mlx5 returns ENOSYS for those of RSS (mlx5_ib_query_qp). A VF with a fault returns an error for all of them, the
-    kernel's own among them.
+    The kernel queries the driver about each queue pair, and the first error ends the list (fill_res_qp_entry_query in
+    nldev.c). mlx5 returns ENOSYS for queue pairs of RSS (mlx5_ib_query_qp). A faulty VF returns an error for all of
+    them, including the kernel's own.
     """
     try:
         return _read_users(_QUEUE_PAIRS, index)
@@ -180,7 +183,7 @@ def _users_of_queue_pairs(index: Mapping[int, bytes], contexts: int | None) -> S
 
 
 def _users_in(table: _Table, index: Mapping[int, bytes]) -> list[int]:
-    """Return the processes that a table names; empty if the kernel does not have the table."""
+    """Return the processes in a table; empty if the kernel does not have the table."""
     try:
         return _read_users(table, index)
     except OSError as unknown:
@@ -196,7 +199,7 @@ def _read_users(table: _Table, index: Mapping[int, bytes]) -> list[int]:
 
 
 def users_listed(message: Sequence[netlink_codec.Attribute], table: int, entry: int) -> Iterator[int]:
-    """Yield the process ids in one message of a resource table; an object of the kernel has a name instead."""
+    """Yield the process ids in one message of a resource table; objects of the kernel have a name instead."""
     for kind, value in message:
         if kind in (table, entry):
             yield from users_listed(tuple(netlink_codec.read_attributes(value)), table, entry)

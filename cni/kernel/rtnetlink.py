@@ -1,8 +1,8 @@
-"""RTNETLINK by hand: one request and its answer, in the network namespace of the calling thread.
+"""Send one RTNETLINK request and read its answer, in the network namespace of the calling thread.
 
-A VF takes a dozen requests, and one session of a general library costs more than all of them: 0.4 ms to open, 1 ms to
-read one link. Numbers: include/uapi/linux/{rtnetlink,if_link,if_addr,fib_rules}.h. Every failure is
-the kernel's own, as OSError.
+A VF takes a dozen requests. One session of a general library costs more than all of them: 0.4 ms to open, 1 ms to read
+one link. The numbers are from include/uapi/linux/{rtnetlink,if_link,if_addr,fib_rules}.h. Failures are the kernel's, as
+OSError.
 """
 
 import socket
@@ -30,7 +30,7 @@ def exchange(
 ) -> list[bytes]:
     """Send a request and return the body of each message of its answer; raise OSError with the kernel's errno.
 
-    What one datagram has beyond ``most_bytes`` is lost.
+    The kernel truncates a datagram that is longer than ``most_bytes``.
     """
     wanted = flags | REQUEST | (0 if flags & DUMP == DUMP else ACK)
     request = pack_message(kind, wanted, header + pack_attributes(attributes))
@@ -45,5 +45,5 @@ def exchange(
 
 
 def link_header(index: int) -> bytes:
-    """Return the header of a request about one link that leaves its flags as they are."""
+    """Return the header of a request for one link (by index) that does not change its flags."""
     return LINK_HEADER.pack(0, 0, index, 0, 0)

@@ -1,4 +1,4 @@
-"""Find a VF by its PCI address, and check it against the assignment: it must be that VF of that PF.
+"""Find a VF by its PCI address, and check that it is the assigned VF of the assigned PF.
 
 Layout: the kernel's Documentation/ABI/testing/sysfs-bus-pci (physfn, virtfnN) and sysfs-class-net (speed, in Mb/s).
 """
@@ -14,9 +14,9 @@ from mooring.annotations.assignment import AssignedVf
 from mooring.nic.function_devices import own_index, own_netdevs, own_rdma_devices, own_verbs
 from mooring.nic.pci import pf_name
 
-# A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
+# Seconds within which a netdev appears in sysfs after its return, or after its driver was bound.
 APPEARS_S = 2.0
-# A netdev or RDMA device may be renamed, or leave, while its folder is read.
+# How often a folder is read again: a netdev or RDMA device may be renamed or removed while it is read.
 _MOST_LISTS = 10
 
 
@@ -32,16 +32,16 @@ class Sysfs:
     def netdev(self, pci: str) -> int | None:
         """Return the index of a function's netdev in this network namespace, None if it has none here.
 
-        It is no child of another one (`mooring.nic.function_devices`).
+        Children of other netdevs, such as IPoIB's partitions, do not count (`mooring.nic.function_devices`).
         """
         return own_index(self._device(pci))
 
     def netdev_name(self, pci: str) -> str | None:
-        """Return the name of a PF's netdev in this network namespace; a VF's may change at any time."""
+        """Return the name of a PF's netdev in this network namespace. Do not use it for VFs, whose names may change."""
         return next(iter(own_netdevs(self._device(pci))), None)
 
     def vf_of(self, kind: Literal["net", "infiniband"], name: str) -> str | None:
-        """Return the PCI address of the VF whose netdev or RDMA device has a name in this network namespace."""
+        """Return the PCI address of the VF whose netdev or RDMA device has this name in this network namespace."""
         function = self.root / "class" / kind / name / "device"
         try:
             return function.resolve().name if (function / "physfn").exists() else None
@@ -49,14 +49,14 @@ class Sysfs:
             return None
 
     def lacks_netdev(self, pci: str) -> bool:
-        """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
+        """Return whether a function has no netdev in any namespace; a netdev elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()
 
     def rdma(self, pci: str) -> str | None:
-        """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``.
+        """Return the name of a function's RDMA device, in any namespace, from ``infiniband_verbs``; None without one.
 
-        None also in the middle of a move (`lacks_verbs`): its uverbs device is removed, and another one is made.
-        Raise an error instead of returning None if it cannot be read: a netdev must not move without its RDMA device.
+        It is also None in the middle of a move (`lacks_verbs`), when the kernel replaces the uverbs device. If the name
+        cannot be read, raise OSError and do not return None: a netdev must not move without its RDMA device.
         """
         try:
             verbs = self._verbs(pci)
@@ -64,26 +64,26 @@ class Sysfs:
         except FileNotFoundError:
             return None
         except OSError as gone:
-            # The file of a uverbs device that is removed while it is read (ibdev_show, kernfs_get_active).
+            # The uverbs device was removed while its file was read (ibdev_show, kernfs_get_active).
             if gone.errno == errno.ENODEV:
                 return None
             raise
 
     def rdma_devices(self, pci: str) -> int:
-        """Return how many RDMA devices lie below a function, in any namespace, without sub-devices; raise OSError."""
+        """Return how many RDMA devices a function has, in all namespaces, without sub-devices; raise OSError."""
         return len(own_verbs(self._device(pci)))
 
     def lacks_verbs(self, pci: str) -> bool:
-        """Return whether a function has an RDMA device, in any namespace, that has no uverbs device now.
+        """Return whether a function's RDMA device, in any namespace, has no uverbs device at the moment.
 
-        So it is in the middle of a move (disable_device and enable_device_and_get of the kernel's
-        drivers/infiniband/core/device.c): the device itself stays in sysfs. One elsewhere leaves an empty folder here.
+        It is then in the middle of a move (disable_device and enable_device_and_get of the kernel's
+        drivers/infiniband/core/device.c). The device itself stays in sysfs; one elsewhere leaves an empty folder here.
         """
         function = self._device(pci)
         return (function / "infiniband").exists() and not (function / "infiniband_verbs").exists()
 
     def verbs_number(self, pci: str) -> str | None:
-        """Return major and minor number of a function's uverbs device, ``231:192``, None if it cannot be read."""
+        """Return a function's uverbs device number as ``major:minor``, such as ``231:192``; None without one."""
         try:
             verbs = self._verbs(pci)
             return (verbs / "dev").read_text().strip() if verbs is not None else None
@@ -91,9 +91,10 @@ class Sysfs:
             return None
 
     def rdma_identity(self, pci: str) -> int | None:
-        """Return a number of a function's RDMA device that no later one has, None without one in any namespace.
+        """Return a number that identifies a function's present RDMA device; None without one in any namespace.
 
-        It is an inode number: sysfs counts them up (kernfs_new_node in fs/kernfs/dir.c).
+        No later device has the same number: it is an inode number, which sysfs counts up (kernfs_new_node in
+        fs/kernfs/dir.c).
         """
         try:
             verbs = self._verbs(pci)
@@ -102,7 +103,7 @@ class Sysfs:
             return None
 
     def node_guid(self, pci: str) -> str | None:
-        """Return the node GUID of a function's RDMA device in this namespace, as ``0200:00ff:fe00:0001``."""
+        """Return the node GUID of a function's RDMA device in this namespace, such as ``0200:00ff:fe00:0001``."""
         for _ in range(_MOST_LISTS):
             try:
                 devices = own_rdma_devices(self._device(pci))
@@ -131,9 +132,9 @@ class Sysfs:
         return named if named != "(null)" else None
 
     def pf_pci(self, vf: AssignedVf) -> str:
-        """Return the PCI address of a VF's PF; raise CniError 102 unless it is the VF and the PF that were assigned.
+        """Return the PCI address of a VF's PF; raise CniError 102 if VF or PF are not the assigned ones.
 
-        A PF without a netdev is named by its PCI address.
+        The name of a PF without a netdev is its PCI address.
         """
         device = self._device(vf.pci)
         if not device.exists():
@@ -160,13 +161,12 @@ class Sysfs:
             return None
 
     def current_pf(self, pci: str, pf: str, vf: int) -> tuple[str, int]:
-        """Return the current name of a VF's PF, ``pf`` if that is still one of its names, and the VF's index on it.
+        """Return the current name of a VF's PF (``pf`` if it still has that name), and the VF's index on it.
 
-        Names can be swapped: after a reboot a PF can come up under the name of another one. Raise OSError for a VF
-        without a PF.
+        Names can be swapped: after a reboot a PF may have the name of another one. Raise OSError for a VF without a PF.
         """
         device = (self._device(pci) / "physfn").resolve(strict=True)
-        # The last known index first: a PF has up to 256 VFs.
+        # Try the last known index first: a PF has up to 256 VFs.
         links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
         names = own_netdevs(device) or [pf_name(device.name)]

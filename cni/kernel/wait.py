@@ -1,4 +1,4 @@
-"""Wait for asynchronous work of the kernel; most of it is done after a millisecond or two."""
+"""Wait for asynchronous work of the kernel, most of which takes a millisecond or two."""
 
 import errno
 import time
@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 T = TypeVar("T")
-# How long another program may take over a device that it names, and what the kernel answers to us meanwhile: the name
-# is another device's, which gets its own one soon; the link is up (before Linux 6.2); device or altname has just gone.
+# How long another program may take to rename a device, in seconds, and the errors of the kernel during that time: the
+# name still belongs to another device; the link is up (before Linux 6.2); the device or altname has just gone.
 NAMED_S = 0.5
 RACED = frozenset((errno.EEXIST, errno.EBUSY, errno.ENODEV, errno.ENOENT))
 
-# A process that does not end is polled less often than a netdev that is about to appear.
+# The pause doubles up to _POLL_S: most conditions hold within milliseconds, some take seconds.
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
 
 
@@ -26,9 +26,9 @@ def wait_until(reached: Callable[[], bool], limit_s: float) -> bool:
 
 
 def retry(act: Callable[[], T], raced: Collection[int], limit_s: float) -> T:
-    """Return what ``act`` returns; while it fails with an errno of ``raced``, act again, for up to ``limit_s`` seconds.
+    """Call ``act`` and return its result; repeat it for ``limit_s`` seconds while it fails with an errno of ``raced``.
 
-    Raise the last OSError after that, and any other one at once.
+    Raise the last OSError after that, and any other OSError at once.
     """
     done: list[T] = []
     refusals: list[OSError] = []

@@ -1,1 +1,1 @@
-"""What the kernel counts for a VF: on its PF, on its netdev and on its RDMA device."""
+"""Read the kernel's counters of a VF: those of its PF, its netdev and its RDMA device."""

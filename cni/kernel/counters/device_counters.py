@@ -1,16 +1,16 @@
-"""The counters that sysfs has of one PCI function: its netdev's statistics, and those of its RDMA device's ports.
+"""Read the counters of a PCI function from sysfs: the statistics of its netdev, and of its RDMA device's ports.
 
-    net/NAME/statistics/            rtnl_link_stats64 (netstat_show in net/core/net-sysfs.c): without RTNL
-    infiniband/NAME/ports/N/counters/      PMA counters: a MAD to the driver for each (show_pma_counter)
-    infiniband/NAME/ports/N/hw_counters/   the driver's own (show_hw_stats), and "lifespan", which is none
+    net/NAME/statistics/            rtnl_link_stats64 (netstat_show in net/core/net-sysfs.c), read without RTNL
+    infiniband/NAME/ports/N/counters/      PMA counters, one MAD to the driver for each (show_pma_counter)
+    infiniband/NAME/ports/N/hw_counters/   the driver's own (show_hw_stats); the file "lifespan" is not a counter
 
-The last two are in drivers/infiniband/core/sysfs.c. In shared mode every namespace has the device's folder, and only
-the host's has these two in it (is_full_dev in setup_port). In exclusive mode the folder is in the device's own
-namespace only. Netlink would answer inside the namespace too (RDMA_NLDEV_CMD_STAT_GET, stat_get_doit_default_counter in
-nldev.c), but only with hw_counters, and only as long as they fit into one page; the PMA counters are in sysfs alone.
+The last two are in drivers/infiniband/core/sysfs.c. In shared mode every namespace has the device's folder, but only
+the host's copy contains these two (is_full_dev in setup_port). In exclusive mode only the device's own namespace has
+the folder. Netlink also answers inside the namespace (RDMA_NLDEV_CMD_STAT_GET, stat_get_doit_default_counter in
+nldev.c), but only with hw_counters that fit into one page. The PMA counters are only in sysfs.
 
-The folders may be a pod's, who names netdevs and devices, and may make more of them below the function. So nothing is
-found by its name alone, folders are read up to a bound, and a file is a decimal number or is left out.
+A pod may own the folders: it can rename netdevs and devices, and create more of them on the function. So nothing is
+found by its name alone, folders are read up to a limit, and a file that is not a decimal number is skipped.
 """
 
 import os
@@ -24,16 +24,16 @@ from cni.plan.vf_counters import FROM_NETDEV, MOST_COUNTERS, MOST_PORTS
 Counts = Mapping[str, int]
 _COUNTER = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,3}", re.ASCII)
-# IPoIB's netdevs of partitions lie in the same folder as their parent.
+# IPoIB's netdevs of partitions are in the same folder as their parent.
 _MOST_DEVICES = 64
-# A u64 with its line feed.
+# More than a u64 with its line feed.
 _MOST_DIGITS = 24
 
 
 def netdev_counters(root: int, pci: str) -> Counts:
-    """Return the statistics of a function's netdev; empty if it has none in the namespace whose sysfs ``root`` is.
+    """Return the statistics of a function's netdev, empty without a netdev; ``root`` is an open sysfs of a namespace.
 
-    Of several it is the one that is no child of another, as `mooring.nic.function_devices` tells it.
+    Children of other netdevs do not count, as in `mooring.nic.function_devices`.
     """
     with _folder(root, f"bus/pci/devices/{pci}/net") as netdevs:
         own = (name for name in _names(netdevs, _MOST_DEVICES) if not _is_child(netdevs, name))
@@ -48,7 +48,7 @@ def _is_child(netdevs: int | None, name: str) -> bool:
 
 
 def named_netdev_counters(root: int, name: str) -> Counts:
-    """Return the statistics of the netdev of that name: for one with which the kernel reports no PCI address."""
+    """Return the statistics of a netdev by its name, for netdevs without a PCI address in sysfs."""
     with _folder(root, "class/net") as netdevs:
         return _netdev(netdevs, name)
 
@@ -59,21 +59,21 @@ def _netdev(netdevs: int | None, name: str) -> Counts:
 
 
 def numa_node(root: int, pci: str) -> str:
-    """Return a function's NUMA node, empty where the host does not tell it: sysfs has -1 then."""
+    """Return a function's NUMA node as text, empty if sysfs does not know it (-1)."""
     node = _number(root, f"bus/pci/devices/{pci}/numa_node")
     return "" if node is None else str(node)
 
 
 def has_rdma_device(root: int, pci: str) -> bool:
-    """Return whether a function's RDMA device is visible in the namespace whose sysfs ``root`` is."""
+    """Return whether a function's RDMA device is visible below ``root``, an open sysfs of a namespace."""
     with _folder(root, f"bus/pci/devices/{pci}/infiniband") as devices:
         return bool(_names(devices, 1))
 
 
 def rdma_counters(root: int, pci: str, name: str | None) -> tuple[Mapping[str, Counts], Mapping[str, Counts]]:
-    """Return by port the port counters and the hardware counters of a function's RDMA device.
+    """Return the port counters and the hardware counters of a function's RDMA device, each by port.
 
-    It is the one called ``name`` if there are several, else the only one.
+    If there are several devices, it is the one called ``name``.
     """
     with _folder(root, f"bus/pci/devices/{pci}/infiniband") as devices:
         found = _names(devices, _MOST_DEVICES)
@@ -99,7 +99,7 @@ def _all_numbers(parent: int | None, path: str) -> Counts:
 
 @contextmanager
 def _folder(parent: int | None, path: str) -> Iterator[int | None]:
-    """Open a folder for the block: None, below which nothing is found, for one that cannot be opened."""
+    """Open a folder while the block runs; yield None if it cannot be opened."""
     descriptor = _opened(parent, path, os.O_DIRECTORY)
     try:
         yield descriptor
@@ -109,7 +109,7 @@ def _folder(parent: int | None, path: str) -> Iterator[int | None]:
 
 
 def _opened(folder: int | None, path: str, flags: int) -> int | None:
-    # None must not reach os: to os.open and os.scandir it is the working directory.
+    # os.open and os.scandir would take None for the working directory.
     if folder is None:
         return None
     try:
@@ -127,7 +127,7 @@ def _names(folder: int | None, most: int) -> list[str]:
 
 
 def _number(folder: int | None, path: str) -> int | None:
-    """Return the number in a file; None if there is none, or the driver refuses to tell it."""
+    """Return the number in a file; None if the file has none or cannot be read."""
     descriptor = _opened(folder, path, os.O_NONBLOCK)
     if descriptor is None:
         return None

@@ -1,9 +1,10 @@
-"""sysfs as one network namespace has it, without a mount at any path.
+"""Open the sysfs of a network namespace without mounting it at a path.
 
-Below ``net`` and ``infiniband`` sysfs shows each namespace its own devices: the classes are tagged with a namespace
-(net_class in net/core/net-sysfs.c, ib_class in drivers/infiniband/core/device.c), and a mount shows those of the
-namespace of the thread that made it (sysfs_init_fs_context in fs/sysfs/mount.c). fsmount(2) makes one that is attached
-nowhere and goes with its descriptor. No mount namespace changes, and nothing is left behind if the thread is killed.
+Below ``net`` and ``infiniband``, sysfs shows each namespace its own devices: the classes are tagged with a namespace
+(net_class in net/core/net-sysfs.c, ib_class in drivers/infiniband/core/device.c). A mount shows the devices of the
+namespace in which it was created (sysfs_init_fs_context in fs/sysfs/mount.c). fsmount(2) creates a mount that is not
+attached to a path and ends with its descriptor. No mount namespace changes, and nothing remains if the thread is
+killed.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def own_sysfs() -> Iterator[int]:
-    """Yield a descriptor of the root of sysfs, as the calling thread's network namespace has it; raise OSError."""
+    """Yield a descriptor of the root of sysfs of the calling thread's network namespace; raise OSError."""
     context = _checked(_libc.syscall(_FSOPEN, b"sysfs", _CLOEXEC))
     try:
         _checked(_libc.syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0))

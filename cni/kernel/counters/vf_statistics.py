@@ -1,6 +1,6 @@
-"""What a PF counts for each of its VFs: IFLA_VF_STATS of rtnetlink, in the namespace of the calling thread.
+"""Read a PF's counters of each VF: IFLA_VF_STATS of rtnetlink, in the namespace of the calling thread.
 
-Attributes: include/uapi/linux/if_link.h; names as the SR-IOV metrics exporter has them (netlinkReader in its
+The attributes are from include/uapi/linux/if_link.h, the names from the SR-IOV metrics exporter (netlinkReader in its
 collectors/sriovdev_readers.go). The kernel queries the driver about each VF, under RTNL.
 """
 
@@ -10,7 +10,7 @@ from cni.kernel import rtnetlink
 from cni.kernel.netlink import index_of
 from mooring.nic.netlink_codec import LINK_HEADER, Attribute, attributes_at, number, read_attributes, u32
 
-# IFLA_VF_STATS_*: multicast and broadcast are what a VF has received.
+# IFLA_VF_STATS_*: multicast and broadcast count received packets.
 _NAMES = {
     0: "rx_packets",
     1: "tx_packets",
@@ -22,14 +22,14 @@ _NAMES = {
     8: "tx_dropped",
 }
 _NUM_VF, _VFINFO_LIST, _VF_INFO, _VF_STATS = 21, 22, 1, 8
-# IFLA_EXT_MASK with RTEXT_FILTER_VF, and so with statistics.
+# IFLA_EXT_MASK with RTEXT_FILTER_VF, which includes the statistics.
 _WITH_VFS: Attribute = (29, u32(1))
-# 256 VFs of 1.2 kB, and the PF itself.
+# Room for 256 VFs of 1.2 kB, and the PF itself.
 _MOST_BYTES = 1 << 19
 
 
 def vf_statistics(pf: str) -> Mapping[int, Mapping[str, int]]:
-    """Return what a PF counts for each VF, by index; empty if it has none, or is not there; raise OSError."""
+    """Return a PF's counters of each VF, by VF index; empty without VFs or without the PF. Raise OSError."""
     index = index_of(pf)
     if index is None:
         return {}
@@ -39,11 +39,11 @@ def vf_statistics(pf: str) -> Mapping[int, Mapping[str, int]]:
 
 
 def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
-    """Yield each VF of a link's attributes.
+    """Yield index and counters of each VF in a link's attributes.
 
-    With statistics a VF takes over a kilobyte. The length of the attribute that lists them has 16 bits and wraps near
-    54 VFs (nla_nest_end), while the VFs are in the message all the same, one after another. So they are counted off by
-    the number of VFs before the list.
+    With statistics a VF takes over a kilobyte. The attribute that lists the VFs has a length of 16 bits, which wraps
+    near 54 VFs (nla_nest_end), but the message contains all VFs. So they are counted by the number of VFs before the
+    list.
     """
     expected = 0
     for kind, begin, end in attributes_at(link):
@@ -52,7 +52,7 @@ def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
         elif kind == _VFINFO_LIST:
             for inner, (of, first, last) in zip(range(expected), attributes_at(link, begin), strict=False):
                 info = link[first:last]
-                # Every attribute of a VF but this one starts with its index.
+                # Every other attribute of a VF starts with its index.
                 if of != _VF_INFO or number(info[4:8]) != inner:
                     return
                 found = dict(read_attributes(dict(read_attributes(info)).get(_VF_STATS, b"")))

@@ -1,4 +1,4 @@
-"""What can be set on a netdev and stays when it moves to another namespace: ethtool's settings, XDP, tcx, alias, group.
+"""Read and restore the netdev settings that survive a move to another namespace: ethtool, XDP, tcx, alias, group.
 
-Reads and restores it; failures are OSError. What of it a pod has left, and what then, is `cni.vf.detach.left_behind`'s.
+Failures are OSError. `cni.vf.detach.left_behind` decides what to do with settings that a pod left.
 """

@@ -1,7 +1,7 @@
-"""The tcx programs of a link, by their numbers: those that BPF_PROG_ATTACH or a BPF link has attached (Linux 6.6).
+"""List the ids of a link's tcx programs, attached by BPF_PROG_ATTACH or a BPF link (Linux 6.6).
 
-They stay when the link moves to another namespace: only unregister_netdevice detaches them (dev_tcx_uninstall in
-net/core/dev.c). Source: kernel/bpf/{syscall,tcx,mprog}.c, include/uapi/linux/bpf.h.
+The programs stay when the link moves to another namespace. Only unregister_netdevice detaches them (dev_tcx_uninstall
+in net/core/dev.c). Source: kernel/bpf/{syscall,tcx,mprog}.c, include/uapi/linux/bpf.h.
 """
 
 import ctypes
@@ -12,12 +12,12 @@ import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# The number of bpf(2), which no C library has a function for; 280 on architectures with the generic table.
+# The syscall number of bpf(2), for which C libraries have no function; 280 on architectures with the generic table.
 _SYSCALLS: Mapping[str, int] = MappingProxyType({"x86_64": 321, "ppc64le": 361, "s390x": 351})
 _GENERIC = 280
 _PROG_QUERY = 16
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
-# target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, and what later kernels added.
+# target_ifindex, attach_type, query_flags, attach_flags, prog_ids, count, and fields of later kernels.
 _QUERY, _COUNT_AT = struct.Struct("=IIIIQI36x"), 24
 # BPF_MPROG_MAX.
 _MOST = 64

@@ -1,13 +1,13 @@
-"""What ethtool sets on a netdev, each kind as text that a ledger entry can hold; failures are OSErrors.
+"""Read and restore the ethtool settings of a netdev, each kind as a text for the ledger entry; failures are OSErrors.
 
-The ioctl takes a name, so an index is looked up just before it and again after it: these are links of the host, where
-only udev renames. Numbers and structures: include/uapi/linux/ethtool.h. What a driver does not support it refuses with
-EOPNOTSUPP (net/ethtool/ioctl.c). None of these settings is reset when a netdev changes its namespace
-(__dev_change_net_namespace in net/core/dev.c). Time stamping has an ioctl of its own (include/uapi/linux/net_tstamp.h).
+The ioctl takes a name, so the name is looked up by index just before it and again after it; on the host only udev
+renames links. Numbers and structures are from include/uapi/linux/ethtool.h. A driver refuses unsupported operations
+with EOPNOTSUPP (net/ethtool/ioctl.c). A move to another namespace resets none of these settings
+(__dev_change_net_namespace in net/core/dev.c). Time stamping has its own ioctl (include/uapi/linux/net_tstamp.h).
 
-Pause frames and FEC are not here: they are the port's, and a rebind of the VF would not reset them. iavf and hns3's VFs
-have no operation to set them (iavf_ethtool_ops, hns3vf_ethtool_ops), and mlx5 refuses pause to a function that is not
-the vport group manager (mlx5e_ethtool_set_pauseparam).
+Pause frames and FEC are missing on purpose: they belong to the port, and a rebind of the VF would not reset them. VFs
+of iavf and hns3 cannot set them (iavf_ethtool_ops, hns3vf_ethtool_ops), and mlx5 refuses pause to a function that is
+not the vport group manager (mlx5e_ethtool_set_pauseparam).
 """
 
 import ctypes
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 _SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
-# hwtstamp_config: flags, which frames are stamped when sent, and when received.
+# hwtstamp_config: flags, and which frames are time-stamped on sending and on receiving.
 _TIME_STAMPS = struct.Struct("=3I")
 _IFREQ = struct.Struct("=16sQ16x")
 _U32 = struct.Struct("=I")
-# Those whose structure is written as it is read: the commands to read and to write, and the structure's size in bytes
+# Kinds whose structure is written as it was read: the get and set commands, and the size of the structure in bytes
 # (ethtool_value, ethtool_ringparam, ethtool_channels, ethtool_coalesce).
 _PLAIN: Mapping[str, tuple[int, int, int]] = MappingProxyType(
     {
@@ -36,18 +36,18 @@ _PLAIN: Mapping[str, tuple[int, int, int]] = MappingProxyType(
     }
 )
 _GET_FEATURES, _SET_FEATURES = 0x3A, 0x3B
-# ethtool_get_features_block: available, requested, active, never_changed. More of them than there are.
+# ethtool_get_features_block: available, requested, active, never_changed. Kernels have fewer than _MOST_WORDS blocks.
 _FEATURES, _MOST_WORDS = struct.Struct("=4I"), 8
 _GET_RSS, _SET_RSS = 0x46, 0x47
-# ethtool_rxfh: command, context, number of entries, size of the key, hash function, transformation.
+# ethtool_rxfh: command, context, number of entries, key size, hash function, transformation.
 _RSS = struct.Struct("=4IBB6x")
 _GET_HASH, _SET_HASH, _COUNT_RULES, _GET_RULE, _ALL_RULES, _DELETE_RULE = 0x29, 0x2A, 0x2E, 0x2F, 0x30, 0x31
 # ethtool_rxnfc: command, flow type, data; the rule, of which the last field is its location; count; locations.
 _RULES_SIZE, _DATA, _RULE, _LOCATION, _COUNT, _LOCATIONS = 192, 8, 16, 176, 184, 188
-# TCP_V4_FLOW, UDP_V4_FLOW, TCP_V6_FLOW, UDP_V6_FLOW: what RSS hashes of each.
+# TCP_V4_FLOW, UDP_V4_FLOW, TCP_V6_FLOW, UDP_V6_FLOW: each has its own RSS hash fields.
 _FLOWS = (1, 2, 5, 6)
 _NONE, _MOST_RULES = "", 256
-# More than there are: mlx5 has 16 (MLX5E_MAX_NUM_RSS), bnxt 33 (BNXT_MAX_ETH_RSS_CTX).
+# More than any driver has: mlx5 16 (MLX5E_MAX_NUM_RSS), bnxt 33 (BNXT_MAX_ETH_RSS_CTX).
 _MOST_CONTEXTS = 64
 # ethtool_per_queue_op: command, the command for each queue, a bit for each queue; then a structure for each.
 _PER_QUEUE, _MASK_BITS, _MOST_QUEUES = 0x4B, 4096, 256
@@ -59,7 +59,7 @@ _GET_COALESCE, _SET_COALESCE, _COALESCE_SIZE = _PLAIN["coalesce"]
 
 
 def read(index: int) -> dict[str, str]:
-    """Return what can be read of a netdev, by kind; ``rules`` (ntuple) are empty where the netdev has none."""
+    """Return the readable settings of a netdev, by kind; ``rules`` (ntuple) is empty without rules."""
     found = {}
     for kind, (read_one, _) in _KINDS.items():
         try:
@@ -71,12 +71,12 @@ def read(index: int) -> dict[str, str]:
 
 
 def write(index: int, kind: str, text: str) -> None:
-    """Set one kind as it was read. RSS gets the driver's own table; rules can only be removed."""
+    """Restore one kind from its text. RSS gets the driver's default table; rules can only be removed."""
     _KINDS[kind][1](index, text)
 
 
 def _call(index: int, request: bytes | bytearray) -> bytes:
-    """Make one call for a netdev; return the structure as the kernel leaves it."""
+    """Make one ethtool call for a netdev, and return the structure that the kernel wrote."""
     return _ioctl(index, _SIOCETHTOOL, request)
 
 
@@ -103,7 +103,7 @@ def _plain(kind: str) -> tuple[Callable[[int], str], Callable[[int, str], None]]
 
 
 def _feature_words(index: int) -> list[tuple[int, int]]:
-    """Return the features that can be changed and those that are requested, word by word."""
+    """Return (changeable, requested) features, one pair of bit masks for each 32-bit word."""
     request = struct.pack("=II", _GET_FEATURES, _MOST_WORDS).ljust(8 + _MOST_WORDS * _FEATURES.size, b"\0")
     answer = _call(index, request)
     (words,) = _U32.unpack_from(answer, 4)
@@ -123,7 +123,7 @@ def _write_features(index: int, text: str) -> None:
 
 
 def _read_rss(index: int, context: int = 0) -> str:
-    """Return hash function, transformation, and a digest of table and key, which are some kilobytes."""
+    """Return hash function, transformation, and a digest of table and key, which together have some kilobytes."""
     _, _, entries, key, *_ = _RSS.unpack(_call(index, _RSS.pack(_GET_RSS, context, 0, 0, 0, 0)))
     request = _RSS.pack(_GET_RSS, context, entries, key, 0, 0).ljust(_RSS.size + 4 * entries + key, b"\0")
     answer = _call(index, request)
@@ -132,17 +132,17 @@ def _read_rss(index: int, context: int = 0) -> str:
 
 
 def _write_rss(index: int, text: str) -> None:
-    """Reset the table, for which a size of 0 stands (ethtool_set_rxfh); another key stays."""
+    """Reset the table with a size of 0 (ethtool_set_rxfh); a changed key stays."""
     _call(index, _RSS.pack(_SET_RSS, 0, 0, 0, int(text[:2], 16), int(text[2:4], 16)))
 
 
 def _contexts(index: int) -> Iterator[int]:
-    """Yield RSS contexts beside the first; the kernel gives each the lowest free number (ethtool_set_rxfh)."""
+    """Yield the additional RSS contexts; the kernel numbers them by the lowest free number (ethtool_set_rxfh)."""
     for context in range(1, _MOST_CONTEXTS + 1):
         try:
             _call(index, _RSS.pack(_GET_RSS, context, 0, 0, 0, 0))
         except OSError as refused:
-            # Without contexts at all; a number beyond the driver's, as mlx5 answers before Linux 6.11.
+            # EOPNOTSUPP: no contexts at all. EINVAL: a number beyond the driver's, as in mlx5 before Linux 6.11.
             if refused.errno in (errno.EOPNOTSUPP, errno.EINVAL):
                 return
             if refused.errno != errno.ENOENT:
@@ -152,13 +152,13 @@ def _contexts(index: int) -> Iterator[int]:
 
 
 def _read_contexts(index: int) -> str:
-    """Return the numbers of the RSS contexts, and a digest of what they are."""
+    """Return the numbers of the RSS contexts, and a digest of their settings."""
     contexts = {str(context): _read_rss(index, context) for context in _contexts(index)}
     return f"{' '.join(contexts)} {_digest(''.join(contexts.values()).encode())}" if contexts else _NONE
 
 
 def _write_contexts(index: int, text: str) -> None:
-    """Remove all RSS contexts where there were none; others cannot be made again. Size 0 of the table removes one."""
+    """Remove all RSS contexts if there were none; others cannot be recreated. A table of size 0 removes a context."""
     if text != _NONE:
         raise OSError(errno.EOPNOTSUPP, "RSS contexts cannot be recreated")
     for context in list(_contexts(index)):
@@ -174,11 +174,11 @@ def _write_time_stamps(index: int, text: str) -> None:
 
 
 def _read_queues(index: int) -> str:
-    """Return a digest of the coalescing of every queue, empty where all are alike.
+    """Return a digest of the coalescing settings of all queues, empty if all queues are equal.
 
-    A closed mlx5 netdev has no queues, and those that it gets when it is opened are alike (mlx5e_close_channels,
-    mlx5e_open_rq): nothing of a pod's outlasts the move that closes it. What the kernel adapts by itself
-    differs from one moment to the next (net_dim_get_rx_moderation), and is not looked at.
+    A closed mlx5 netdev has no queues, and the queues that it gets when opened are equal (mlx5e_close_channels,
+    mlx5e_open_rq). So a pod's settings do not survive the move, which closes the netdev. Values that the kernel adapts
+    by itself change all the time (net_dim_get_rx_moderation), and are ignored.
     """
     values = tuple(_set_by_somebody(each) for each in _queues(index))
     return f"{len(values)} {_digest(b''.join(values))}" if len(set(values)) > 1 else _NONE
@@ -194,7 +194,7 @@ def _set_by_somebody(coalesce: bytes) -> bytes:
 
 
 def _queues(index: int) -> Iterator[bytes]:
-    """Yield the coalescing of each queue; a queue that there is none of is invalid."""
+    """Yield the coalescing settings of each queue, up to the first queue number that the driver refuses (EINVAL)."""
     for queue in range(_MOST_QUEUES):
         words = (1 << queue % 32 if number == queue // 32 else 0 for number in range(_MASK_BITS // 32))
         request = struct.pack(f"=II{_MASK_BITS // 32}I", _PER_QUEUE, _GET_COALESCE, *words)
@@ -207,7 +207,7 @@ def _queues(index: int) -> Iterator[bytes]:
 
 
 def _write_queues(index: int, _text: str) -> None:
-    """Give every queue the coalescing of the netdev, which has been restored before."""
+    """Give every queue the coalescing settings of the netdev, which are restored before."""
     _call(index, _U32.pack(_SET_COALESCE) + _call(index, _U32.pack(_GET_COALESCE).ljust(_COALESCE_SIZE, b"\0"))[4:])
 
 
@@ -282,7 +282,7 @@ def _read_rules(index: int) -> str:
 
 
 def _write_rules(index: int, text: str) -> None:
-    """Remove all rules where there were none; others cannot be made again."""
+    """Remove all rules if there were none; others cannot be recreated."""
     if text != _NONE:
         raise OSError(errno.EOPNOTSUPP, "ntuple rules cannot be recreated")
     for location in list(_locations(index))[:_MOST_RULES]:
@@ -293,8 +293,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-# In the order in which they are restored: rules lead to queues and RSS contexts, channels limit the table of RSS, and
-# what the netdev has comes before what its queues have.
+# In the order of their restore: rules refer to queues and RSS contexts, channels limit the RSS table, and settings of
+# the netdev come before those of its queues.
 _KINDS: Mapping[str, tuple[Callable[[int], str], Callable[[int, str], None]]] = MappingProxyType(
     {
         "rules": (_read_rules, _write_rules),

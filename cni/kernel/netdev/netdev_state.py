@@ -1,12 +1,12 @@
-"""What a program in a pod can set on a netdev and a move to another namespace does not reset: read it, and restore it.
+"""Read and restore the netdev settings that a pod can change and that a move to another namespace does not reset.
 
-Each kind is text that a ledger entry can hold, equal if the netdev's state is. ``xdp`` and ``tcx`` list the programs,
-``rules`` the ntuple rules; all three are empty without any. The others are ethtool's (`cni.kernel.netdev.ethtool`), and
-attributes of the link itself.
+Each kind of setting is a text for the ledger entry; equal texts mean equal settings. ``xdp`` and ``tcx`` list the
+programs, ``rules`` the ntuple rules, and each is empty if there are none. The others are ethtool's
+(`cni.kernel.netdev.ethtool`), and attributes of the link itself.
 
-What netlink cannot detach is an XDP program of a BPF link (EBUSY in dev_xdp_attach of net/core/dev.c of Linux 6.12),
-and here tcx programs are not detached either. Unregistering the netdev detaches all (dev_xdp_uninstall,
-dev_tcx_uninstall), which its driver does when it is unbound.
+Netlink cannot detach an XDP program of a BPF link (EBUSY in dev_xdp_attach of net/core/dev.c of Linux 6.12), and this
+module does not detach tcx programs. Both are detached when the netdev is unregistered (dev_xdp_uninstall,
+dev_tcx_uninstall), which happens when its driver is unbound.
 """
 
 import errno
@@ -20,7 +20,7 @@ from cni.kernel.netdev import bpf, ethtool
 from mooring.nic.netlink_codec import LINK_HEADER, NESTED, number, pack_attributes, read_attributes, u32
 
 _log = structlog.get_logger()
-# Attributes of IFLA_* that are one value, as include/uapi/linux/if_link.h numbers them.
+# The IFLA_* attributes that are single values, by their numbers in include/uapi/linux/if_link.h.
 _ATTRIBUTES: Mapping[str, int] = MappingProxyType(
     {
         "link_mode": 17,
@@ -34,16 +34,16 @@ _ATTRIBUTES: Mapping[str, int] = MappingProxyType(
     }
 )
 _XDP, _XDP_FD, _XDP_FLAGS, _DETACH = 43, 1, 3, 2**32 - 1
-# Of each mode: the attribute with its program's id (IFLA_XDP_{SKB,DRV,HW}_PROG_ID), and its flag (XDP_FLAGS_*_MODE).
+# For each mode: the attribute with the program's id (IFLA_XDP_{SKB,DRV,HW}_PROG_ID), and the flag (XDP_FLAGS_*_MODE).
 _XDP_MODES: Mapping[str, tuple[int, int]] = MappingProxyType({"skb": (6, 2), "drv": (5, 4), "hw": (7, 8)})
 _PROGRAMS = ("xdp", "tcx")
 KINDS = frozenset((*_PROGRAMS, *_ATTRIBUTES, *ethtool.KINDS))
-# What every netdev has that no program was attached to; all that is known of one whose entry is an earlier version's.
+# The state of a netdev without programs; the only state to compare with if an earlier version wrote the entry.
 NO_PROGRAMS: Mapping[str, str] = MappingProxyType(dict.fromkeys(_PROGRAMS, ""))
 
 
 def read(index: int) -> dict[str, str]:
-    """Return what can be read of a link of this thread's namespace, by kind; raise OSError, ENODEV without the link."""
+    """Return the settings of a link in this thread's namespace, by kind; raise OSError (ENODEV without the link)."""
     (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
     found = dict(read_attributes(body[LINK_HEADER.size :]))
     state = {kind: found[each].hex() for kind, each in _ATTRIBUTES.items() if each in found}
@@ -55,7 +55,7 @@ def read(index: int) -> dict[str, str]:
 
 
 def _read_tcx(index: int) -> dict[str, str]:
-    """Return a link's tcx programs; nothing where this process may not ask for them."""
+    """Return a link's tcx programs; an empty dict if this process may not query them."""
     try:
         return {"tcx": " ".join(map(str, bpf.tcx_programs(index)))}
     except OSError as unread:
@@ -65,12 +65,12 @@ def _read_tcx(index: int) -> dict[str, str]:
 
 
 def differing(noted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return the kinds in which a netdev is not as it was noted; kinds of another version are left out."""
+    """Return the kinds in which ``found`` differs from ``noted``; kinds of other versions are skipped."""
     return [kind for kind in _in_order(noted) if found.get(kind) != noted[kind]]
 
 
 def restore(index: int, noted: Mapping[str, str], kinds: Sequence[str]) -> None:
-    """Set the kinds as noted, each as far as that can be done: read again what has come of it. Raise ENODEV."""
+    """Restore the given kinds as noted, as far as possible; callers read the result again. Raise OSError ENODEV."""
     for kind in kinds:
         try:
             _restore_one(index, kind, noted[kind])
@@ -91,7 +91,7 @@ def _restore_one(index: int, kind: str, text: str) -> None:
 
 
 def _detach_xdp(index: int) -> None:
-    """Detach the program of each mode; one of a BPF link stays."""
+    """Detach the XDP program of each mode; a program of a BPF link stays."""
     for mode in read(index)["xdp"].split():
         _, flag = _XDP_MODES[mode.partition(":")[0]]
         content = pack_attributes([(_XDP_FD, u32(_DETACH)), (_XDP_FLAGS, u32(flag))])
@@ -103,6 +103,9 @@ def _set(index: int, attribute: int, value: bytes) -> None:
 
 
 def _in_order(noted: Mapping[str, str]) -> list[str]:
-    """Return the known kinds, programs first: generic XDP turns features off (generic_xdp_install)."""
+    """Return the kinds in the order of their restore: programs first, because generic XDP turns features off.
+
+    Source: generic_xdp_install in net/core/dev.c.
+    """
     order = (*_PROGRAMS, *_ATTRIBUTES, *ethtool.KINDS)
     return [kind for kind in order if kind in noted]
