@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult
-from mooring.annotations.inventory import Pf, dump_inventory
+from mooring.annotations.inventory import TESTED_RATES, Pf, dump_inventory
 from mooring.gpu.inventory import GpuInventory, dump_gpu_inventory
 
 _GPU_COLUMNS = ("GPU", "UUID", "model", "MiB", "NUMA", "link", "bridges from the root")
@@ -84,12 +85,17 @@ def _row(pf: Pf) -> tuple[str | Text, ...]:
 
 
 def _notes(pf: Pf) -> Iterator[str]:
-    yield f"{pf.name} supports {', '.join(sorted(pf.can)) or 'no settings'}"
+    yield f"{pf.name} supports {', '.join(sorted(map(partial(_setting, pf), pf.can))) or 'no settings'}"
     if pf.port is not None:
         yield f"{pf.name} shares the cable {pf.port} with other PFs"
     for entry in pf.out:
         held = f" ({entry.min_tx_rate} Mb/s each)" if entry.min_tx_rate else ""
         yield f"{pf.name} VF {entry.vfs} is out: {entry.why}{held}"
+
+
+def _setting(pf: Pf, setting: str) -> str:
+    """Return a setting, and of a rate whether a hardware test has shown it on this host."""
+    return f"{setting} ({pf.rate_state(setting)})" if setting in TESTED_RATES else setting
 
 
 def _ignored(devices: tuple[IgnoredNic, ...]) -> Table:

@@ -5,6 +5,7 @@ if sysfs were read first, it would be on the host and held. So the ledger is rea
 entry differs are marked unsettled. The change triggers another scan, which reads them again.
 """
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from mooring.annotations.inventory import ADVERTISER, NODE_PROGRAMS
 from mooring.errors import RecordError
 from mooring.files import read_record
 from mooring.folders import read_folder, record_names
+from mooring.hardware_folder import read_results
 from mooring.nic.host_facts import read_facts
 from mooring.nic.pci import is_address
 from mooring.nic.vf_users import VfDevices
 from mooring.records import (
     extract,
+    hardware_result,
     ledger,
     node_check,
     pod_record,
@@ -36,6 +39,7 @@ from mooring.records import (
     vf_faults,
     without_devices,
 )
+from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
@@ -45,7 +49,7 @@ from mooring.records.without_devices import WithoutDevices, read_without_devices
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128
-_RECORDS = (ledger.FOLDER, pod_record.FOLDER)
+_RECORDS = (ledger.FOLDER, pod_record.FOLDER, hardware_result.FOLDER)
 _log = structlog.get_logger()
 
 
@@ -100,6 +104,8 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         shim_bypass=_shim_bypass(roots.run / shim_bypass.NAME),
         vf_faults=_vf_faults(roots.run / vf_faults.NAME),
         uses=uses,
+        kernel=platform.release(),
+        hardware_results=_hardware_results(roots.records / hardware_result.FOLDER),
     )
 
 
@@ -168,6 +174,17 @@ def _vf_faults(path: Path) -> VfFaults | None:
     except (OSError, RecordError) as broken:
         _log.error("report of faults cannot be read", reason=str(broken))
         return None
+
+
+def _hardware_results(folder: Path) -> dict[str, HardwareResult]:
+    """Return the results that can be read; without one a PF counts as not tested."""
+    found: dict[str, HardwareResult] = {}
+    for pci, result in read_results(folder).items():
+        if isinstance(result, HardwareResult):
+            found[pci] = result
+        else:
+            _log.error("result of a hardware test cannot be read", pci=pci, reason=str(result))
+    return found
 
 
 def _preparing(folder: Path) -> frozenset[str]:

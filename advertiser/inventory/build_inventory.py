@@ -5,7 +5,7 @@ inventory, and the VFs are ``out``, so that the scheduler can report why.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from advertiser.inventory import port
@@ -16,12 +16,16 @@ from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
 from advertiser.inventory.shared_port import PortKey, port_key, with_ports
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
-from mooring.annotations.inventory import Allow, Inventory, Out, Pf, dump_inventory, read_inventory
+from mooring.annotations.inventory import Allow, Inventory, Out, Pf, TestOutcome, dump_inventory, read_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.names import is_rdma
 from mooring.nic import node_guid
 from mooring.nic.pci import vf_address
+from mooring.records.hardware_result import MAX_RATE, MIN_RATE
+
+# The check of a hardware test that asks whether a NIC keeps to a rate.
+_CHECKS: Mapping[str, str] = {"min_tx_rate": MIN_RATE, "max_tx_rate": MAX_RATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,18 @@ def _describe(
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
         vlan=terms.vlan,
         vf_netdevs=_have_netdevs(function, host) if at.link == "infiniband" else None,
+        tested=_tested(function, host, can),
     )
     return pf, port_key(function, terms.port)
+
+
+def _tested(function: PciFunction, host: Host, can: Collection[str]) -> dict[str, TestOutcome]:
+    """Return what a hardware test of this PF, with this driver and kernel, found about the rates that it supports."""
+    result = host.hardware_results.get(function.address)
+    if result is None:
+        return {}
+    outcomes = {name: result.outcome(_CHECKS[name], function.driver, host.kernel) for name in _CHECKS if name in can}
+    return {name: outcome for name, outcome in outcomes.items() if outcome != "not_asked"}
 
 
 def _have_netdevs(function: PciFunction, host: Host) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring.nic.vf_users import NO_FACTS, HostFacts, VfDevices
+from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_check import NodeCheck
 from mooring.records.shim_bypass import ShimBypass
@@ -118,6 +119,7 @@ class Host:
     device is in one network namespace. ``node_check`` is the report of `mooring-node check`, ``shim_bypass`` describes
     the bypass of a failed shim, ``vf_faults`` is the CNI server's report; each is None if it does not exist.
     ``uses`` are the facts that decide who uses a VF.
+    ``kernel`` is its release. ``hardware_results`` are the results of hardware tests, by the PF's PCI address.
     """
 
     boot: str
@@ -134,6 +136,8 @@ class Host:
     shim_bypass: ShimBypass | None = None
     vf_faults: VfFaults | None = None
     uses: HostFacts = NO_FACTS
+    kernel: str = ""
+    hardware_results: Mapping[str, HardwareResult] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

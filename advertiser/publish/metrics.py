@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from advertiser.formats.shim_condition import SocketState
 from advertiser.inventory.build_inventory import InventoryResult
+from mooring.annotations.inventory import TESTED_RATES, RateState
 from mooring.gpu.inventory import GpuInventory
 from mooring.records.node_check import NodeCheck
 from mooring.records.vf_faults import VfFaults
@@ -29,6 +30,13 @@ class Metrics:
             "mooring_inventory_usable_vfs", "VFs on offer that can be assigned now.", ("pf",), registry=self._registry
         )
         self._up = Gauge("mooring_inventory_pf_up", "1 if the PF's link is up.", ("pf",), registry=self._registry)
+        self._rates = Gauge(
+            "mooring_inventory_rate_tested",
+            "1 for what is known of a PF's rate: requested (set and read back only), shown or differs (by a hardware "
+            "test).",
+            ("pf", "setting", "state"),
+            registry=self._registry,
+        )
         self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not on offer.", registry=self._registry)
 
         self._gpus = Gauge(
@@ -97,9 +105,14 @@ class Metrics:
             self._gpus.labels("out").set(len(gpus.out))
         self._usable.clear()
         self._up.clear()
+        self._rates.clear()
         for pf in result.inventory.pfs:
             self._usable.labels(pf.name).set(len(pf.usable))
             self._up.labels(pf.name).set(pf.up)
+            for setting in TESTED_RATES:
+                if (found := pf.rate_state(setting)) is not None:
+                    for state in get_args(RateState):
+                        self._rates.labels(pf.name, setting, state).set(state == found)
         self._ignored.set(len(result.ignored))
         self._last_scan.set_to_current_time()
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
 from mooring import names
 from mooring.errors import AnnotationError, ContractError
@@ -31,6 +32,11 @@ MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
 # Every second one of `MOST_VFS` takes 10 KiB. Each range more copies the set, so the time grows with its square.
 _LONGEST_RANGES = 16_384
+# The rates that a hardware test asks about, and what is known of each: ``requested`` is set and read back, and nothing
+# more; ``shown`` is kept to by the NIC, ``differs`` is not, as the test found.
+TESTED_RATES = ("min_tx_rate", "max_tx_rate")
+TestOutcome = Literal["shown", "differs"]
+RateState = Literal["requested", "shown", "differs"]
 # `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
 HELD_BY = "held by pod "
 # The beginning of `Out.why` of a VF that a pod holds but that is in the host; its pod's uid follows.
@@ -88,7 +94,8 @@ class Pf:
     driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer. PFs with
     the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``. ``vlan`` is the
     VLAN id that the node gives every VF, whatever the pod requests; None where it forces none. ``vf_netdevs``: every VF
-    has a netdev; None is not told, as on Ethernet, where a VF without one is out, or by an earlier version.
+    has a netdev; None is not told, as on Ethernet, where a VF without one is out, or by an earlier version. ``tested``
+    has what a hardware test on this host found about rates in ``can``; one that is absent was not tested.
     """
 
     name: str
@@ -110,6 +117,11 @@ class Pf:
     port: str | None = None
     vlan: int | None = None
     vf_netdevs: bool | None = None
+    tested: Mapping[str, TestOutcome] = field(default_factory=dict, hash=False)
+
+    def rate_state(self, setting: str) -> RateState | None:
+        """Return what is known of a rate on this PF, None if the PF does not support it."""
+        return self.tested.get(setting, "requested") if setting in self.can else None
 
     @property
     def usable(self) -> Indexes:
@@ -246,7 +258,19 @@ def _pf(value: Value) -> Pf:
         port=document.optional("port", names.port),
         vlan=document.optional("vlan", forced_vlan),
         vf_netdevs=document.optional("vf_netdevs", Value.boolean),
+        tested=document.optional("tested", _tested) or {},
     )
+
+
+def _tested(value: Value) -> dict[str, TestOutcome]:
+    """Read the outcomes of a hardware test, without those of settings that this version does not know."""
+    fields = value.fields()
+    found: dict[str, TestOutcome] = {}
+    for name in TESTED_RATES:
+        outcome: TestOutcome | None = fields.optional(name, lambda each: each.choice("shown", "differs"))
+        if outcome is not None:
+            found[name] = outcome
+    return found
 
 
 def _vfs(value: Value) -> Indexes:
@@ -352,6 +376,7 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "port": pf.port,
         "vlan": pf.vlan,
         "vf_netdevs": pf.vf_netdevs,
+        "tested": dict(pf.tested) or None,
     }
     return {
         "name": pf.name,

@@ -1,8 +1,9 @@
 """The node GUID of a VF on Ethernet, by which rdma_cm tells hosts apart: which values mean that the VF has none.
 
-mlx5 derives it from the VF's admin MAC, and the VF reads it only while its driver is bound. Of Linux 6.12:
+mlx5 derives it from the VF's admin MAC, and the VF reads it only while its driver is bound. Of Linux 6.12 and 7.2:
 
-- a VF that never had an admin MAC has GUID 0 (esw_vport_setup in mlx5/core/eswitch.c writes the zeros of its record);
+- a VF that never had an admin MAC has GUID 0 (esw_vport_setup in mlx5/core/eswitch.c writes the zeros of its record).
+  In 7.2 it has what the firmware gives it, perhaps 0 (there esw_vport_setup asks for MAC and GUID and writes neither);
 - any write of the MAC sets it, 00:00:00:00:00:00 to 0000:00ff:fe00:0000 (node_guid_gen_from_mac there);
 - mlx5_ib reads it once, at probe (init_node_data in drivers/infiniband/hw/mlx5/main.c).
 

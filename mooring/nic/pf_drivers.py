@@ -1,4 +1,4 @@
-"""What PF drivers do with rates and MTUs that both `init` and mooring-cni have to know; read from Linux 6.12."""
+"""What `init` and mooring-cni have to know of PF drivers' rates and MTUs; read from Linux 6.12 and 7.2."""
 
 from collections.abc import Mapping
 
@@ -7,9 +7,14 @@ from mooring.nic.settings import VfSettings
 # min_tx_rate is a weight, not a reservation: bw_share = min over a divider, capped by the firmware's max_tsar_bw_share
 # (esw_qos_calc_bw_share in drivers/net/ethernet/mellanox/mlx5/core/esw/qos.c). Only VFs that were given a rate take
 # part: any write of rates enrols a VF, 0/0 too (mlx5_esw_qos_set_vport_rate calls esw_qos_vport_enable first), and
-# after that a value that is set already is skipped. A VF that is enrolled while another one has a min keeps bw_share 0
-# until a min changes (esw_qos_set_vport_min_rate returns early). So all VFs are enrolled before the first min is set.
-# What the firmware gives to a VF that was never enrolled, no source tells.
+# after that a value that is set already is skipped. In Linux 6.12 a VF that is enrolled while another one has a min
+# keeps bw_share 0 until a min changes (esw_qos_set_vport_min_rate returns early); in 7.2 it gets its share at once
+# (esw_qos_vport_enable). So all VFs are enrolled before the first min is set. What the firmware gives to a VF that was
+# never enrolled, no source tells.
+#
+# A min that reads back was requested, and no more is known: 6.12 refuses one that the firmware refuses, and 7.2 stores
+# it and returns 0 (esw_qos_set_node_min_rate ignores what esw_qos_sched_elem_config answers). Traffic alone shows
+# whether the NIC keeps to it (`mooring.records.hardware_result`).
 MIN_RATE_IS_A_WEIGHT = frozenset({"mlx5_core"})
 
 # A VF takes any MTU up to the port's largest (mlx5e_set_netdev_mtu_boundaries in mlx5/core/en_main.c), but the port
@@ -23,7 +28,7 @@ PF_MTU_LIMITS_VFS = frozenset({"mlx5_core"})
 # setting, and its VFs are as their driver makes them.
 SETS_INFINIBAND_VFS = frozenset({"mlx5_core"})
 
-# Drivers of PFs that count what each VF sends and receives (ndo_get_vf_stats in Linux 6.12: mlx5e_get_vf_stats,
+# Drivers of PFs that count what each VF sends and receives (ndo_get_vf_stats in Linux 6.12 and 7.2: mlx5e_get_vf_stats,
 # ice_get_vf_stats, …; IPoIB's asks mlx5_ib, mlx5_ib_get_vf_stats). For any other one the kernel answers zeros
 # (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would look like a VF without traffic.
 COUNTS_FOR_VFS = frozenset({"mlx5_core", "mlx4_core", "ice", "i40e", "ixgbe", "ionic"})

@@ -1,7 +1,7 @@
 """Write the settings that confine a VF again, whatever its PF reports: after a refusal the report may be wrong.
 
 A PF's driver remembers what it was asked for, and reports that; what the NIC does is the firmware's. Where the firmware
-refuses, the two may differ. Linux 6.12, drivers/net/ethernet:
+refuses, the two may differ. Linux 6.12 and 7.2, drivers/net/ethernet:
 
 - mlx5: each write of MAC, VLAN or spoof check removes the VF's ingress ACL, by which alone spoof check is in force, and
   makes it again. If that is refused, the write fails, MAC and VLAN read as the new ones, spoof check reads as before,

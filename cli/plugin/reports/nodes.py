@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown
 from cli.plugin.reports.use import NodeUse, PfUse
 from mooring.annotations.drain import DRAINED
+from mooring.annotations.inventory import TESTED_RATES
 
 _COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
-_WIDE = ("PCI", "RDMA", "NUMA", "WHY-OUT")
+_WIDE = ("PCI", "RDMA", "NUMA", "MIN-RATE", "MAX-RATE", "WHY-OUT")
 
 
 def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
@@ -44,7 +45,7 @@ def _row(use: PfUse) -> tuple[object, ...]:
 def _more(use: PfUse) -> tuple[object, ...]:
     pf = use.pf
     why = "; ".join(f"{entry.vfs}: {entry.why}" for entry in pf.out)
-    return pf.pci, pf.rdma, pf.numa, why
+    return pf.pci, pf.rdma, pf.numa, *map(pf.rate_state, TESTED_RATES), why
 
 
 def _item(node: NodeUse) -> dict[str, object]:
@@ -65,5 +66,6 @@ def _pf(use: PfUse) -> dict[str, object]:
         "mbps": {"line": pf.mbps, "offered": pf.offer_mbps, "reserved": use.reserved_mbps, "left": use.left_mbps},
         "port": pf.port,
         "vf_netdevs": pf.vf_netdevs,
+        "rates": {setting: pf.rate_state(setting) for setting in TESTED_RATES},
         "out": [{"vfs": str(entry.vfs), "why": entry.why} for entry in pf.out],
     }

@@ -2,7 +2,8 @@
 
 Source: drivers/net/ethernet/mellanox/mlx5/core/esw/qos.c of Linux 6.12, in legacy mode, where all VFs are in one group
 (esw->qos.group0, whose own bw_share is 0). The firmware schedules by these weights; what it gives to a VF without an
-element, no source tells.
+element, no source tells. In Linux 7.2 the weights are the same (esw_qos_calc_bw_share); what the firmware refuses is
+stored there (esw_qos_set_node_min_rate).
 """
 
 from collections.abc import Mapping
