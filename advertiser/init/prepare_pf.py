@@ -18,6 +18,7 @@ from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.read_host import Roots, read_host
 from advertiser.init import pci_driver, pf_link
 from advertiser.init.leave_offer import leave_offer
+from advertiser.init.pf_mac import pf_mac
 from advertiser.init.repair_node_guid import NodeGuidRepair
 from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory import init_plan
@@ -245,17 +246,16 @@ class PfPreparer:
 
     def _pf_address(self, plan: Plan, function: PciFunction, link: LinkType) -> str:
         """Return the PF's MAC or GUID, from which the VFs' are derived; raise ForbiddenError."""
-        if link == "infiniband":
-            if not function.rdma:
-                why = "its RDMA device is not in the host's network namespace, and its VFs' GUIDs derive from it"
-                raise ForbiddenError(f"{plan.pf}: {why}")
-            path = self._device(plan.pci) / "infiniband" / function.rdma[0].name / "node_guid"
-        else:
-            path = self._device(plan.pci) / "net" / plan.pf / "address"
-        text = (read_file(path) or "").strip()
-        if not text:
-            raise ForbiddenError(f"{plan.pf}: {str(path)!r} cannot be read, and its VFs' addresses derive from it")
-        return text
+        if link == "ethernet":
+            return pf_mac(self._device(plan.pci), plan.pf, self.writer)
+        if not function.rdma:
+            why = "its RDMA device is not in the host's network namespace, and its VFs' GUIDs derive from it"
+            raise ForbiddenError(f"{plan.pf}: {why}")
+        path = self._device(plan.pci) / "infiniband" / function.rdma[0].name / "node_guid"
+        guid = (read_file(path) or "").strip()
+        if not guid:
+            raise ForbiddenError(f"{plan.pf}: {str(path)!r} cannot be read, and its VFs' GUIDs derive from it")
+        return guid
 
     def _write_settings(self, plan: Plan, index: int, link: LinkType, address: str) -> None:
         if link == "infiniband" and plan.sets_guids:

@@ -17,11 +17,11 @@ import structlog
 from advertiser.host.pod_records import recorded_vfs
 from advertiser.host.read_host import Roots
 from advertiser.init import pci_driver
+from advertiser.init.pf_mac import PermanentAddresses, pf_mac
 from advertiser.inventory.facts import Host, PciFunction, Vf
 from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_mac, vfs_without_guid
 from advertiser.inventory.matching import OfferedPf
 from mooring.errors import RecordError
-from mooring.files import read_file
 from mooring.locks import LockBusyError, hold
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_users import user_of
@@ -32,8 +32,8 @@ _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
 _log = structlog.get_logger()
 
 
-class AdminMacs(Protocol):
-    """Reads and writes the settings of a PF's VFs."""
+class AdminMacs(PermanentAddresses, Protocol):
+    """Reads a PF's permanent MAC, and reads and writes the settings of its VFs."""
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]: ...
 
@@ -91,9 +91,8 @@ class NodeGuidRepair:
         address, driver = vf.address or "", vf.driver or ""
         try:
             has_mac = self.macs.read_all(pf)[index].mac not in (None, NO_MAC)
-            own = read_file(self._device(pci) / "net" / pf / "address") or ""
-            mac = None if has_mac else vf_mac(own.strip(), index)
-        except (OSError, KeyError, ValueError) as unknown:
+            mac = None if has_mac else vf_mac(pf_mac(self._device(pci), pf, self.macs), index)
+        except (ForbiddenError, OSError, KeyError, ValueError) as unknown:
             _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {unknown}")
             return
         if mac is not None and not self._takes_mac(pf, index, vf, mac):

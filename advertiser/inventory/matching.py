@@ -1,12 +1,12 @@
 """Match NICs with the entries of the offer; pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from advertiser.inventory import port
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.guest_nics import why_without_sriov
-from advertiser.inventory.offer import Candidate, Offer, Terms
+from advertiser.inventory.offer import Candidate, Offer, OfferEntry, Terms
 from advertiser.inventory.port import Port
 from mooring.names import LinkType
 from mooring.nic.pci import pf_name
@@ -82,12 +82,21 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
         unfit = [(function.address, _unfit(function)) for function, each in candidates if entry.matches(each)]
         if all(why is not None for _, why in unfit):
             advice = "if that is intended, limit the entry to other nodes with `node` in its match"
-            yield f"pfs[{index}] of the offer has init, but {_found(unfit)}: {advice}"
+            found = _found(unfit) if unfit else f"no NIC of this node matches it{_nearest(entry, candidates)}"
+            yield f"pfs[{index}] of the offer has init, but {found}: {advice}"
+
+
+def _nearest(entry: OfferEntry, candidates: Sequence[tuple[PciFunction, Candidate]]) -> str:
+    """Name the PF that most of an entry's selectors match, and how it differs; empty on a node without PFs."""
+    pfs = [each for function, each in candidates if _unfit(function) is None]
+    if not pfs:
+        return ""
+    nearest = max(pfs, key=entry.nearness)
+    differing = ", ".join(f"{name} {values!r}, not {glob!r}" for name, glob, values in entry.mismatches(nearest))
+    return f" (nearest is {nearest.names[0]} at {nearest.pci}: {differing})"
 
 
 def _found(unfit: list[tuple[str, str | None]]) -> str:
-    if not unfit:
-        return "no NIC of this node matches it"
     some = ", ".join(f"{address} ({why})" for address, why in unfit[:_MOST_NAMED])
     return f"no NIC that it matches can have VFs: {some}"
 

@@ -32,6 +32,7 @@ An entry with ``init`` must match a PF on every node that its ``node`` matches; 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -129,6 +130,16 @@ class OfferEntry:
 
     def matches(self, candidate: Candidate) -> bool:
         return all(_matches(candidate, selector, glob) for selector, glob in self.match)
+
+    def mismatches(self, candidate: Candidate) -> list[tuple[str, str, str]]:
+        """Return each selector that does not match a PF, with its glob and the PF's value, names separated by "/"."""
+        differing = (each for each in self.match if not _matches(candidate, *each))
+        return [(selector, glob, "/".join(_values(candidate, selector))) for selector, glob in differing]
+
+    def nearness(self, candidate: Candidate) -> tuple[int, float]:
+        """Return a key that is larger for a PF which more selectors match, or whose other values are more alike."""
+        differing = self.mismatches(candidate)
+        return -len(differing), sum(SequenceMatcher(None, glob, value).ratio() for _, glob, value in differing)
 
     def is_for(self, node: str) -> bool:
         """Return whether the entry can match a PF of this node."""
@@ -250,6 +261,8 @@ def _globs(value: Value) -> tuple[tuple[str, str], ...]:
 
 
 def _matches(candidate: Candidate, selector: str, glob: str) -> bool:
-    if selector == "name":
-        return any(fnmatchcase(name, glob) for name in candidate.names)
-    return fnmatchcase(getattr(candidate, selector), glob)
+    return any(fnmatchcase(value, glob) for value in _values(candidate, selector))
+
+
+def _values(candidate: Candidate, selector: str) -> tuple[str, ...]:
+    return candidate.names if selector == "name" else (getattr(candidate, selector),)

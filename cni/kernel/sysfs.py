@@ -144,9 +144,12 @@ class Sysfs:
             listed = (self._device(pf_pci) / f"virtfn{vf.vf}").readlink().name
         except OSError:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}") from None
-        is_named = vf.pf == pf_name(pf_pci) or (self._device(pf_pci) / "net" / vf.pf).exists()
-        if listed != vf.pci or not is_named:
+        if listed != vf.pci:
             raise CniError(VF_MISSING, f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}")
+        if vf.pf != pf_name(pf_pci) and not (self._device(pf_pci) / "net" / vf.pf).exists():
+            now = self.netdev_name(pf_pci) or pf_name(pf_pci)
+            what = f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}"
+            raise CniError(VF_MISSING, f"{what}: its pf is named {now!r} now")
         return pf_pci
 
     def pf_of(self, pci: str) -> str:

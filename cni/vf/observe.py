@@ -15,7 +15,7 @@ def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...
 def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
     """Return the kernel's state of one VF: in its namespace, and on its PF."""
     try:
-        settings = node.vf_settings.read(entry.pf, entry.vf)
+        settings = node.vf_settings.read(*node.sysfs.current_pf(entry.pci, entry.pf, entry.vf))
     except OSError:
         settings = None
     if not netns.is_same(entry.netns.path, entry.netns.cookie):

@@ -1,13 +1,13 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
-    {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","mbps":100000,"mtu":1500,"up":true,
-     "present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
+    {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","address":"0c:…","mbps":100000,"mtu":1500,
+     "up":true,"present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
      "set":{"3":{"min_tx_rate":5000}}}}}
 
-``own`` are the addresses that the VFs' drivers chose, where the PF's reports them, ``macs`` the admin MACs that whoever
-made the VFs gave them. ``set`` holds what differs from a VF just made. What nobody can read, which VFs an mlx5 NIC has
-enrolled in the scheduling of rates and their weights, is in vftable.weights beside it: a VF that is given back as it
-was found stays enrolled.
+``address`` is the PF's permanent one. ``own`` are the addresses that the VFs' drivers chose, where the PF's reports
+them, ``macs`` the admin MACs that whoever made the VFs gave them. ``set`` holds what differs from a VF just made. What
+nobody can read, which VFs an mlx5 NIC has enrolled in the scheduling of rates and their weights, is in vftable.weights
+beside it: a VF that is given back as it was found stays enrolled.
 
 What a PF's driver takes, refuses and answers is its personality's (`devcluster.hosts.personalities`); here is what the
 kernel does for every driver. A write goes setting by setting in the kernel's order, and the first refusal ends it: what
@@ -98,6 +98,8 @@ class VfTable:
             nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
         for function in host.functions():
+            if function.vf is None:
+                pfs[function.pf.name]["address"] = function.mac
             reports_own = function.pf.personality.reports_own_mac
             has_admin_mac = admin_macs and function.pf.link == "ethernet" and not reports_own
             for name, is_so in (("own", reports_own), ("macs", has_admin_mac)):
@@ -138,6 +140,11 @@ class VfTable:
         """Open or close a PF's netdev."""
         with self._changing(pf) as found, found.every_vf() as vfs:
             found.personality.set_up(found.pf, vfs, up=up)
+
+    def permanent_address(self, pf: str) -> str | None:
+        """Return a PF's permanent MAC, as RtnetlinkVfSettings does."""
+        address: str = _Record(self._load(), pf).fields["address"]
+        return address
 
     def bring_up(self, pf: str) -> None:
         """Open a PF's netdev, as RtnetlinkVfSettings does."""

@@ -33,12 +33,12 @@ from mooring.nic.pf_drivers import SETS_INFINIBAND_VFS
 from mooring.nic.settings import LinkState, VfSettings, reported_vlan
 from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 
-# RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
-_VF_WITHOUT_STATISTICS = 1 | 8
+# RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
+_VF, _WITHOUT_STATISTICS = 1, 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
 # IFLA_VF_* read as all ones where the driver does not report them.
 _UNSUPPORTED = 0xFFFF_FFFF
-_GET_LINK, _EXT_MASK, _NUM_VF, _VFINFO_LIST = 18, 29, 21, 22
+_GET_LINK, _EXT_MASK, _NUM_VF, _VFINFO_LIST, _PERM_ADDRESS = 18, 29, 21, 22, 54
 _VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 _MOST_BYTES = 1 << 18
 # ARPHRD_* of include/uapi/linux/if_arp.h.
@@ -89,6 +89,10 @@ class RtnetlinkVfSettings:
         if infos := [_zero_rates(vf) for vf in vfs]:
             with _session() as netlink:
                 netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST={"attrs": infos})
+
+    def permanent_address(self, pf: str) -> str | None:
+        """Return the permanent MAC of a PF's netdev (IFLA_PERM_ADDRESS, Linux 5.6), None if none is reported."""
+        return permanent_address(pf)
 
     def set_mtu(self, pf: str, mtu: int) -> None:
         """Set the MTU of a PF's netdev."""
@@ -182,12 +186,24 @@ def _index(name: str) -> int:
         raise OSError(errno.ENODEV, f"no interface {name!r}") from None
 
 
+def permanent_address(netdev: str) -> str | None:
+    """Return a netdev's permanent address, None if the kernel reports none; raise OSError."""
+    _, link = _link(netdev, _WITHOUT_STATISTICS)
+    address = dict(read_attributes(link)).get(_PERM_ADDRESS)
+    return None if address is None else address.hex(":")
+
+
 def _link_with_vfs(pf: str) -> tuple[int, bytes]:
-    """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes.
+    """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes."""
+    return _link(pf, _VF | _WITHOUT_STATISTICS)
+
+
+def _link(netdev: str, mask: int) -> tuple[int, bytes]:
+    """Request a link; return its ARPHRD number and the attributes' bytes. ``mask`` is RTEXT_FILTER_*.
 
     Parsed here: pyroute2 (0.9) reads a GUID of 16 bytes as one of 36 and fails on every InfiniBand PF.
     """
-    wanted = LINK_HEADER.pack(0, 0, _index(pf), 0, 0) + pack_attribute(_EXT_MASK, u32(_VF_WITHOUT_STATISTICS))
+    wanted = LINK_HEADER.pack(0, 0, _index(netdev), 0, 0) + pack_attribute(_EXT_MASK, u32(mask))
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
         route.send(pack_message(_GET_LINK, REQUEST, wanted))
         answer = next(read_messages(route.recv(_MOST_BYTES)))

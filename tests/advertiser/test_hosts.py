@@ -153,7 +153,8 @@ def test_a_captured_host_is_seen_alike(
     [
         ("23-cx7-sriov-off-in-firmware", "{name: ens3np0}", f"can have VFs: 0000:41:00.0 ({NO_SRIOV})"),
         ("09-azure-nd96-vm-vfs-are-the-nics", "{driver: mlx5_core}", "0101:00:00.0 (the NIC is a VF that a hypervisor"),
-        ("07a-h100-cx7-ib-no-vfs", "{name: ens3np0}", "no NIC of this node matches it"),
+        ("07a-h100-cx7-ib-no-vfs", "{name: ens3np0}", "no NIC of this node matches it (nearest is "),
+        ("07a-h100-cx7-ib-no-vfs", "{name: ibs3, link: infiniband}", ": name 'ib"),
         ("07a-h100-cx7-ib-no-vfs", "{vendor: 10de}", "no NIC of this node matches it"),
     ],
 )

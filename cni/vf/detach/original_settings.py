@@ -19,6 +19,7 @@ from cni.vf.node import Node
 from mooring.locks import hold
 from mooring.nic import node_guid
 from mooring.nic.settings import SETTING_NAMES, VfSettings
+from mooring.nic.vf_settings import permanent_address
 from mooring.nic.write_again import write_again
 from mooring.records.ledger import LedgerEntry
 
@@ -188,7 +189,16 @@ def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSetti
 def _was_own(node: Node, entry: LedgerEntry) -> bool:
     """Return whether the PF had reported the VF's own address for its admin MAC."""
     pf_pci = node.sysfs.pf_of(entry.pci)
-    return admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
+    return admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), _pf_mac(node, pf_pci, entry.pf), entry.vf)
+
+
+def _pf_mac(node: Node, pf_pci: str, pf: str) -> str | None:
+    """Return the MAC from which `init` has derived those of a PF's VFs (`advertiser.init.pf_mac`)."""
+    try:
+        permanent = permanent_address(pf)
+    except OSError:
+        permanent = None
+    return permanent or node.sysfs.mac(pf_pci, pf)
 
 
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:

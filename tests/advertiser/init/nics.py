@@ -28,6 +28,9 @@ class Nic:
     def bring_up(self, pf: str) -> None:
         self.brought_up.append(pf)
 
+    def permanent_address(self, pf: str) -> str | None:
+        return None
+
     def set_mtu(self, pf: str, mtu: int) -> None:
         self.mtus[pf] = mtu
 
@@ -58,6 +61,9 @@ class TableNic:
 
     def bring_up(self, pf: str) -> None:
         self.table.set_up(pf, up=True)
+
+    def permanent_address(self, pf: str) -> str | None:
+        return self.table.permanent_address(pf)
 
     def set_mtu(self, pf: str, mtu: int) -> None:
         self.table.change_pf(pf, mtu=mtu)

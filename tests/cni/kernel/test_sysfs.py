@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from cni.kernel.sysfs import Sysfs
+from cni.spec.skel import CniError
+from mooring.annotations.assignment import AssignedVf
 
 PCI = "0000:3b:01.0"
 
@@ -33,3 +37,14 @@ def test_of_two_uverbs_devices_the_lower_number_is_first(tmp_path: Path) -> None
     verbs = {"infiniband_verbs/uverbs9/ibdev": "mlx5_9", "infiniband_verbs/uverbs10/ibdev": "siw0"}
     put(tmp_path / "bus/pci/devices" / PCI, verbs)
     assert (Sysfs(tmp_path).rdma(PCI), Sysfs(tmp_path).rdma_devices(PCI)) == ("mlx5_9", 2)
+
+
+def test_an_assignment_to_a_renamed_pf_is_refused_with_its_present_name(tmp_path: Path) -> None:
+    """As after an upgrade of the kernel, which names ports `np0`."""
+    devices = tmp_path / "bus/pci/devices"
+    put(devices / "0000:3b:00.0", {"net/enp59s0f0np0/ifindex": "4"})
+    (devices / PCI).mkdir()
+    (devices / PCI / "physfn").symlink_to("../0000:3b:00.0")
+    (devices / "0000:3b:00.0/virtfn0").symlink_to(f"../{PCI}")
+    with pytest.raises(CniError, match="vf 0 of pf 'enp59s0f0': its pf is named 'enp59s0f0np0' now"):
+        Sysfs(tmp_path).pf_pci(AssignedVf("enp59s0f0", 0, PCI, "ethernet", "default"))
