@@ -1,4 +1,4 @@
-"""Refuse what would take a VF from the host: an ADD, or a rebind of its driver (`mooring.nic.vf_users` decides)."""
+"""Refuse an ADD or a driver rebind that would take a VF from the host (`mooring.nic.vf_users` decides)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -14,10 +14,10 @@ from mooring.records import ledger
 
 
 def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Raise CniError 100 for a VF that the host uses; the caller has found that no pod holds it. Raise OSError.
+    """Raise CniError 100 for a VF that the host uses; the caller has checked that no pod holds it. Raise OSError.
 
-    A VF whose RDMA device is elsewhere is missing a part: the attachment reports that by its own code and the device's
-    name.
+    A VF whose RDMA device is in another namespace passes: the attachment reports that with another code and the
+    device's name.
     """
     users = _users(node, [vf.pci for vf in vfs])
     for vf, user in zip(vfs, users, strict=True):
@@ -26,7 +26,7 @@ def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
 
 
 def user_before_pod(node: Node, pci: str) -> str | None:
-    """Return how the host uses a VF on its way into a pod, None if it does not; raise OSError."""
+    """Return how the host uses a VF that is being attached, None if it does not; raise OSError."""
     (user,) = _users(node, [pci])
     return user
 
@@ -34,7 +34,7 @@ def user_before_pod(node: Node, pci: str) -> str | None:
 def user_beside_pod(sysfs: Sysfs, pci: str) -> str | None:
     """Return how the host uses a VF that a pod had, None if it does not; raise OSError.
 
-    Processes on its RDMA device are not judged here: those that have come since ADD are taken for the pod's.
+    Processes on its RDMA device do not count here: those that opened it after ADD are considered the pod's.
     """
     vf = replace(read_vf(sysfs.root, pci), rdma=(), rdma_away=False)
     return user_of(vf, read_facts(sysfs.root, {}, [vf]))

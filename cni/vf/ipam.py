@@ -1,7 +1,7 @@
-"""Request addresses from an IPAM plugin and release them, as the CNI defines: a program, its environment, its stdin.
+"""Request addresses from an IPAM plugin and release them, as the CNI specification defines.
 
-Each VF is a call of its own with its own CNI_IFNAME: host-local keys addresses by container and interface and refuses a
-second one. Source: CNI specification 1.1.0, section 4 (delegation).
+Each VF is a separate call with its own CNI_IFNAME: host-local stores addresses by container and interface, and refuses
+a second one. Source: CNI specification 1.1.0, section 4 (delegation).
 """
 
 import errno
@@ -31,17 +31,17 @@ from cni.spec.skel import (
 from mooring.locks import hold
 from mooring.records.ledger import Ipam
 
-# The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin in common use.
+# Limit for the answer, in seconds. The kubelet allows four minutes for a sandbox; DHCP is the slowest common plugin.
 _ANSWER_S = 60.0
-# How often a plugin that takes long is looked at, and whether its caller still waits.
+# Seconds between checks whether a slow plugin has ended and its caller still waits.
 _LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class IpamCall:
-    """The parameters of a plugin's call: container, namespace, CNI_ARGS, and the path of the lock of the VF's IPAM.
+    """The parameters of a plugin's call: container, namespace, CNI_ARGS, run folder (for the lock), and VF.
 
-    ``caller`` is the socket of the process that waits for the answer: the plugin ends when that has left.
+    ``caller`` is the socket of the process that waits for the answer: the plugin is killed if it disconnects.
     """
 
     container: str
@@ -54,7 +54,7 @@ class IpamCall:
 
 @dataclass(frozen=True, slots=True)
 class IpamResult:
-    """What an IPAM plugin gave: addresses, routes, and name servers as the specification writes them (``dns``)."""
+    """The result of an IPAM plugin: addresses, routes, and name servers in the specification's form (``dns``)."""
 
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -62,7 +62,7 @@ class IpamResult:
 
 
 def add(ipam: Ipam, call: IpamCall) -> IpamResult:
-    """Request addresses; raise CniError with the plugin's own code and text.
+    """Request addresses; raise CniError with the code and text of the plugin.
 
     The plugin inherits the lock that `remove` takes: if this process is killed, the undo waits until the plugin ends.
     """
@@ -75,7 +75,7 @@ def add(ipam: Ipam, call: IpamCall) -> IpamResult:
 
 
 def _read(answer: Mapping[str, Any]) -> IpamResult:
-    """Read a plugin's answer; write addresses as the kernel does, because CHECK compares them with the kernel's."""
+    """Read a plugin's answer; addresses are in the kernel's notation, because CHECK compares them with the kernel's."""
     return IpamResult(
         tuple(
             Address(str(ip_interface(_text(ip["address"]))), _gateway(ip.get("gateway"))) for ip in _list(answer, "ips")
@@ -97,33 +97,33 @@ def _gateway(value: object) -> str | None:
 
 
 def _text(value: object) -> str:
-    """Refuse what is not a string: `ipaddress` would take a number for an address."""
+    """Return a string; raise TypeError for anything else, because `ipaddress` accepts numbers as addresses."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def remove(ipam: Ipam, call: IpamCall) -> None:
-    """Release the addresses of one interface; do nothing for a plugin that holds none."""
+    """Release the addresses of one interface; raise CniError or LockBusyError."""
     with _locked(call) as lock:
         _run("DEL", ipam, call, lock)
 
 
 def _locked(call: IpamCall) -> AbstractContextManager[int]:
-    """Hold the lock of one VF's IPAM; a plugin that outlived its caller ends first. LockBusyError after a while."""
+    """Hold the IPAM lock of one VF, and so wait for a plugin that outlived its caller; raise LockBusyError."""
     return hold(call.run, f"{call.pci}.ipam", _ANSWER_S)
 
 
 def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -> None:
-    """Pass CHECK on for one interface; raise CniError with the plugin's own code and text."""
+    """Call the plugin's CHECK for one interface; raise CniError with the code and text of the plugin."""
     conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
     _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), IpamCall(container, netns, "", Path(), ""))
 
 
 def delegate(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:
-    """Pass STATUS or GC on; a plugin from before 1.1.0 supports neither.
+    """Call the plugin's STATUS or GC; ignore the refusal of a plugin older than 1.1.0, which supports neither.
 
-    Such a plugin refuses the version, the command, or first of all the container's id, which neither command has.
+    Such a plugin refuses the version, the command, or the missing container id.
     """
     try:
         _run(command, Ipam("", conf, path), IpamCall("", "", "", Path(), ""))
@@ -165,19 +165,20 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
 
 
 def _fill(file: IO[bytes], conf: bytes) -> None:
-    """Write a plugin's standard input, to be read from its begin.
+    """Write a plugin's standard input to a file, and rewind it.
 
-    A pipe would need a writer beside the look at the caller: after its first timeout `Popen.communicate` writes no more
-    (its ``_communicate`` registers standard input only where it is given an input, which a second call must not be).
+    A pipe would need a separate writer: after its first timeout, `Popen.communicate` writes no more (its
+    ``_communicate`` registers standard input only with an input, which a second call must not have).
     """
     file.write(conf)
     file.seek(0)
 
 
 def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "subprocess.CompletedProcess[bytes]":
-    """Return a plugin's answer; end it and all that it has started when the caller leaves, after a while, and at last.
+    """Return a plugin's answer; kill the plugin if its caller disconnects or after _ANSWER_S.
 
-    A child that outlives the plugin with its standard output open is not waited for.
+    All processes that it started are killed at the end too. Children that keep its standard output open are not waited
+    for.
     """
     deadline = time.monotonic() + _ANSWER_S
     try:
@@ -197,15 +198,15 @@ def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "sub
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Return whether a process has ended; its id stays its own until it is waited for."""
+    """Return whether a process has ended, without reaping it, so that its id is not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of a plugin's process group.
+    """Kill the remaining processes of a plugin's process group.
 
-    The kernel gives a group's number to nobody else while the group has a member (alloc_pid in kernel/pid.c), and
-    numbers go round: an empty group's is not another one's so soon.
+    The kernel does not reuse the number of a group while it has members (alloc_pid in kernel/pid.c). Numbers are reused
+    in turn, so that of an empty group is not soon another group's.
     """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -227,7 +228,7 @@ def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]")
         said = answer.get("msg") if isinstance(answer, dict) else None
         text = str(said or done.stderr.decode(errors="replace")[-500:] or f"status {done.returncode}")
         code = answer.get("code") if isinstance(answer, dict) else None
-        # 0 is not a valid error code, and in Python true is an int.
+        # 0 is not a valid error code; type() excludes true, which is an int in Python.
         own = code if type(code) is int and code > 0 else IO_FAILURE
         raise CniError(own, f"ipam plugin {kind!r} failed ({command}): {text}")
     return answer

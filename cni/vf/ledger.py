@@ -1,6 +1,7 @@
-"""The ledger on disk: which sandbox has which VF, written before the first change to the VF and removed last.
+"""Read and write the ledger on disk: which sandbox has which VF.
 
-`mooring.records.ledger` explains the meaning of an entry, why it suffices after a crash, and its cost.
+An entry is written before the first change to its VF, and removed after the last. `mooring.records.ledger` explains the
+meaning of an entry, why it is sufficient after a crash, and its cost.
 """
 
 import json
@@ -30,13 +31,13 @@ from mooring.records.pod_record import PodRecord, pod_record_name, read_pod_reco
 from mooring.records.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
-# Shared by all calls of a process: the texts that a tenant may write for each of his pods, networks and assignments.
+# Limits the large texts that the calls of this process parse at once; a tenant can write one for each of their pods.
 LARGE = LargeWork()
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerContent:
-    """The entries by address, and by file name why others cannot be read; "" is the folder itself."""
+    """The entries by address, and the errors of unreadable ones by file name ("" for the folder itself)."""
 
     entries: Sequence[LedgerEntry]
     unreadable: Mapping[str, RecordError | OSError]
@@ -44,9 +45,9 @@ class LedgerContent:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The node's records below the state folder; the caller holds the VF's lock for everything that writes.
+    """The node's records below the state folder; callers of methods that write hold the VF's lock.
 
-    Where the run folder has a place for extracts (`cni.server.extracts` makes it), each entry has one there.
+    If the run folder has a folder for extracts (`cni.server.extracts` creates it), each entry has an extract there.
     """
 
     state: Path
@@ -59,7 +60,7 @@ class Ledger:
         return None if text is None else ledger.read_ledger_entry(text, name)
 
     def write(self, *entries: LedgerEntry) -> None:
-        """Put entries in place; raise RecordError for one that could not be read again: it would keep its VF."""
+        """Write entries; raise RecordError for an entry that could not be read again, because it would block its VF."""
         texts: dict[str, str] = {}
         for entry in entries:
             name, text = ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry)
@@ -70,13 +71,13 @@ class Ledger:
             self.show(entry.pci, extract.vf_extract(entry))
 
     def put_in_doubt(self, pci: str) -> None:
-        """Enter that a PF has refused a setting of a VF: what it reports of the VF may not be in force."""
+        """Record that the PF refused a setting of a VF, so that the settings it reports may not be in force."""
         entry = self.read(pci)
         if entry is not None and not entry.in_doubt:
             self.write(replace(entry, in_doubt=True))
 
     def is_in_doubt(self, pci: str) -> bool:
-        """Return whether that is so; True for an entry that cannot be read."""
+        """Return whether a VF is in doubt (`put_in_doubt`); True if its entry cannot be read."""
         try:
             entry = self.read(pci)
         except (RecordError, OSError):
@@ -88,7 +89,7 @@ class Ledger:
         self.show(pci, None)
 
     def show(self, pci: str, text: str | None) -> None:
-        """Put a VF's extract in place, or remove it; a failure is logged, and the reconciler tries again."""
+        """Write the extract of a VF, or remove it if ``text`` is None; log failures, which the reconciler repairs."""
         folder = None if self.run is None else self.run / extract.VFS
         if folder is None or not folder.is_dir():
             return
@@ -102,9 +103,9 @@ class Ledger:
             _log.warning("cannot write the extract of a ledger entry", pci=pci, reason=str(refused))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
-        """Yield every entry, or a container's, by address; log an invalid one, since it names no sandbox.
+        """Yield all entries, or those of a container, by address; log invalid ones, whose sandbox is unknown.
 
-        Raise OSError in the end if one could not be read: it may belong to any container.
+        Raise OSError at the end if an entry could not be read, because it may belong to any container.
         """
         content = self.content(container)
         _log_unreadable(content.unreadable)
@@ -114,10 +115,10 @@ class Ledger:
                 raise why
 
     def entries_of(self, container: str, pcis: Collection[str]) -> Iterator[LedgerEntry]:
-        """Yield a container's entries by address; ``pcis`` are the VFs that its pod's record names.
+        """Yield a container's entries by address; ``pcis`` are the VFs in the record of its pod.
 
-        Raise OSError in the end if the entry of one of these could not be read. What lies beside them says nothing of
-        this container: if such an entry is its own after all, the reconciler repairs that once it can be read.
+        Raise OSError at the end if the entry of one of these VFs could not be read. Other unreadable entries do not
+        matter: should one belong to this container, the reconciler repairs it once it can be read.
         """
         content = self.content(container)
         _log_unreadable(content.unreadable)
@@ -127,7 +128,7 @@ class Ledger:
                 raise why
 
     def content(self, container: str | None = None) -> LedgerContent:
-        """Return what is in the ledger, or is a container's there, without what none of our programs has written."""
+        """Return the contents of the ledger, or those of a container; files that Mooring did not write are skipped."""
         entries: list[LedgerEntry] = []
         unreadable: dict[str, RecordError | OSError] = {}
         try:
@@ -148,22 +149,22 @@ class Ledger:
         return LedgerContent(entries, unreadable)
 
     def pf_offer(self, pci: str) -> PfOffer | None:
-        """Return what the operator decided about a PF's VFs, as `init` left it; None for a PF that is not on offer.
+        """Return the operator's offer for the VFs of a PF, as `init` stored it; None for a PF that is not on offer.
 
-        Raise RecordError, or OSError if others than root may have written it.
+        Raise RecordError, or OSError if users other than root may have written it.
         """
         text = read_own_file(self.state / node_offer.NAME)
         return PfOffer() if text is None else node_offer.read_node_offer(text).get(pci)
 
     def is_unprivileged(self, uid: str) -> bool:
-        """Return whether the CRI shim notes that no container of a pod can have changed its VFs."""
+        """Return whether the CRI shim recorded that no container of a pod could change its VFs."""
         return is_record(self.state / unprivileged_name(uid))
 
     def pod(self, uid: str) -> PodRecord | None:
-        """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read.
+        """Return the record that the CRI shim wrote for a pod, None without one; raise RecordError if it is unreadable.
 
-        A uid that cannot name one has none. So has one with something in its place that the shim has not written: the
-        shim forwards no pod with VFs without its record.
+        An invalid uid has no record. Neither has a pod with a file at that path that the shim did not write: the shim
+        forwards no pod with VFs without writing its record.
         """
         if not is_uid(uid):
             return None
@@ -181,12 +182,12 @@ class Ledger:
         return None if text is None else read_rates_record(text, name)
 
     def write_rates(self, record: RatesRecord) -> None:
-        """Put a pod's changed rates in place; the caller holds the locks of all the pod's VFs."""
+        """Write the changed rates of a pod; the caller holds the locks of all VFs of the pod."""
         write_file(self.state / rates_record_name(record.rates.uid), dump_rates_record(record))
 
 
 def _text(path: Path) -> str | None:
-    """Return a record's text, None where none of our programs has written one."""
+    """Return the text of a record, None if Mooring did not write it."""
     try:
         return read_record(path)
     except ForeignFileError:
@@ -199,7 +200,7 @@ def _log_unreadable(unreadable: Mapping[str, RecordError | OSError]) -> None:
 
 
 def _is_anothers(path: Path, container: str) -> bool:
-    """Return whether a file certainly holds another container's entry; parsing each of hundreds takes longer."""
+    """Return whether a file surely has another container's entry; this is faster than parsing hundreds of entries."""
     try:
         return bool(json.loads(read_record(path) or "")["container"] != container)
     except (ValueError, TypeError, KeyError, RecursionError):

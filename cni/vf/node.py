@@ -1,4 +1,4 @@
-"""What a call uses on its node, and where a VF's netdev is there."""
+"""The node that a call works on: its folders and ledger, and the names of a VF's netdev and RDMA device there."""
 
 import errno
 import re
@@ -22,16 +22,16 @@ from mooring.records import run_folder, shared_ports
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
-# How long a VF may take to return from a namespace that died, in seconds; past it the VF stays `returning`.
+# How long a VF may take to return from a namespace that died, in seconds; after that it stays `returning`.
 RETURNS_S = 3.0
 _TEMPORARY = re.compile(r"mo[0-9a-f]{1,8}-[0-9a-f]{4}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a call uses on its node: folders, the ledger, the PFs' settings, this boot's id.
+    """A node: its sysfs, its ledger, its run folder, access to the settings of its VFs, and the id of this boot.
 
-    ``enforces_offer``: no VF is handed out beyond the operator's offer.
+    ``enforces_offer``: refuse assignments that exceed the operator's offer.
     """
 
     sysfs: Sysfs
@@ -43,44 +43,43 @@ class Node:
 
 
 def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
-    """Return the PCI addresses of all PFs on a PF's cable, itself included; raise RecordError."""
+    """Return the PCI addresses of all PFs on the cable of a PF, including itself; raise RecordError."""
     try:
         text = read_foreign_file(node.run / shared_ports.FILE, shared_ports.MOST_BYTES)
     except OSError as unusable:
         raise RecordError(shared_ports.FILE, "", str(unusable)) from unusable
     if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
-        # Where an advertiser of an earlier version puts it.
+        # The path that advertisers of earlier versions use.
         text = read_record(node.run / Path(shared_ports.FILE).name)
     shared = shared_ports.read_shared_ports(text) if text is not None else ()
     return next((port for port in shared if pf_pci in port), (pf_pci,))
 
 
-# What `is_prepared` keeps from being made.
+# The error while `is_prepared` is False.
 NOT_PREPARED = "this node's VFs are not prepared yet: mooring-advertiser init has not finished"
 
 
 def is_prepared(node: Node) -> bool:
-    """Return whether `init` has prepared this boot's VFs: by its mark, or where earlier versions put it."""
+    """Return whether `init` has prepared the VFs in this boot, by its mark (or that of an earlier version)."""
     return any((node.run / mark).exists() for mark in (run_folder.READY, "ready"))
 
 
 def temporary_name(pci: str) -> str:
-    """Return a name that no other interface of the host has: made from the VF's PCI address, at most 15 characters."""
+    """Return an interface name that is unique on the host, from the VF's PCI address; at most 15 characters."""
     domain, rid = routing_id(pci)
     return f"mo{int(domain, 16):x}-{rid:04x}"
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a name is one of those."""
+    """Return whether a name has the form of `temporary_name`."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def netdev_index(node: Node, pci: str, parent: str | None) -> int | None:
-    """Return the index of a VF's netdev in the host's namespace; does not wait for moves of other links (RTNL).
+    """Return the index of a VF's netdev on the host; does not wait for moves of other links (RTNL).
 
-    It is the one in sysfs, whatever its name. ``parent`` is that of the VF's entry: a netdev with which the kernel
-    reports none is not in the kernel's own sysfs either, and what stands for that may be late; so one with our
-    temporary name is the VF's too.
+    It is the netdev in sysfs, whatever its name. ``parent`` is the recorded PCI address of the netdev. If the kernel
+    reports none (virtual links), sysfs may be late, and a link with the VF's temporary name also counts.
     """
     index = node.sysfs.netdev(pci)
     if parent is None and (index is None or not netlink.exists(index)):
@@ -89,7 +88,7 @@ def netdev_index(node: Node, pci: str, parent: str | None) -> int | None:
 
 
 def netdev_of(node: Node, pci: str, limit_s: float, parent: str | None) -> netlink.Link | None:
-    """Return a VF's netdev in the host's namespace, None if the kernel does not find it within ``limit_s`` seconds.
+    """Return a VF's netdev on the host, None if it does not appear within ``limit_s`` seconds.
 
     Its name may change at any time: use its index. ``parent`` is as for `netdev_index`.
     """
@@ -98,7 +97,7 @@ def netdev_of(node: Node, pci: str, limit_s: float, parent: str | None) -> netli
     def is_there() -> bool:
         index = netdev_index(node, pci, parent)
         link = netlink.get(index) if index is not None else None
-        # An index that sysfs named a moment ago may be another device's now.
+        # The index from sysfs may belong to another device by now.
         if link is not None and link.parent in (parent, pci):
             found.append(link)
         return bool(found)
@@ -108,9 +107,9 @@ def netdev_of(node: Node, pci: str, limit_s: float, parent: str | None) -> netli
 
 
 def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) -> None:
-    """Take a VF's netdev on the host down, under its temporary name and without the altnames in ``reserved``.
+    """Take a VF's netdev on the host down, give it its temporary name, and remove the altnames in ``reserved``.
 
-    Raise OSError if it does not appear, or if another program keeps changing it.
+    Raise OSError if the netdev does not appear, or if another program keeps changing it.
     """
 
     def act() -> None:
@@ -126,17 +125,17 @@ def set_aside(node: Node, entry: LedgerEntry, reserved: Collection[str] = ()) ->
 
 
 def recorded_name(pci: str, name: str) -> str:
-    """Return the name that a VF's entry holds for its netdev: its own, or our temporary one where that is no name.
+    """Return the netdev name for a VF's ledger entry: its own, or the temporary one if the ledger cannot have it.
 
-    The kernel takes any bytes for a name (dev_valid_name), the ledger takes what can be printed and typed.
+    The kernel allows almost any bytes in a name (dev_valid_name), the ledger only names that can be printed and typed.
     """
     return name if names.is_interface(name) else temporary_name(pci)
 
 
 def recorded_device(node: Node, pci: str) -> str | None:
-    """Return the name that a VF's entry holds for its RDMA device, as `recorded_name`; None without a device.
+    """Return the RDMA device name for a VF's ledger entry, as in `recorded_name`; None without a device.
 
-    A device in the middle of a move is waited for: without its name in the entry it would stay behind.
+    It waits for a device in the middle of a move: without a name in the entry the device would not follow its VF.
     """
     wait_until(lambda: not node.sysfs.lacks_verbs(pci), NAMED_S)
     name = node.sysfs.rdma(pci)
@@ -144,12 +143,12 @@ def recorded_device(node: Node, pci: str) -> str | None:
 
 
 def name_device(node: Node, entry: LedgerEntry) -> None:
-    """Give a VF's RDMA device, if it is on the host, the name in its entry: a pod renamed it, or a rebind made it.
+    """Give a VF's RDMA device on the host the name in its entry, after a pod renamed it or a rebind created it.
 
-    A driver that is bound gets the lowest free name (alloc_name in drivers/infiniband/core/device.c), which may be the
-    name of another VF that is rebound at the same time, and that one may have ours: the kernel refuses both
-    (ib_device_rename, EEXIST). So each takes its temporary name before it waits for its own. If another device keeps
-    the name, this one keeps the temporary one: no program of ours depends on it.
+    A new device gets the lowest free name (alloc_name in drivers/infiniband/core/device.c). Two VFs that are rebound at
+    the same time may get each other's names, and the kernel refuses both renames (ib_device_rename, EEXIST). So each
+    takes its temporary name before it waits for its own. If another device keeps the name, this one keeps the temporary
+    name: Mooring does not depend on it.
     """
     name = entry.rdma
     if name is None or node.sysfs.rdma(entry.pci) in (None, name):
@@ -165,9 +164,9 @@ def name_device(node: Node, entry: LedgerEntry) -> None:
 
 
 def gives_way_s(node: Node, pci: str) -> float:
-    """Return how long another VF may keep a name, in seconds.
+    """Return how long to wait for a name that another VF has, in seconds.
 
-    One that is on its way itself, out of a pod or into one, gives it up once its driver is bound.
+    A VF that is being attached or detached releases the name once its driver is bound.
     """
     try:
         entry = node.ledger.read(pci)
@@ -177,7 +176,7 @@ def gives_way_s(node: Node, pci: str) -> float:
 
 
 def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limit_s: float) -> OSError | None:
-    """Rename a VF's RDMA device, found by the VF's PCI address each time; return the last refusal."""
+    """Rename a VF's RDMA device, which is looked up at each attempt; return the last error, None on success."""
 
     def act() -> None:
         device = rdma.device_of(node.sysfs, pci)
@@ -192,10 +191,10 @@ def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limi
 
 
 def give_way(node: Node, entry: LedgerEntry) -> None:
-    """Take a VF's netdev and RDMA device, if they are on the host, from names that are not theirs; log what fails.
+    """Give a VF's netdev and RDMA device on the host their temporary names if they have other VFs' names; log failures.
 
-    For a VF that cannot be given back now. The kernel has named what it made again, and another VF that is given back
-    meanwhile may have had that name.
+    This is for a VF that cannot be released now: the kernel named its new devices, possibly with names of other VFs
+    that are being released.
     """
     temporary = temporary_name(entry.pci)
     try:
@@ -210,27 +209,27 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
 
 
 def device_returns(node: Node, entry: LedgerEntry) -> bool:
-    """Wait for the RDMA device of a VF whose driver has been bound again; return whether it is there, if it had one."""
+    """Wait for the RDMA device of a VF after a rebind; return whether it came back. True for VFs without a device."""
     return entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)
 
 
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
-    """Return whether all that a VF has is on the host: its netdev and, in exclusive mode, its RDMA device.
+    """Return whether a VF's netdev and, in exclusive mode, its RDMA device are on the host.
 
-    Waits up to ``limit_s`` seconds: the kernel cleans up a namespace that died after a delay.
+    It waits up to ``limit_s`` seconds, because the kernel cleans up a dead namespace after a delay.
     """
     return wait_until(lambda: _netdev_in_host_netns(node, entry) and _rdma_in_host_netns(node, entry), limit_s)
 
 
 def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Query without RTNL, which may be held for long."""
+    """Return whether a VF's netdev is on the host; does not take RTNL, which may be held for long."""
     name, parent = entry.original.name, entry.original.parent
     index = netdev_index(node, entry.pci, parent) if name is not None else None
     return name is None or (index is not None and netlink.exists(index))
 
 
 def _rdma_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether an RDMA device is on the host; one that its driver has removed is in no other namespace."""
+    """Return whether a VF's RDMA device is on the host; one that its driver removed counts, as it is not elsewhere."""
     if entry.rdma is None or rdma.mode() != "exclusive":
         return True
     if node.sysfs.rdma(entry.pci) is None:

@@ -1,4 +1,4 @@
-"""Read the current state of a pod's VFs: what the kernel reports of each, and how it differs from the ledger entry."""
+"""Read the kernel's state of a pod's VFs, and compare it with their ledger entries."""
 
 from cni.kernel import netlink, netns, rdma
 from cni.plan import drift
@@ -7,7 +7,7 @@ from mooring.records.ledger import LedgerEntry
 
 
 def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...]:
-    """Return how a VF differs from its entry; the MTU that a network gives is only in its configuration."""
+    """Describe how a VF differs from its entry; the MTU is not compared, because the entry does not have it."""
     mtu = found.interface.mtu if found.interface is not None else None
     return tuple(drift.from_kernel(entry, found, mtu, {}))
 
@@ -33,7 +33,7 @@ def _interface(ifname: str) -> drift.Interface | None:
 
 
 def _has_device(node: Node, entry: LedgerEntry) -> bool | None:
-    """Return whether a VF's RDMA device is in the pod, None if it need not be."""
+    """Return whether a VF's RDMA device is in the pod; None if it need not be there."""
     if entry.rdma is None or rdma.mode() != "exclusive" or node.sysfs.rdma(entry.pci) is None:
         return None
     return netns.run_in(entry.netns.path, lambda: rdma.device_of(node.sysfs, entry.pci) is not None)

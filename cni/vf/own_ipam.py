@@ -1,6 +1,7 @@
-"""Read which IPAM configurations this node's own files name, and hold a call's against them.
+"""Read the IPAM configurations in this node's own files, and check the configuration of a call against them.
 
-Read at each call that needs it: an operator's change counts at once. What others than root may write names nothing.
+The files are read at each call that needs them, so that changes take effect at once. Files that users other than root
+may write are ignored.
 """
 
 import json
@@ -26,7 +27,7 @@ _MOST_BYTES = 1 << 20
 
 
 def check(conf: Conf) -> None:
-    """Raise CniError code 7 if a call brings an IPAM configuration that is none of this node's own."""
+    """Raise CniError 7 if a call has an IPAM configuration that is not one of this node's own."""
     named = conf.every_ipam()
     if not named or conf.ipam_files is None:
         return
@@ -36,12 +37,12 @@ def check(conf: Conf) -> None:
 
 
 def types(files: Sequence[str]) -> list[str]:
-    """Return the IPAM plugins that files and folders of network configurations name, sorted."""
+    """Return the sorted names of the IPAM plugins in files and folders of network configurations."""
     return sorted({str(ipam["type"]) for ipam in _read(files).ipams})
 
 
 def own_only(conf: Conf) -> Conf:
-    """Return a configuration without the IPAM configurations that `check` refuses."""
+    """Return the configuration without the IPAM configurations that `check` refuses."""
     if not conf.every_ipam() or conf.ipam_files is None:
         return conf
     own = _read(conf.ipam_files)
@@ -82,9 +83,10 @@ def _configurations(folder: Path) -> Iterator[Path]:
 
 
 def _read_chain(path: Path) -> str | None:
-    """Return the text of a file that root owns, wherever it lies: runtimes run as root whatever their folder has.
+    """Return the text of a file that root owns; the owner of its folder does not matter.
 
-    kubespray gives that folder to a user of its own (roles/kubernetes/preinstall/tasks/0050-create_directories.yml).
+    Runtimes trust the whole folder, and kubespray gives it to a user of its own
+    (roles/kubernetes/preinstall/tasks/0050-create_directories.yml).
     """
     status = path.stat()
     is_own = status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
@@ -92,7 +94,7 @@ def _read_chain(path: Path) -> str | None:
 
 
 def _document(path: Path, read: Callable[[Path], str | None]) -> object:
-    """Return a file's JSON; None for what is no regular file of a sensible size, or that others may write."""
+    """Return the JSON of a file; None if it is not a regular file, is too large, or others may write to it."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None

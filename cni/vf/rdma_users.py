@@ -1,8 +1,8 @@
-"""Find the processes that use the RDMA device of a VF on the host, and take it from one that keeps it.
+"""Find the processes that use a VF's RDMA device on the host, and take the device from processes of its old pod.
 
-In shared mode a process can keep its queue pairs on a VF's RDMA device after the netdev has left the pod. It gets a
-short while to end; then the VF's driver is unbound and bound again, which takes every object from every process. It is
-not while the host uses the VF, nor while a process has the device that had it before the pod.
+In shared mode a process can keep its queue pairs on a VF's RDMA device after the netdev has left the pod. It gets a few
+seconds to end. Then the VF's driver is unbound and bound again, which destroys the objects of all processes. The driver
+is not rebound while the host uses the VF, or while a process uses the device that opened it before the pod.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from cni.vf import host_users
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
-# How long the pod's processes may take to end, in seconds: a large memory region takes seconds to unpin.
+# How long processes of the pod may take to end, in seconds: unpinning a large memory region takes seconds.
 USED_S = 3.0
 
 
 def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], object]) -> bool:
-    """Return whether a VF's RDMA device has no users left; wait a while, then rebind the VF's driver.
+    """Wait until a VF's RDMA device has no users, then rebind the VF's driver if it still has some.
 
-    ``while_unbound`` is called while the VF has no driver.
+    Return whether no user is left. ``while_unbound`` is called while the VF has no driver.
     """
     if wait_until(lambda: not users_left(sysfs, entry), USED_S):
         return True
@@ -40,7 +40,7 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], ob
 
 
 def other_user(sysfs: Sysfs, entry: LedgerEntry) -> str | None:
-    """Return who beside its pod uses a VF, and would lose it with a rebind; None if nobody does."""
+    """Return who else, beside its pod, uses a VF and would lose it in a rebind; None if there is no such user."""
     if user := host_users.user_beside_pod(sysfs, entry.pci):
         return user
     earlier = sorted(users_of(sysfs, entry.pci) & set(entry.original.users) - {rdma.NAMELESS})
@@ -48,22 +48,22 @@ def other_user(sysfs: Sysfs, entry: LedgerEntry) -> str | None:
 
 
 def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
-    """Return the processes that use a VF's RDMA device and did not already do so before the pod had it.
+    """Return the processes that use a VF's RDMA device, without those that opened it before the pod.
 
-    One that the kernel does not name may be the pod's, whoever else had no name before.
+    A process that the kernel does not name always counts, because it may be the pod's.
     """
     return users_of(sysfs, entry.pci) - (set(entry.original.users) - {rdma.NAMELESS})
 
 
 def users_of(sysfs: Sysfs, pci: str) -> frozenset[int]:
-    """Return the processes that use a function's RDMA device on the host; none for one that is not there."""
+    """Return the processes that use a function's RDMA device on the host; empty without a device."""
     device = rdma.device_of(sysfs, pci)
     if device is None:
         return frozenset()
     try:
         return rdma.users(device.index)
     except OSError:
-        # Without a device of this index the kernel answers EINVAL (nldev_res_get_doit): it left between the queries.
+        # EINVAL means that the device disappeared between the queries (nldev_res_get_doit).
         if rdma.device_of(sysfs, pci) is None:
             return frozenset()
         raise

@@ -1,6 +1,7 @@
-"""Set again what a PF has forgotten of a VF that a pod holds; the caller holds the VF's lock.
+"""Restore settings that a PF lost of a VF that a pod holds; the caller holds the VF's lock.
 
-If a setting is refused the VF is in doubt, and the next pass writes MAC and spoof check again, as they read.
+If the PF refuses a setting, the VF is in doubt. The next pass then writes MAC, VLAN and spoof check again, with the
+values that the PF reports.
 """
 
 from dataclasses import replace
@@ -19,9 +20,9 @@ from mooring.records.ledger import LedgerEntry
 
 
 def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
-    """Set what reads as a fresh VF's, and record when; return what was set. Raise OSError, CniError 101, LockBusyError.
+    """Restore the lost settings of a VF, record the time, and return what was set.
 
-    The PF's lock is not waited for: `init` may hold it for minutes.
+    Raise OSError, CniError 101 or LockBusyError. It does not wait for the PF's lock, which `init` may hold for minutes.
     """
     pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
     pf_pci = node.sysfs.pf_of(entry.pci)
@@ -30,7 +31,7 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
         expected = resets.expected(entry)
         again = resets.forgotten(expected, found[vf])
         if again != VfSettings():
-            # First: an Event that was told for nothing is better than one that nobody gets.
+            # Record the time first: an unnecessary Event is better than a missing one.
             node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
             pf_rates.enrol(node, pf_pci, pf, found, [again])
             vf_reset.write_at_once(node, entry.pci, pf, vf, again)
@@ -43,11 +44,11 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
 
 
 def _write_again(node: Node, entry: LedgerEntry, pf: str, vf: int) -> VfSettings:
-    """Write MAC, VLAN and spoof check as they read, and return them; the VF is in doubt no more. Raise OSError."""
+    """Write MAC, VLAN and spoof check as the PF reports them, end the doubt, and return them. Raise OSError."""
     found = node.vf_settings.read(pf, vf)
     mac = admin_mac.known(found.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
     vlan, qos = (found.vlan, found.qos) if found.vlan or found.qos else (None, None)
-    # Where "on" was refused after "off" it reads off.
+    # It reads as off if the PF accepted "off" and then refused "on".
     was_on = entry.original.settings.spoofchk if entry.set.spoofchk is None else entry.set.spoofchk
     settings = VfSettings(mac=mac, vlan=vlan, qos=qos, spoofchk=found.spoofchk or was_on)
     write_again(partial(node.vf_settings.write, pf, vf), settings)

@@ -1,1 +1,1 @@
-"""Attach the VFs of an ADD: moved into the pod, with a GUID of their own where one is wanted, and addressed."""
+"""Attach the VFs of an ADD: set them, give them a GUID if requested, move them into the pod, and add addresses."""

@@ -1,10 +1,9 @@
-"""Bring the VFs of one ADD into the pod: all of them, or none.
+"""Attach the VFs of one ADD to the pod: all of them, or none.
 
-Steps of each VF: ledger → down → temporary name → node GUID (where it has none) → settings (PFs locked) → move → RDMA
-device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. Of a VF that
-is requested without its netdev, that stays on the host after the settings: the RDMA device alone goes on. On any
-failure, every VF that has an entry is released by it; a killed call leaves the entries, and DEL or the next ADD does
-the same.
+The steps for each VF: ledger → down → temporary name → node GUID (if it has none) → settings (PFs locked) → move → RDMA
+device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. If the pod
+requests a VF without its netdev, the netdev stays on the host, and only the RDMA device moves. After a failure every VF
+with an entry is released. A killed call leaves its entries, and DEL or the next ADD releases those VFs.
 """
 
 from collections import defaultdict
@@ -39,7 +38,7 @@ from mooring.records.pod_record import PodRecord
 _log = structlog.get_logger()
 _LOCK_S = 30.0
 _AT_ONCE = 8
-# How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one.
+# How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one second.
 _MAC_S = 3.0
 
 
@@ -65,7 +64,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
         entered = [guid.give_node_guid(node, pending) for pending in entered]
         set_all(node, entered)
         for pending in entered:
-            # The PF's driver may have reset the VF for a setting, and its RDMA device is a new one.
+            # The PF's driver may have reset the VF for a setting, so that its RDMA device is new.
             name_device(node, pending.entry)
             guid.take_effect(node, pending)
         for pending in entered:
@@ -79,26 +78,26 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
 
 
 def _check_mtus(node: Node, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
-    """Raise CniError 101 before anything is changed if a network's MTU exceeds that of a PF which limits its VFs."""
+    """Raise CniError 101 if a network's MTU exceeds that of a PF that limits its VFs; nothing is changed yet."""
     for vf in vfs:
         attachment.check_mtu(vf, conf.network_of(vf.network).mtu, _mtu_limit(node, vf))
 
 
 def _mtu_limit(node: Node, vf: AssignedVf) -> int | None:
-    """Return the MTU of a VF's PF, None where it does not limit the VF's."""
+    """Return the MTU of a VF's PF, None if it does not limit the VF's MTU."""
     pf_pci = node.sysfs.pf_pci(vf)
     limits = vf.link == "ethernet" and node.sysfs.driver(pf_pci) in PF_MTU_LIMITS_VFS
     return node.sysfs.mtu(pf_pci, vf.pf) if limits else None
 
 
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Undo all at once: what a rebind made may have the name of another VF of the call, and waits for its own."""
+    """Release the VFs in parallel: a new device may have the name of another VF of the call, and waits for its own."""
     with ThreadPoolExecutor(_AT_ONCE, "undo") as undoing:
         list(undoing.map(lambda vf: _try_detach(node, vf), vfs))
 
 
 def _try_detach(node: Node, vf: AssignedVf) -> None:
-    """Undo one VF; if that fails it keeps its entry, for DEL, and does not stop the others."""
+    """Release one VF; if that fails, its entry stays for DEL, and the other VFs are released all the same."""
     try:
         if (entry := node.ledger.read(vf.pci)) is not None:
             detach(node, entry)
@@ -109,7 +108,7 @@ def _try_detach(node: Node, vf: AssignedVf) -> None:
 def _as_pending(
     node: Node, call: Call, conf: Conf, record: PodRecord, vf: AssignedVf, name: str, space: Netns
 ) -> PendingAttachment:
-    """Return a VF as it was found, with its entry; nothing is changed yet."""
+    """Return a VF with its new ledger entry and its settings; nothing is changed yet. Raise CniError."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
     if vf.netdev is False and device is None:
@@ -150,20 +149,20 @@ def _as_pending(
 
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
-    """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
+    """Return a VF's original state, and its RDMA device name; raise CniError 102 if a part is not on the host."""
     device = recorded_device(node, vf.pci)
     if device is not None and rdma.mode() == "exclusive" and not _has_device(node, vf.pci):
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
     found = node.vf_settings.read(vf.pf, vf.vf)
-    # An Ethernet netdev may not exist yet: its driver is being bound.
+    # Only for InfiniBand: an Ethernet netdev may appear later, because its driver is being bound.
     if device is not None and vf.link == "infiniband" and node.sysfs.lacks_netdev(vf.pci):
         return Original(settings=found, users=users), device
-    # One whose parent the kernel reports must be this VF's; `original.parent` is what every later look compares with.
+    # If the kernel reports a parent, it must be this VF. Later lookups compare with `original.parent`.
     link = netdev_of(node, vf.pci, APPEARS_S, None)
     if link is None:
         raise CniError(VF_MISSING, f"vf {vf.pci} of pf {vf.pf!r} has no network interface on the host")
-    # A name that is no UTF-8 cannot be recorded: DEL removes it.
+    # A name that is not UTF-8 cannot be recorded, and DEL removes it.
     altnames = tuple(name for name in link.altnames if _is_utf8(name))
     noted = retry(lambda: netdev_state.read(link.index), RACED, NAMED_S)
     return Original(
@@ -182,7 +181,7 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
 
 
 def _has_device(node: Node, pci: str) -> bool:
-    """Return whether a VF's RDMA device is on the host; one in the middle of its move is waited for."""
+    """Return whether a VF's RDMA device is on the host; wait for a device in the middle of a move."""
     return wait_until(lambda: rdma.device_of(node.sysfs, pci) is not None, NAMED_S)
 
 
@@ -191,9 +190,9 @@ def _is_utf8(name: str) -> bool:
 
 
 def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
-    """Set every VF, with all PFs of their ports locked, and read back the resulting settings.
+    """Write the settings of every VF while their PFs are locked, and read them back.
 
-    A port's other PFs matter to a VF that reserves a rate only: the others do not wait for them.
+    The other PFs of a port are locked only for VFs that reserve a rate.
     """
     wanted: defaultdict[str, dict[int, VfSettings]] = defaultdict(dict)
     shares = {(pending.vf.pf, pending.vf.vf) for pending in entered if pending.entry.share}
@@ -233,7 +232,7 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
 
 
 def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError) -> CniError:
-    """Name the setting that a PF refuses, by setting one at a time: the kernel does not report which it was."""
+    """Find the setting that a PF refuses by writing one at a time; the kernel does not report which one it was."""
     for alone in attachment.one_by_one(settings):
         try:
             node.vf_settings.write(vf.pf, vf.vf, alone)
@@ -243,9 +242,9 @@ def _refusal(node: Node, vf: AssignedVf, settings: VfSettings, refused: OSError)
 
 
 def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
-    """Give a VF's netdev its admin MAC, and wait until it has it.
+    """Set a VF's admin MAC on its netdev, and wait until the netdev has it.
 
-    Some NICs set it by themselves after a delay, and refuse it meanwhile; mlx5 never sets it.
+    Some NICs set it by themselves after a delay, and refuse it until then; mlx5 never sets it.
     """
     refusals = []
 

@@ -1,9 +1,9 @@
-"""Make a VF's own GUID take effect: mlx5 reads it only when the VF's driver is bound.
+"""Make the GUID of a VF take effect: mlx5 reads it only when the VF's driver is bound.
 
-So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same), or, on Ethernet, the
-admin MAC that it is made from (`mooring.nic.node_guid`). The kernel names the devices that it creates then, and udev
-renames them some time later. The netdev gets our temporary name, the RDMA device the name that it had: the CRI shim
-tells the pod that name, and DEL restores it.
+So the driver is rebound once the PF has the GUID, as ib-sriov-cni does, or once it has the admin MAC from which an
+Ethernet VF's GUID is derived (`mooring.nic.node_guid`). The kernel then creates new devices under names of its own, and
+udev renames them some time later. The netdev gets its temporary name. The RDMA device gets its former name, which the
+CRI shim reports to the pod and DEL restores.
 """
 
 from dataclasses import replace
@@ -30,9 +30,9 @@ _LOCK_S = 30.0
 
 
 def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> str | None:
-    """Return the MAC from which a VF without a node GUID is to get one; None if it has one, or keeps none.
+    """Return the MAC from which a VF gets its missing node GUID; None if it has one, or will not get one.
 
-    The operator's offer, as `init` left it, may say that VFs stay as they are. A VF that `init` made has a GUID.
+    The operator's offer may forbid the repair (``repair_node_guid``). VFs that `init` created have a GUID.
     """
     if vf.link != "ethernet" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
         return None
@@ -41,10 +41,11 @@ def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> 
 
 
 def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Make ``guid_mac`` the VF's admin MAC, then rebind it; do nothing without one. The caller holds the VF's lock.
+    """Set ``guid_mac`` as the VF's admin MAC and rebind its driver; do nothing without a ``guid_mac``.
 
-    The entry names the MAC already. Raise CniError 101 if the VF's devices do not return. A VF whose PF refuses the MAC
-    is handed over without: only rdma_cm needs the GUID. What reads of it is written again first.
+    The caller holds the VF's lock, and the entry already has the MAC. Raise CniError 101 if the VF's devices do not
+    come back. If the PF refuses the MAC, the pod gets the VF without a GUID, which only rdma_cm needs; MAC and spoof
+    check are then written again.
     """
     if pending.guid_mac is None:
         return pending
@@ -73,7 +74,7 @@ def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
 
 
 def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
-    """Write MAC and spoof check as they read after a refusal; raise CniError 101 if they are refused, too."""
+    """Write MAC and spoof check again, as the PF reports them; raise CniError 101 if it refuses them too."""
     vf = pending.vf
     try:
         with hold(node.run, pending.pf_pci, _LOCK_S):
@@ -86,7 +87,7 @@ def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
 
 
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
-    """Give the netdev that the driver made again the MTU of the one that was found."""
+    """Give the new netdev the MTU of the original one."""
     mtu = pending.entry.original.mtu
     link = netdev_of(node, pending.vf.pci, 0, pending.entry.original.parent) if has_netdev(pending) else None
     if link is not None and mtu and link.mtu != mtu:
@@ -94,7 +95,10 @@ def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
 
 
 def take_effect(node: Node, pending: PendingAttachment) -> None:
-    """Rebind a VF whose GUID has changed, under its lock; raise CniError 101 if its devices do not return."""
+    """Rebind the driver of a VF whose GUID changes; raise CniError 101 if its devices do not come back.
+
+    The caller holds the VF's lock.
+    """
     wished = pending.settings.guid
     if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
         return
@@ -115,7 +119,7 @@ def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
 
 
 def _find_again(node: Node, pending: PendingAttachment) -> None:
-    """Wait for the devices that the driver creates again; udev may rename both at any time."""
+    """Wait for the new devices of the driver, and name them; udev may rename both at any time."""
     entry = pending.entry
     if entry.rdma is not None:
         if not device_returns(node, entry):

@@ -1,4 +1,4 @@
-"""Move configured VFs into the pod and request their addresses meanwhile; then name, address and enable them."""
+"""Move VFs into the pod while IPAM assigns their addresses; then configure their links and bring them up."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,9 @@ from mooring.records.pod_record import PodRecord
 
 @dataclass(frozen=True, slots=True)
 class PendingAttachment:
-    """One VF on its way: its assignment, the PF's PCI address, its entry as last written, and what to set.
+    """One VF during an ADD: its assignment, its PF's PCI address, its present ledger entry, and its settings.
 
-    ``guid_mac`` is the MAC from which it is to get the node GUID that it lacks.
+    ``guid_mac`` is the MAC from which it gets its missing node GUID, None if it gets none.
     """
 
     vf: AssignedVf
@@ -37,7 +37,7 @@ class PendingAttachment:
 
 
 def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
-    """Return the call of the IPAM plugin for a VF, None where it gets no addresses."""
+    """Return the IPAM call for a VF as its ledger entry stores it; None for a VF without addresses."""
     asked = conf.network_of(vf.network).ipam
     return Ipam(ifname, conf.delegated(asked), call.path) if asked is not None else None
 
@@ -45,9 +45,9 @@ def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:
 def move_all_in(
     node: Node, call: Call, conf: Conf, record: PodRecord, all_pending: Sequence[PendingAttachment]
 ) -> list[AttachedVf]:
-    """Move all VFs in, one by one, while IPAM is called for addresses; then bring their links up in parallel.
+    """Move all VFs into the pod, one by one, while IPAM assigns addresses; then configure their links.
 
-    The kernel moves one link at a time for all callers (RTNL), and takes about 20 ms; a plugin takes 5.
+    The kernel moves one link at a time for all callers (RTNL), which takes about 20 ms; a plugin takes 5 ms.
     """
     if not all_pending:
         return []
@@ -76,7 +76,7 @@ def move_all_in(
 
 
 def _request_addresses(node: Node, call: Call, pending: PendingAttachment) -> ipam.IpamResult:
-    """Call the IPAM plugin that the VF's entry names, and record its result in the entry."""
+    """Call the IPAM plugin in the VF's entry, and record the addresses in the entry."""
     entry = pending.entry
     if entry.ipam is None:
         return ipam.IpamResult()
@@ -92,7 +92,7 @@ def _with(pending: PendingAttachment, given: ipam.IpamResult) -> LedgerEntry:
 
 
 def _addresses_there(node: Node, call: Call, record: PodRecord, all_pending: Sequence[PendingAttachment]) -> list[str]:
-    """Return the addresses of the pod's VFs that other calls attached: Multus makes one call for each network."""
+    """Return the addresses of the pod's VFs from other calls; Multus makes one call for each network."""
     ours = {pending.vf.pci for pending in all_pending}
     others = (node.ledger.read(vf.pci) for vf in record.assignment.vfs if vf.pci not in ours)
     held = (entry for entry in others if entry is not None and entry.container == call.container)
@@ -104,9 +104,9 @@ def has_netdev(pending: PendingAttachment) -> bool:
 
 
 def move_device_in(node: Node, entry: LedgerEntry) -> None:
-    """Move the RDMA device of a VF alone; do nothing in shared mode, where every namespace sees it.
+    """Move only the RDMA device of a VF; do nothing in shared mode, where every namespace has it.
 
-    A netdev of the VF stays on the host, down: IPoIB's is made again once its device has moved.
+    The VF's netdev stays on the host, down. IPoIB creates a new one when the device has moved.
     """
     with _naming(entry):
         if _move_rdma(node, entry) and entry.original.name is not None:
@@ -130,7 +130,7 @@ def _move_rdma(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _move_in(node: Node, entry: LedgerEntry) -> None:
-    """Move a VF's netdev, under its name there, then its RDMA device, into the pod."""
+    """Move a VF's netdev into the pod under its new name, then its RDMA device."""
     with _naming(entry):
         index = retry(lambda: _on_host(node, entry), (errno.ENODEV,), NAMED_S)
         netlink.move(index, entry.netns.path, entry.ifname)
@@ -146,7 +146,7 @@ def _on_host(node: Node, entry: LedgerEntry) -> int:
 
 
 def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
-    """Set an MTU in the pod: IPoIB's netdev is created again when its RDMA device moves, with a default MTU."""
+    """Set the network's MTU in the pod; a new IPoIB netdev has the default MTU after its RDMA device moved."""
     entry, mtu = pending.entry, conf.network_of(pending.vf.network).mtu
     if mtu is None:
         return
@@ -165,7 +165,7 @@ def _set_mtu_of(name: str, mtu: int) -> None:
 
 
 def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> AttachedVf:
-    """Configure a VF's link in the pod; the calling thread is in the pod's namespace."""
+    """Configure a VF's link and return it for the result; the calling thread is in the pod's namespace."""
     with _naming(entry):
         link = pod_link.configure(entry.ifname, wanted)
         if entry.original.parent not in (None, link.parent):
@@ -175,7 +175,7 @@ def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> A
 
 @contextmanager
 def _naming(entry: LedgerEntry) -> Iterator[None]:
-    """Describe which VF of which pod the kernel refused."""
+    """Turn OSErrors into CniError 5, which names the VF and the pod."""
     try:
         yield
     except OSError as failed:

@@ -1,1 +1,1 @@
-"""Detach a VF: from its pod, from what the pod left on it, to the state in which it was found."""
+"""Detach a VF from its pod: move it out, remove what the pod left on it, and restore its original state."""

@@ -1,8 +1,7 @@
-"""Detach one VF: from any state to the state in which it was found, driven only by its ledger entry.
+"""Detach a VF from any state to its original state, according to its ledger entry only.
 
-Steps 2 to 5 of `cni.cmd_del`. The same code serves GC, an ADD that failed at any step, a repair, and whatever a killed
-call left. Each step checks the VF's current state and does what is missing, so that all of it may be run again at any
-point.
+These are steps 2 to 5 of `cni.cmd_del`. GC, a failed ADD, repairs, and VFs of killed calls use the same code. Each step
+checks the VF's present state and does only what is missing, so that all steps can run again at any point.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,11 +29,14 @@ _AT_ONCE = 8
 
 
 def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[LedgerEntry], bool]) -> None:
-    """Release VFs whose sandboxes the runtime deletes, in parallel: one that a process keeps takes seconds."""
+    """Release the VFs of deleted sandboxes, in parallel, because a VF that a process keeps takes seconds.
+
+    ``wanted`` decides which of ``entries`` to release. Raise the last CniError after all have been tried.
+    """
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
-        # VFs released before the error stay released.
+        # Entries before the error are released all the same.
         pcis.extend(entry.pci for entry in entries if wanted(entry))
     except OSError as unknown:
         failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", str(unknown)))
@@ -46,7 +48,7 @@ def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[Led
 
 
 def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> CniError | None:
-    """Lock a VF and release it if that is still needed; return the reason if it could not be released."""
+    """Lock a VF and release it if its entry still matches; return the error if it could not be released."""
     try:
         with hold(node.run, pci, _LOCK_S):
             entry = node.ledger.read(pci)
@@ -71,10 +73,10 @@ def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
 
 
 def detach(node: Node, entry: LedgerEntry) -> bool:
-    """Restore a VF and remove its entry; the caller holds the VF's lock. Raise CniError 11 if it cannot be done now.
+    """Restore a VF and remove its entry; raise CniError 11 if that is not possible now.
 
-    Return False for a VF that is restored but not free: a process still has its RDMA device open. Its entry stays
-    `returning`, so that no other sandbox gets it.
+    The caller holds the VF's lock. Return False for a VF that is restored but in use: a process still has its RDMA
+    device open. Its entry stays `returning`, so that no other sandbox gets it.
     """
     try:
         return _detach(node, entry)
@@ -85,11 +87,11 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
 
 def _detach(node: Node, entry: LedgerEntry) -> bool:
     same_boot = entry.boot == node.boot
-    # An ADD that has not ended may have been refused a setting.
+    # The PF may have refused a setting to an ADD that did not finish.
     in_doubt = entry.in_doubt or entry.phase == "taking"
     entry = replace(_reserving(node, entry) if same_boot else entry, phase="returning", in_doubt=in_doubt)
-    # Neither a full disk nor an entry that is too long now must keep a VF: the entry names the holder either way, and
-    # is removed in the end.
+    # A full disk, or an entry that has become too long, must not stop the release: the old entry names the same holder,
+    # and is removed at the end.
     with suppress(OSError, RecordError):
         node.ledger.write(entry)
     with ThreadPoolExecutor(1) as beside:
@@ -107,10 +109,10 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
-    """Return a VF's entry with the largest rate that its PF may have: it counts so until the VF is restored.
+    """Return a VF's entry with the largest min rate that its PF may have, which counts until the VF is restored.
 
-    A server that was killed after it had raised the rate has entered it in the pod's rates record only. Where the pod
-    record is gone, the record's largest rate counts, as it does not name the VFs.
+    A server that was killed after raising the rate recorded it only in the pod's rates record. Without the pod record,
+    which names the VFs, the largest rate in the rates record counts.
     """
     try:
         changed = node.ledger.rates(entry.uid)
@@ -129,10 +131,9 @@ def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
 def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool | None:
     """Restore the state of a VF on the host; return whether the pod's processes have stopped using it.
 
-    Return None if it is not certainly restored, because a process uses what a rebind would take away.
-
-    Users are checked first, because a driver that is rebound makes a new netdev. Another boot's entry is closed by a
-    reset, never by replaying what that boot found; its processes ended with it.
+    Return None if the VF may not be fully restored, because a process uses a device that a rebind would take away.
+    Users are checked first, because a rebind creates a new netdev. An entry of an earlier boot is closed by a reset:
+    what that boot found is not restored, and its processes ended with it.
     """
     try:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
@@ -152,7 +153,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
 
 
 def _restore(node: Node, entry: LedgerEntry) -> None:
-    """Restore a VF, and rebind its driver where something of the pod's would stay; raise OSError, CniError."""
+    """Restore a VF, and rebind its driver if something from the pod would stay; raise OSError or CniError."""
     rebound = left_behind.rebind_if_offered(node, entry)
     restore.restore(node, entry)
     left = left_behind.clear(node, entry)
@@ -165,7 +166,7 @@ def _restore(node: Node, entry: LedgerEntry) -> None:
 
 
 class _AddressReturn:
-    """The return of a VF's addresses to IPAM, in parallel with the rest: started once the pod cannot use them."""
+    """Release a VF's addresses in parallel with the other steps, from the moment when the pod cannot use them."""
 
     def __init__(self, beside: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         self._beside = beside
@@ -177,12 +178,12 @@ class _AddressReturn:
         return self._begun
 
     def finish(self) -> None:
-        """Wait until it is done; raise its error."""
+        """Wait for the end of the work, and raise its error."""
         self.begin().result()
 
 
 def _return_addresses(node: Node, entry: LedgerEntry, *, same_boot: bool) -> None:
-    """Call the IPAM plugin's DEL for the addresses it gave; a plugin that gave none may fail, as it did on ADD."""
+    """Call the IPAM plugin's DEL; its failure does not matter if ADD got no addresses from it."""
     if entry.ipam is None:
         return
     try:

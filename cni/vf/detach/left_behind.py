@@ -1,8 +1,9 @@
-"""Remove from a VF what its pod left on it: compare its netdev with what ADD noted, restore, and compare again.
+"""Remove what a pod left on its VF: compare the netdev with the state that ADD noted, restore it, and compare again.
 
-What cannot be restored goes with a rebind of the VF's driver (`cni.vf.detach.detach`), which makes a new netdev: XDP
-and tcx programs that somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind
-in any case, after pods whose containers could change a VF; then nothing has to be known about what they have changed.
+Settings that cannot be restored need a rebind of the VF's driver (`cni.vf.detach.detach`), which creates a new netdev.
+Examples are XDP and tcx programs that a process still holds, an RSS key, and anything that the driver refuses. The
+offer may require a rebind after every pod whose containers could change the VF, so that Mooring need not know what they
+changed.
 """
 
 import structlog
@@ -20,15 +21,16 @@ _log = structlog.get_logger()
 
 
 def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
-    """Remove other devices than its own from below a VF on the host; raise OSError, CniError.
+    """Remove devices that a pod created on a VF, which is on the host; raise OSError or CniError.
 
-    IPoIB's children on its netdev come to the host when the pod's namespace dies (netns_refund of ipoib_link_ops).
-    Another RDMA device goes with a rebind of the VF's driver.
+    IPoIB's children move to the host when the pod's namespace dies (netns_refund of ipoib_link_ops), and are removed.
+    Another RDMA device is removed by a rebind of the VF's driver.
 
-    A pod with CAP_NET_ADMIN can make one in software on the VF's netdev (RDMA_NLDEV_CMD_NEWLINK). Kernels before 6.12
-    put siw's below the netdev's parent, the VF (siw_device_create), and leave it there when the netdev moves: siw did
-    not heed events of other namespaces than the first (siw_netdev_event in drivers/infiniband/sw/siw/siw_main.c). The
-    next pod would get it for the VF's, and the pod's users of the VF's would not be found. It ends with the netdev.
+    A pod with CAP_NET_ADMIN can create a software RDMA device on the VF's netdev (RDMA_NLDEV_CMD_NEWLINK). Kernels
+    before 6.12 put a siw device below the netdev's parent, the VF (siw_device_create). It stays there when the netdev
+    moves, because siw ignored events of other namespaces than the first (siw_netdev_event in
+    drivers/infiniband/sw/siw/siw_main.c). The next pod would get it instead of the VF's own device, and users of the
+    VF's own device would not be found. The siw device ends with the netdev.
     """
     index = node.sysfs.netdev(entry.pci)
     if index is not None:
@@ -38,7 +40,10 @@ def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
 
 
 def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
-    """Rebind a VF on the host if the offer wants that after its pod; return whether it did. Raise CniError 11."""
+    """Rebind the driver of a VF on the host if the offer requires that after its pod; return whether it did.
+
+    Raise CniError 11.
+    """
     if not _is_wanted(node, entry) or node.ledger.is_unprivileged(entry.uid):
         return False
     rebind(node, entry, "the offer requires it after a privileged pod")
@@ -46,7 +51,7 @@ def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
-    """Return what the offer says; True for an offer that cannot be read."""
+    """Return ``rebind_after_privileged`` of the offer; True if the offer cannot be read."""
     try:
         return offer.of_pf(node, node.sysfs.pf_of(entry.pci)).rebind_after_privileged
     except RecordError as unreadable:
@@ -55,9 +60,9 @@ def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
 
 
 def clear(node: Node, entry: LedgerEntry) -> list[str]:
-    """Give a VF's netdev on the host what ADD noted of it; return the kinds in which it still differs. Raise OSError.
+    """Restore the state of a VF's netdev that ADD noted; return the kinds that still differ. Raise OSError.
 
-    A netdev that its driver has just made has nothing of the pod's: what the host itself had set is set again.
+    A new netdev has nothing from the pod: only the host's own settings are restored on it.
     """
     return retry(lambda: _try_clear(node, entry), RACED, NAMED_S) if entry.original.name is not None else []
 

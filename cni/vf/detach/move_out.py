@@ -1,13 +1,13 @@
 """Move one VF out of its pod: its link goes down, its RDMA device leaves (in exclusive mode), then its netdev.
 
-Each step runs only if it is still to be done. All are skipped if the pod's namespace is gone: the kernel then moves the
-VF to the host by itself, and the caller waits for that.
+Each step runs only if it is still necessary. If the pod's namespace is gone, all steps are skipped: the kernel then
+moves the VF to the host by itself, and `move_out` waits for that.
 
-A pod with CAP_NET_ADMIN can rename its links, choose their indexes, and move the VF to the namespace of an accomplice,
-all of that while this runs. What it cannot change is the PCI address that the kernel reports with the VF's netdev
-(IFLA_PARENT_DEV_NAME). So that is read before each move and after it, and another link that has come instead is put
-back. A VF that is in neither namespace is taken from wherever it is: its driver is bound again, which makes its devices
-in the host's namespace. That is done only for a pod that is deleted: a namespace that has lost its path may be alive.
+While this runs, a pod with CAP_NET_ADMIN can rename its links, choose their indexes, and move the VF to the namespace
+of an accomplice. It cannot change the PCI address that the kernel reports for the VF's netdev (IFLA_PARENT_DEV_NAME).
+So that address is checked before and after each move, and a link that arrived in place of the VF's is moved back. If a
+VF is in neither namespace, its driver is rebound, which creates its devices on the host. That is done only for a
+deleted pod, because a namespace without a path may still be alive.
 """
 
 import errno
@@ -29,23 +29,22 @@ from mooring.records.ledger import LedgerEntry
 
 T = TypeVar("T")
 _log = structlog.get_logger()
-# How often another link may have taken the VF's index between the look at it and the move.
+# How often the move is repeated because another link took the VF's index between the check and the move.
 _MOST_MOVES = 3
 
 
 def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
-    """Move a VF of this boot to the host and wait until it is there; ``on_down`` is called once its link is down.
+    """Move a VF of this boot to the host and wait until it is there; call ``on_down`` once its link is down.
 
-    Raise CniError 11 if it has not arrived and its pod is not deleted: a process may keep a namespace that has lost its
-    path, and the VF still works there, with its settings. Return False, without waiting, for a VF that has left the
-    machine.
+    Raise CniError 11 if it does not arrive and its pod is not deleted: a process may keep a namespace without a path,
+    and the VF still works there. Return False, without waiting, if the VF no longer exists on this node.
     """
     for _ in range(_MOST_MOVES):
         if _try_leave(node, entry, on_down):
             break
     if not node.sysfs.exists(entry.pci):
         return False
-    # The process that rebound its driver may have been killed in the middle.
+    # A process that rebound its driver may have been killed in between.
     driver.finish_rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     if not in_host_netns(node, entry, RETURNS_S):
         _take_back(node, entry)
@@ -53,7 +52,7 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
 
 
 def _try_leave(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> bool:
-    """Move a VF out if it is in its pod; return False if the pod changed its links meanwhile. Raise CniError 11."""
+    """Move a VF out if it is in its pod; return False to try again if the pod changed its links. Raise CniError 11."""
     _return_other(node, entry)
     try:
         index = _quiesce(entry)
@@ -81,7 +80,7 @@ def _take_back(node: Node, entry: LedgerEntry) -> None:
 
 
 def _quiesce(entry: LedgerEntry) -> int | None:
-    """Take the VF's netdev down in the pod: its addresses may be another's now. Return its index, None without one."""
+    """Take the VF's netdev down in the pod, so that its addresses can be reused; return its index, None without one."""
 
     def quiesce() -> int | None:
         link = _find_in_pod(entry)
@@ -89,7 +88,7 @@ def _quiesce(entry: LedgerEntry) -> int | None:
             netlink.remove_children(link.index)
             pod_link.withdraw(link)
             netlink.set_up(link.index, up=False)
-            # The pod's own names, which may be taken on the host; it may remove them itself.
+            # Remove altnames that the pod added, because they may be taken on the host.
             for altname in set(link.altnames) - set(entry.original.altnames):
                 netlink.remove_altname(link.index, altname)
         return link.index if link is not None else None
@@ -98,7 +97,7 @@ def _quiesce(entry: LedgerEntry) -> int | None:
 
 
 def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
-    """Move the VF's RDMA device, then its netdev with this index, out of the pod's namespace."""
+    """Move the VF's RDMA device, then its netdev (by index), to the host."""
     host = f"/proc/{os.getpid()}/ns/net"
     has_own = entry.rdma is not None and rdma.mode() == "exclusive"
 
@@ -107,7 +106,7 @@ def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
         device = rdma.device_of(node.sysfs, entry.pci) if has_own else None
         if device is not None:
             rdma.move(device.index, host)
-            # IPoIB's netdev is removed with its device.
+            # IPoIB removes its netdev when the device moves.
             link = found.index if (found := _find_in_pod(entry)) is not None else None
         if link is not None and _is_the_vfs(entry, netlink.get(link)):
             _move_to_host(entry, link, host)
@@ -117,12 +116,12 @@ def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
 
 
 def _is_the_vfs(entry: LedgerEntry, link: netlink.Link | None) -> bool:
-    """Return whether a link is the VF's, which the kernel says where ADD has read the netdev's parent."""
+    """Return whether a link belongs to the VF, by its parent if ADD recorded one."""
     return link is not None and (entry.original.parent is None or link.is_of(entry.pci))
 
 
 def _move_to_host(entry: LedgerEntry, index: int, host: str) -> None:
-    """Move a netdev to the host; drop its altnames if a link there took one meanwhile: the entry still has them."""
+    """Move a netdev to the host; drop its altnames if a link there has taken one. The entry still has them."""
     to = temporary_name(entry.pci)
     try:
         netlink.move(index, host, to)
@@ -136,11 +135,12 @@ def _move_to_host(entry: LedgerEntry, index: int, host: str) -> None:
 
 
 def _return_other(node: Node, entry: LedgerEntry) -> bool:
-    """Put a link back into the pod that has come to the host in the VF's place; return whether there was one.
+    """Move a link that arrived in place of the VF's back to the pod; return whether there was one.
 
-    It had the VF's index in the pod, and has our temporary name here, which only a link can have that we moved, or one
-    of a pod whose namespace has died. Without the pod's namespace a virtual link is removed, as the kernel does with
-    those of a namespace that dies. Another VF's netdev stays, under a name that the kernel chooses.
+    The link had the VF's index in the pod, and has the VF's temporary name on the host. Only a link that this code
+    moved has such a name, or a link from a namespace that died. If the pod's namespace is gone, a virtual link is
+    removed, as the kernel does when a namespace dies. The netdev of another VF stays, under a name that the kernel
+    chooses.
     """
     index = netlink.index_of(temporary_name(entry.pci)) if entry.original.parent is not None else None
     link = netlink.get(index) if index is not None else None
@@ -160,7 +160,7 @@ def _return_other(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
-    """Run ``work`` in the pod's namespace; return None if it is gone, or the path now names another one."""
+    """Run ``work`` in the pod's namespace; return None if the namespace is gone, or its path now names another one."""
     try:
         return netns.run_in(entry.netns.path, lambda: work() if netns.own_cookie() == entry.netns.cookie else None)
     except netns.NetnsGoneError:
@@ -168,7 +168,7 @@ def _in_pod_netns(entry: LedgerEntry, work: Callable[[], T]) -> T | None:
 
 
 def _find_in_pod(entry: LedgerEntry) -> netlink.Link | None:
-    """Find the VF's netdev in this namespace: by its PCI address if the kernel reports it, else by name and MAC."""
+    """Return the VF's netdev in this namespace: by its PCI address if the kernel reports it, else by name and MAC."""
     by_parent = netlink.with_parent(entry.pci)
     if by_parent is not None or entry.original.parent is not None:
         return by_parent

@@ -1,8 +1,8 @@
-"""Restore a VF's settings on its PF: what was there before the pod, or a NIC's defaults after a reboot.
+"""Restore a VF's settings on its PF: those from before the pod, or a NIC's defaults after a reboot.
 
-Attribute by attribute, and only those that differ: a refusal by the NIC does not stop the others. After a refusal, also
-one of ADD's, what the PF reports proves nothing: then MAC, VLAN, spoof check and GUID are written again whatever they
-read, and a VF whose PF refuses that stays with its entry.
+Attributes that differ are written one by one, so that a refusal does not stop the others. After a refusal, in ADD too,
+the settings that the PF reports may not be in force. Then MAC, VLAN, spoof check and GUID are written again in any
+case, and if the PF refuses them, the VF keeps its ledger entry.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ from mooring.records.ledger import LedgerEntry
 _log = structlog.get_logger()
 _LOCK_S = 30.0
 _RATES = ("min_tx_rate", "max_tx_rate")
-# What a PF has for a VF that was never given a GUID (mlx5_ib_get_vf_guid), and does not set again by itself
+# The GUID of a VF that never got one (mlx5_ib_get_vf_guid); the driver does not restore it by itself
 # (sriov_restore_guids in mlx5/core/sriov.c).
 _NO_GUID = "00:00:00:00:00:00:00:00"
 _CONFINING = frozenset({"vlan", "qos", "trust", "spoofchk"})
@@ -35,17 +35,18 @@ _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",
 
 
 def restore(node: Node, entry: LedgerEntry) -> VfSettings:
-    """Restore a VF's settings, and return them; raise OSError, or CniError 101 for what the NIC refuses."""
+    """Restore and return a VF's original settings; raise OSError, or CniError 101 if the NIC refuses one."""
     wanted = _original_settings(node, entry)
     _restore(node, entry, wanted)
     return wanted
 
 
 def restore_unbound(node: Node, entry: LedgerEntry) -> None:
-    """Restore the settings of a VF that has no driver, before one is bound to it; log what is refused.
+    """Restore the settings of a VF without a driver, before the driver is bound; log refusals.
 
-    So its driver finds nothing of the pod's: mlx5 reads MAC and node GUID from what the PF has set (the latter by
-    mlx5_esw_set_vport_mac_locked, read by mlx5_query_nic_vport_node_guid). `restore` does the same again, and raises.
+    So the driver does not read the pod's settings: mlx5 reads MAC and node GUID from the PF's settings
+    (mlx5_esw_set_vport_mac_locked sets the GUID, mlx5_query_nic_vport_node_guid reads it). `restore` does the same
+    again later, and raises errors.
     """
     try:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
@@ -56,9 +57,9 @@ def restore_unbound(node: Node, entry: LedgerEntry) -> None:
 
 
 def reset(node: Node, entry: LedgerEntry) -> None:
-    """Set a VF of another boot to a NIC's defaults where it still has what that boot set; raise OSError, CniError 101.
+    """Reset the settings that an earlier boot set, and that a VF still has; raise OSError or CniError 101.
 
-    What differs was set since, by `init` or by the operator. The MAC stays in any case: a VF needs one.
+    Settings that differ were set later, by `init` or the operator, and stay. The MAC always stays: a VF needs one.
     """
     pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, _LOCK_S):
@@ -67,11 +68,12 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 
 
 def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
-    """Return the settings to restore: a MAC that was not set is the netdev's own where it makes the node GUID.
+    """Return the settings to restore.
 
-    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.nic.node_guid`). A GUID that was
-    not set is taken away: the pod may have it on another VF next. An entry without an attachment is of a VF that the
-    ledger had lost, and does not tell what was before.
+    If there was no admin MAC and the driver derives the node GUID from it, the netdev's own MAC is restored: with a MAC
+    of zeros an mlx5 VF has no node GUID after the next bind (`mooring.nic.node_guid`). If there was no GUID, it is
+    removed, because the pod may get the same GUID on another VF. This does not apply to an entry without an attachment:
+    the ledger had lost that VF, and its original state is unknown.
     """
     settings, own = entry.original.settings, entry.original.netdev_mac
     if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:
@@ -86,11 +88,11 @@ def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
 
 
 def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
-    """Set what was changed and is not as requested: a refusal by the NIC does not stop the others.
+    """Write the changed settings that differ from ``wanted``; a refusal does not stop the others.
 
-    A setting that the PF does not report cannot be set. Entries have such settings where an earlier version took the
-    zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either. Whether the firmware lets
-    one be taken away, no source tells: such a refusal keeps no VF.
+    A setting that the PF does not report cannot be set; entries have such settings because an earlier version took the
+    zeros of an InfiniBand PF for settings. The exception is a GUID, which the PF does not report if it was never set.
+    No source documents whether the firmware removes a GUID, so its refusal does not keep the VF's entry.
     """
     refusals: list[str] = []
     written: dict[str, object] = {}
@@ -110,7 +112,8 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
                 except OSError as refused:
                     if settings.guid == _NO_GUID:
                         _log.warning("vf keeps its pod's guid", pci=entry.pci, pod=entry.pod, reason=str(refused))
-                    # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
+                    # A refusal of rates that do not differ is ignored: firmware without rates refuses 0/0
+                    # (mlx4_set_vf_rate), and hides none.
                     elif differs:
                         refusals.append(refusal_text(entry, settings, refused))
                 else:
@@ -123,9 +126,9 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
 
 
 def _contradictions(node: Node, entry: LedgerEntry, written: Mapping[str, object]) -> list[str]:
-    """Return what a VF would let the next pod do, because its PF took a setting and has another.
+    """Return error texts for confining settings that the PF accepted but did not apply; the next pod would get them.
 
-    bnxt_set_vf_trust returns 0 also where the firmware refuses, and reports what the firmware has (bnxt_is_trusted_vf).
+    bnxt_set_vf_trust returns 0 even if the firmware refuses, but the firmware's value is reported (bnxt_is_trusted_vf).
     """
     wanted = VfSettings(**{name: value for name, value in written.items() if name in _CONFINING})  # type: ignore[arg-type]
     if wanted == VfSettings():
@@ -135,7 +138,7 @@ def _contradictions(node: Node, entry: LedgerEntry, written: Mapping[str, object
 
 
 def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> list[str]:
-    """Write again what confines a VF; return why that is refused."""
+    """Write the settings that confine a VF again; return the error texts, empty on success."""
     settings = _confining(node, entry, wanted, changed)
     try:
         write_again(partial(_write_one, node, entry), settings, entry.set)
@@ -145,9 +148,10 @@ def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Co
 
 
 def _confining(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> VfSettings:
-    """Return MAC, VLAN, spoof check and GUID as they are to be where the pod's ADD sets them, else as they read.
+    """Return MAC, VLAN, spoof check and GUID: the wanted ones if ADD changed them, else as the PF reports them.
 
-    Spoof check that was on reads off where this was tried before, and "on" was refused.
+    Spoof check is also on if it was on originally: it reads as off if an earlier attempt wrote "off" and the PF refused
+    "on".
     """
     found = node.vf_settings.read(entry.pf, entry.vf)
     driver = node.sysfs.driver(node.sysfs.pf_of(entry.pci))
@@ -173,21 +177,21 @@ def _write_one(node: Node, entry: LedgerEntry, settings: VfSettings) -> None:
 
 
 def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether a VF's PF may hold a max rate that reads as 0: mlx4 does so without a VLAN.
+    """Return whether a VF may have a max rate that its PF reports as 0, as mlx4 does without a VLAN.
 
-    It would limit the next pod that has one (mlx4_get_vf_config, mlx4_set_vf_vlan).
+    The rate would limit the next pod with a VLAN (mlx4_get_vf_config, mlx4_set_vf_vlan).
     """
     return bool(entry.set.max_tx_rate) and node.sysfs.driver(node.sysfs.pf_of(entry.pci)) == "mlx4_core"
 
 
 def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
+    """Return ``wanted``, without an admin MAC if the original one was only the VF's own MAC and is not restored yet."""
     is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
     return replace(wanted, mac=NO_MAC) if not is_done and _was_own(node, entry) else wanted
 
 
 def _was_own(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether the PF had reported the VF's own address for its admin MAC."""
+    """Return whether the original admin MAC that the PF reported was only the VF's own MAC."""
     pf_pci = node.sysfs.pf_of(entry.pci)
     return admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), _pf_mac(node, pf_pci, entry.pf), entry.vf)
 
@@ -202,10 +206,10 @@ def _pf_mac(node: Node, pf_pci: str, pf: str) -> str | None:
 
 
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
-    """Return what a reset leaves set, without what it does not touch: nothing, and link state "auto".
+    """Return the settings that a reset writes: a NIC's defaults, only for attributes that the earlier boot changed.
 
-    It does not touch the spoof check: that of a VF that `init` made since is on, as a pod's may have been. A setting
-    that was unsupported before is not changed, nor one that is not as that boot had changed it. Settings that share a
+    Spoof check is not reset: it is on for a VF that `init` created since, and may have been on for the pod. Settings
+    that were not supported before, or that no longer have the value of that boot, are not reset either. Settings of one
     netlink attribute are reset together.
     """
     fresh = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
@@ -215,7 +219,7 @@ def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
 
 
 def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, found: VfSettings) -> bool:
-    """Return whether a VF was changed in these settings, and still has all of what was set."""
+    """Return whether the pod's ADD changed these settings, and the VF still has all their values."""
     wished = {name: wish for name in attribute if (wish := getattr(entry.set, name)) is not None}
     was_changed = any(wish != getattr(entry.original.settings, name) for name, wish in wished.items())
     return was_changed and all(wish == getattr(found, name) for name, wish in wished.items())

@@ -1,8 +1,8 @@
-"""Rebind the driver of a VF that a ledger entry is for, and wait for its RDMA device.
+"""Rebind the driver of a VF that has a ledger entry, and wait for its RDMA device.
 
-The netdev is waited for where it is restored. A rebind takes every object on the VF from every process, wherever the
-VF is, and its netdev, made again, has nothing of the one before. While the VF has no driver its settings on the PF are
-restored, so that the driver finds nothing of the pod's.
+A rebind destroys the objects of all processes on the VF, in any namespace, and creates a new netdev without the old
+settings. The code that restores the netdev waits for it. While the VF has no driver, its settings on the PF are
+restored, so that the driver does not read the pod's settings.
 """
 
 import time
@@ -21,15 +21,15 @@ _log = structlog.get_logger()
 
 
 class InUseError(CniError):
-    """A rebind that would take the VF from somebody else than its pod."""
+    """A rebind that is not possible because another user than the pod would lose the VF."""
 
 
 class RebindError(CniError):
-    """A rebind that has failed, or was in vain: it must not be repeated every few seconds."""
+    """A rebind that failed or did not help; it must not be repeated every few seconds."""
 
 
 def check_unused(node: Node, entry: LedgerEntry) -> None:
-    """Raise InUseError (code 11) while a rebind of a VF's driver would take it from the host."""
+    """Raise InUseError (code 11) if a rebind of the VF's driver would take the VF from another user."""
     if user := rdma_users.other_user(node.sysfs, entry):
         raise InUseError(TRY_AGAIN, f"the driver of vf {entry.pci} is not rebound: {user}")
 

@@ -20,15 +20,16 @@ _LOCK_S = 30.0
 
 
 def restore(node: Node, entry: LedgerEntry) -> None:
-    """Restore the VF's settings, then its netdev's and its RDMA device's own; raise OSError, or CniError 101."""
+    """Restore the VF's settings, then its netdev and the name of its RDMA device; raise OSError, or CniError 101."""
     wanted = original_settings.restore(node, entry)
-    # Also if the PF already has the old one: the process that set it may have been killed before the rebind.
+    # Rebind even if the PF already has the original GUID: the process that set it may have been killed before its
+    # rebind.
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
         check_unused(node, entry)
         driver.rebind(node.sysfs, entry.pci)
         device_returns(node, entry)
     if entry.original.name is not None:
-        # Each time from the beginning: what another program changed meanwhile is read again.
+        # Each attempt reads the netdev again, because another program may have changed it.
         retry(lambda: _restore_netdev(node, entry), RACED, NAMED_S)
     name_device(node, entry)
 
@@ -55,10 +56,10 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
 
 
 def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> None:
-    """Restore a netdev's name; if another link keeps it, the netdev keeps our temporary one, which is unique.
+    """Restore a netdev's name; if another link keeps it, the netdev keeps its unique temporary name.
 
-    The kernel names a netdev that it makes again: the first free "ib%d" (ipoib_add_one) may be the name of another VF
-    that is on its way back, and that one may have ours. So each takes its temporary name before it waits for its own.
+    The kernel gives new netdevs the first free "ib%d" (ipoib_add_one). Two VFs that are released at the same time may
+    get each other's names. So each takes its temporary name before it waits for its own.
     """
     temporary, limit_s = temporary_name(entry.pci), 0.0
     try:
@@ -80,10 +81,10 @@ def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> No
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
-    """Restore a netdev's own MAC; IPoIB's contains the number of a queue pair, and the driver sets it.
+    """Restore a netdev's own MAC; not for IPoIB, whose address has a queue pair number that the driver sets.
 
-    A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one. The VF may have its
-    MAC and still its own as admin MAC, from a call that was broken between the two.
+    An untrusted VF may only have its admin MAC as MAC. So the admin MAC becomes the netdev's MAC for a moment, and is
+    then restored. That last step is also due if a killed call had set the netdev's MAC as admin MAC.
     """
     mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
     if mac is None or len(mac) != len(NO_MAC):
@@ -108,7 +109,7 @@ def _write_admin_mac(node: Node, entry: LedgerEntry, mac: str | None) -> None:
 
 
 def _restore_altnames(entry: LedgerEntry, index: int) -> None:
-    """Restore a netdev's altnames; skip one that became its name or that another link took."""
+    """Restore a netdev's altnames; skip those that are now its name, or that another link took."""
     link = netlink.get(index)
     if link is None:
         raise OSError(errno.ENODEV, f"its network interface {entry.original.name!r} did not come back")

@@ -1,10 +1,9 @@
-"""Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, among those its pod was given.
+"""Find VFs of a sandbox without a ledger entry: those of its pod's record that are in the sandbox's namespace.
 
-Such a VF gets an entry, `returning`, so that it is released like any other. Its state before is lost: it returns with a
-NIC's defaults, but for MAC and spoof check, which stay as they are and are written again: a setting may have been
-refused. A VF that another plugin attached, or that is
-elsewhere, does not count. One that is its RDMA device alone is found in exclusive mode: in shared mode nothing of it is
-in the sandbox.
+Such a VF gets an entry with the phase `returning`, so that it is released like any other. Its original state is
+unknown, so it gets a NIC's defaults. MAC and spoof check stay as they are and are written again, because the PF may
+have refused a setting. VFs that another plugin attached, or that are elsewhere, do not count. A VF that is only an RDMA
+device is found in exclusive mode; in shared mode nothing of it is in the sandbox.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -27,14 +26,14 @@ from mooring.records.pod_record import PodRecord
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
-# Not the MAC, without which an mlx5 VF would have no node GUID, nor spoof check, which `init` may have turned on.
+# Without the MAC, which an mlx5 VF needs for its node GUID, and without spoof check, which `init` may have turned on.
 _DEFAULTS = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
 
 
 def add_to_ledger(node: Node, call: Call, conf: Conf) -> Collection[str]:
-    """Enter a sandbox's lost VFs in the ledger; without its namespace or its pod's record there are none.
+    """Add ledger entries for a sandbox's lost VFs; none can be found without its namespace or its pod's record.
 
-    Return the PCI addresses of the VFs that its pod's record names.
+    Return the PCI addresses of the VFs in its pod's record.
     """
     record = _record(node, call)
     if record is None:
@@ -74,7 +73,7 @@ def _record(node: Node, call: Call) -> PodRecord | None:
 
 
 def _is_unrecorded(node: Node, vf: AssignedVf) -> bool:
-    """Return whether a VF has no entry; one that could not be read now may be whole."""
+    """Return whether a VF has no valid entry; False if its file cannot be read now, because it may be valid."""
     try:
         return node.ledger.read(vf.pci) is None
     except (RecordError, ForeignFileError):
@@ -123,7 +122,7 @@ def _record_one(
 
 
 def _host_name(vf: AssignedVf) -> str:
-    """Return what udev calls a VF of a PF, unless that cannot be or is taken."""
+    """Return the name that udev gives to this VF, or the temporary name if that is invalid or taken."""
     usual = f"{vf.pf}v{vf.vf}"
     return usual if names.is_interface(usual) and netlink.find(usual) is None else temporary_name(vf.pci)
 

@@ -1,1 +1,1 @@
-"""Rates of VFs: a PF is prepared for them, and changed ones of a running pod are put in force."""
+"""Rates of VFs: prepare a PF for them, and apply changed rates of running pods."""

@@ -1,10 +1,10 @@
-"""Put changed rates of a running pod in force: the caller holds the locks of all the pod's VFs.
+"""Apply changed rates of a running pod; the caller holds the locks of all VFs of the pod.
 
-The rates record is on disk before. Each VF is set, read back, and then entered in the ledger, durably; those whose
-reservation falls come first, so that what is raised finds room. A server that is killed anywhere leaves a PF that the
-ledger may not describe. So the next one asks the PF about each VF, whatever its entry says: one that has its rates
-already is only read. What the pod's DEL restores (``original``) stays as ADD found it, and the entry names both rates
-before the first of them changes.
+The rates record is already on disk. Each VF is set, read back, and then written to the ledger. VFs whose reservation
+falls come first, to make room for the others. A server that is killed in the middle leaves a PF that the ledger may not
+describe. So the next server reads each VF from the PF, whatever its entry says, and skips VFs that already have their
+rates. ``original``, which the pod's DEL restores, stays as ADD found it, and the entry has both rates before the first
+of them changes.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
 from mooring.records.rates_record import RatesRecord, rates_by_pci, with_recorded_rates
 
-# What keeps a VF from its rates.
+# The errors that can keep a VF from getting its rates.
 _CANNOT = (CniError, OSError, KeyError, RecordError)
-# An ADD holds its PF's lock for milliseconds; `init` for minutes, which the next pass waits for.
+# Seconds to wait for the locks of PFs. An ADD holds one for milliseconds, `init` for minutes: then the next pass tries.
 _LOCK_S = 2.0
 
 
 class RatesRefusedError(Exception):
-    """A VF does not get its rates; ``pci`` names it."""
+    """The VF at ``pci`` cannot get its rates; ``why`` is the reason."""
 
     def __init__(self, pci: str, why: Exception) -> None:
         super().__init__(pci, why)
@@ -44,12 +44,12 @@ class RatesRefusedError(Exception):
 
 
 class LeavingVfError(Exception):
-    """What a VF reserves that its pod gives back, or takes, is not known: nothing that its owner could mend."""
+    """The rate of a VF that is being attached or detached is unknown; the pod's owner can do nothing about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A VF that a pod holds, the rates that it is to have, and the PFs that are locked for it: its own comes first."""
+    """A VF that a pod holds, its new rates, and the PCI addresses of the PFs to lock, its own PF first."""
 
     vf: AssignedVf
     entry: LedgerEntry
@@ -62,12 +62,12 @@ class _Change:
 
 
 def apply_rates(node: Node, pod: PodRecord, changed: RatesRecord) -> bool:
-    """Set the rates of every VF that the pod holds; return whether no VF of it reserves more, also on its way back.
+    """Set the rates of every VF that the pod holds; return whether all its VFs reserve no more than their new rates.
 
-    Raise RatesRefusedError for a VF that does not get them; LeavingVfError; LockBusyError; RecordError or OSError
-    of the ledger.
+    VFs that are being attached or detached count too. Raise RatesRefusedError for a VF that cannot get its rates,
+    LeavingVfError, LockBusyError, and RecordError or OSError of the ledger.
     """
-    # It raises where the two records do not fit together.
+    # Raises RecordError if the two records do not fit together.
     pod = with_recorded_rates(pod, changed)
     wanted = rates_by_pci(pod, changed)
     read = ((vf, node.ledger.read(vf.pci)) for vf in pod.assignment.vfs)
@@ -85,7 +85,7 @@ def apply_rates(node: Node, pod: PodRecord, changed: RatesRecord) -> bool:
 
 
 def _port(node: Node, entry: LedgerEntry, *, reserves: bool) -> tuple[str, ...]:
-    """Return the PFs to lock for a VF: as for ADD, those of its cable only if it is to reserve a rate."""
+    """Return the PFs to lock for a VF: its own, and the others on its cable if it will reserve a rate."""
     with _naming(entry):
         pf_pci = node.sysfs.pf_of(entry.pci)
         others = pfs_of_port(node, pf_pci) if reserves else ()
@@ -93,9 +93,9 @@ def _port(node: Node, entry: LedgerEntry, *, reserves: bool) -> tuple[str, ...]:
 
 
 def _is_raised(node: Node, change: _Change) -> bool:
-    """Return whether a VF comes last: its reservation rises, or at the same one its limit.
+    """Return whether the reservation of a VF rises, or its limit if the reservation stays; such VFs come last.
 
-    By what the PF has: the ledger may not know yet what a server that was killed has set.
+    The PF's present settings count: the ledger may not have what a killed server set.
     """
     with _naming(change.entry):
         pf, vf = node.sysfs.current_pf(change.entry.pci, change.entry.pf, change.entry.vf)
@@ -107,15 +107,15 @@ def _is_raised(node: Node, change: _Change) -> bool:
 
 
 def _reserved_mbps(entry: LedgerEntry, found: VfSettings) -> int:
-    """Return what a VF reserves by what its PF has; the default share that ADD or a change gave it reserves nothing."""
+    """Return the rate in Mb/s that a VF reserves on its PF; a default share reserves nothing."""
     is_share = entry.share and found.min_tx_rate == entry.set.min_tx_rate
     return 0 if is_share else found.min_tx_rate or 0
 
 
 def _reserves_no_more(node: Node, entry: LedgerEntry, rates: VfRates) -> bool:
-    """Return whether a VF that is on its way into the pod or back reserves no more than it is to, by what its PF has.
+    """Return whether a VF that is being attached or detached reserves no more than its new rate, according to its PF.
 
-    Neither way gives it more: an ADD has read the record, or ends before it sets anything.
+    Neither can raise its rate: the ADD has read the record, or ends before it sets anything.
     """
     try:
         if not node.sysfs.exists(entry.pci):
@@ -129,7 +129,7 @@ def _reserves_no_more(node: Node, entry: LedgerEntry, rates: VfRates) -> bool:
 
 
 def _set(node: Node, change: _Change) -> None:
-    """Set a VF's rates, read them back, and enter them in the ledger; what is so already is only read."""
+    """Set the rates of a VF, read them back, and write them to the ledger; rates that are already set are only read."""
     with _naming(change.entry):
         entry = change.entry
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
@@ -151,7 +151,7 @@ def _set(node: Node, change: _Change) -> None:
 
 
 def _owning_rates(node: Node, entry: LedgerEntry, found: VfSettings) -> LedgerEntry:
-    """Return a VF's entry with both rates as they are, written before they change: DEL restores what it names."""
+    """Return a VF's entry with both present rates, written before they change: DEL restores only rates in the entry."""
     owned = replace(
         entry.set,
         min_tx_rate=found.min_tx_rate if entry.set.min_tx_rate is None else entry.set.min_tx_rate,
@@ -165,7 +165,7 @@ def _owning_rates(node: Node, entry: LedgerEntry, found: VfSettings) -> LedgerEn
 
 
 def _settings(node: Node, change: _Change, found: VfSettings) -> tuple[VfSettings, bool]:
-    """Return both rates to set, and whether the min is the operator's share; 0 where the NIC has such a rate at all."""
+    """Return both rates to set (0 for none, if the NIC supports the rate), and whether the min is the default share."""
     wanted = VfSettings(
         min_tx_rate=change.rates.min_tx_rate or (None if found.min_tx_rate is None else 0),
         max_tx_rate=change.rates.max_tx_rate or (None if found.max_tx_rate is None else 0),
@@ -187,7 +187,7 @@ def _write(node: Node, entry: LedgerEntry, settings: VfSettings, found: VfSettin
 
 @contextmanager
 def _naming(entry: LedgerEntry) -> Iterator[None]:
-    """Name the VF with whatever keeps it from its rates."""
+    """Turn errors about a VF into RatesRefusedError, which names the VF."""
     try:
         yield
     except _CANNOT as refused:

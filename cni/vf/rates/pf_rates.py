@@ -1,4 +1,4 @@
-"""Prepare a PF for the rates that are about to be set on its VFs; the caller holds the PF's lock."""
+"""Check rates before they are set on VFs, and prepare the PF for them; the caller holds the PF's lock."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -22,10 +22,11 @@ def check(
     wanted: Mapping[str, Mapping[int, VfSettings]],
     shares: Collection[PfVf],
 ) -> None:
-    """Raise CniError 101 if the min rates of a PF would exceed its line rate, with those of the PFs on its cable.
+    """Raise CniError 101 if the min rates of the PFs on a cable would exceed the line rate of ``pf``.
 
-    ``found`` has the PF and those beside it, ``shares`` are the call's own. The shares of other pods are read from the
-    ledger, and only if the sum is too large with them.
+    ``found`` has the present settings of the PF and of the other PFs on its cable, by PF and VF. ``wanted`` has the new
+    ones. ``shares`` are the VFs of the call with a default share. The shares of other pods are read from the ledger
+    only if the sum is too large with them.
     """
     line_mbps = node.sysfs.line_rate_mbps(pf_pci, pf)
     try:
@@ -53,7 +54,7 @@ def _check(
 
 
 def other_pfs(node: Node, pf_pci: str, port: Iterable[str]) -> list[str]:
-    """Return the netdevs of a port's other PFs; the VFs of a PF without one have no rates."""
+    """Return the netdevs of the other PFs of a port, which are the only PFs whose VFs can have rates."""
     netdevs = (node.sysfs.netdev_name(pci) for pci in port if pci != pf_pci)
     return [netdev for netdev in netdevs if netdev is not None]
 
@@ -66,10 +67,10 @@ def check_offer(
     wanted: Mapping[str, Mapping[int, VfSettings]],
     shares: Collection[PfVf],
 ) -> None:
-    """Raise CniError 11 or 100 if the min rates of pods on a cable would exceed what the operator offers of it.
+    """Raise CniError 11 or 100 if the min rates of pods on a cable would exceed the rate that the operator offers.
 
-    ``port`` are the PCI addresses of the cable's PFs; each of ``found`` is one of them. What the host keeps for itself
-    counts only as far as the ledger has it: a rate of a VF that is no pod's is within that part.
+    ``port`` has the PCI addresses of the cable's PFs; each PF of ``found`` is one of them. Rates of VFs that belong to
+    no pod do not count: they are part of the rate that the operator keeps for the host.
     """
     own = _mins({pf: vfs for pf, vfs in wanted.items() if pf in found})
     asked = sum(low for vf, low in own.items() if vf not in shares)
@@ -91,17 +92,17 @@ def _mins(settings: Mapping[str, Mapping[int, VfSettings]]) -> dict[PfVf, int]:
 
 
 def _offered_mbps(node: Node, port: Collection[str]) -> int:
-    """Return the least that the PFs of a cable offer, in Mb/s; one whose rate is unknown does not limit the others."""
+    """Return the smallest rate that a PF of the cable offers, in Mb/s; PFs with an unknown line rate do not count."""
     lines = ((pci, node.sysfs.line_rate_mbps(pci, node.sysfs.netdev_name(pci) or "")) for pci in port)
     return min((offer.of_pf(node, pci).offered_mbps(line) for pci, line in lines if line), default=0)
 
 
 def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wanted: Iterable[VfSettings]) -> None:
-    """Give all VFs of a PF rates, 0/0, before the first of them gets a min; raise CniError 101.
+    """Set rates 0/0 on all VFs of a PF before the first of them gets a min rate; raise CniError 101.
 
-    `init` does so too. But VFs may have been made without it, and a reload of the PF's driver forgets every VF's rates.
-    Then no VF has a min of ours either, so that whoever sets the first one comes through here. A min that somebody else
-    has set does not tell that the other VFs take part.
+    `init` also does this, but VFs may have been created without it, and a reload of the PF's driver loses all rates. In
+    both cases no VF has a min rate of Mooring's, so the first call that sets one runs this. A min rate from another
+    program does not prove that all VFs take part in the scheduling.
     """
     if node.sysfs.driver(pf_pci) not in MIN_RATE_IS_A_WEIGHT or not any(settings.min_tx_rate for settings in wanted):
         return
