@@ -3,8 +3,8 @@
 A reload of mlx5's driver or a firmware reset loses the rates and the link state of all VFs while pods hold them
 (mlx5_esw_qos_vport_disable clears vport->qos, esw_legacy_enable sets every link state to AUTO; in
 drivers/net/ethernet/mellanox/mlx5/core/esw of Linux 6.12 and 7.2). A lost setting reads as on a new VF. Any other value
-was set by a person or a program, and is kept: a person may limit a VF for an hour. On InfiniBand the driver restores link state
-and GUIDs by itself (sriov_restore_guids in mlx5/core/sriov.c).
+was set by a person or a program, and is kept: a person may limit a VF for an hour. On InfiniBand the driver restores
+link state and GUIDs by itself (sriov_restore_guids in mlx5/core/sriov.c).
 """
 
 from dataclasses import replace

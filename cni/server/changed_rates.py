@@ -1,13 +1,12 @@
-"""Take changed rates of running pods that the advertiser hands over, and put them in force: part of the warm server.
+"""Apply changed rates of running pods that the advertiser passes to the server.
 
-Each second it looks at what was handed over; where nothing has changed that is one look at a folder. What is believed
-is recorded before anything else happens, under the locks of the pod's VFs, if it is newer than what is recorded: so the
-last decision counts, and every ADD from then on sets it. Then `apply_rates` puts each record in force. What a server
-that was killed has left out shows in record and ledger, and the next one goes on with it. A refusal is tried again, at
-growing intervals.
+The server checks the advertiser's folder every second; if nothing changed, that is one read of the folder. Rates that
+it accepts, and that are newer than the recorded ones, are recorded first, under the locks of the pod's VFs. So the last
+decision counts, and every later ADD sets it. Then `apply_rates` puts each record in force. A failure is tried again at
+growing intervals. If the server is killed, the next one continues from the record and the ledger.
 
-A generation that is in force stays so until a newer one is recorded: whatever sets a rate of the pod has read the
-record under the VF's lock. What the advertiser may know of it is told last, once all of it is on disk.
+A generation that is in force stays in force until a newer one is recorded, because all code that sets a rate reads the
+record under the VF's lock. The state for the advertiser is written last, once everything else is on disk.
 """
 
 import threading
@@ -35,18 +34,18 @@ from mooring.records.rates_record import RatesRecord, rates_record_name
 
 _log = structlog.get_logger()
 INTERVAL_S = 1.0
-# What was not believed is held against the keys again after so many seconds: they may have been replaced.
+# Seconds until rejected rates are checked again: the keys may have been replaced.
 _DOUBTED_S = 30.0
-# So many seconds lie between two looks for records of pods that are gone.
+# Seconds between checks for records of pods that no longer exist.
 _FORGET_S = 10.0
 
 
 class NotBelievedError(ValueError):
-    """Rates that none of this node's keys has signed."""
+    """Rates without a valid signature by one of this node's keys."""
 
 
 class ChangedRates:
-    """The changed rates of one node's pods; ``node`` makes the Node that a look works on."""
+    """Applies changed rates of one node's pods; ``node`` creates the Node for each pass."""
 
     def __init__(self, node: Callable[[], Node], keys: AssignmentKeys, metrics: Metrics) -> None:
         self._node = node
@@ -55,14 +54,14 @@ class ChangedRates:
         self._handed_over = HandedOver()
         self._shown = RatesStates()
         self._states: dict[str, RatesState] | None = None
-        # Pods whose state a new server does not know yet: until then none is shown that was not shown before.
+        # Pods whose state a new server has not checked yet; no states are written until it has.
         self._unknown: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
         self._told: dict[str, str] = {}
         self._forget_s = float("-inf")
 
     def run(self, ended: threading.Event) -> None:
-        """Look at once, then every second until ``ended``."""
+        """Run a pass now, then one every second until ``ended`` is set."""
         while not ended.is_set():
             try:
                 self.look(time.monotonic())
@@ -71,7 +70,7 @@ class ChangedRates:
             ended.wait(INTERVAL_S)
 
     def look(self, now: float) -> None:
-        """Record what is new, and put in force what can be now; ``now`` is in monotonic seconds."""
+        """Run one pass: record new rates, and apply those that are due; ``now`` is in monotonic seconds."""
         node = self._node()
         if self._states is None:
             self._states = self._recorded(node)
@@ -86,7 +85,7 @@ class ChangedRates:
         self._metrics.pending_rates(sum(not state.in_force for state in states.values()))
 
     def _recorded(self, node: Node) -> dict[str, RatesState]:
-        """Return the state of each record that is there at the start."""
+        """Return the state of each record that exists at the start, by pod uid."""
         states = {}
         for name in record_names(node.ledger.state / rates_record.FOLDER, rates_record.IS_NAME):
             uid = name.removesuffix(".json")
@@ -102,7 +101,7 @@ class ChangedRates:
         return states
 
     def _take(self, node: Node, states: dict[str, RatesState], now: float) -> None:
-        """Record what was handed over, as far as it is believed and newer; a pod that a call works on waits."""
+        """Record accepted and newer rates from the advertiser; skip pods that a call is working on."""
         try:
             handed_over = self._handed_over.read(node.run, lambda uid: _is_recorded(node, uid), now)
         except OSError as unusable:
@@ -126,7 +125,7 @@ class ChangedRates:
                 self._handed_over.settle(uid)
 
     def _record(self, node: Node, pod: PodRecord, given: HandedOverRates) -> RatesRecord | None:
-        """Record rates that are believed, and newer than what is recorded; return what was recorded."""
+        """Record rates if they are accepted and newer than the record; return the new record, None otherwise."""
         rates = self._believed(pod, given)
         if not _is_newer(node, rates):
             return None
@@ -137,14 +136,14 @@ class ChangedRates:
         return record
 
     def _believed(self, pod: PodRecord, given: HandedOverRates) -> PodRates:
-        """Return rates of this pod; raise NotBelievedError before anything is parsed, or AnnotationError."""
+        """Return verified rates of this pod; raise NotBelievedError before anything is parsed, or AnnotationError."""
         signature = None if given.signature is None else given.signature.encode()
         if reason := self._keys.refused(given.rates.encode(), signature, RATES):
             raise NotBelievedError(reason)
         return verified_rates(given.rates, pod.assignment)
 
     def _apply(self, node: Node, uid: str, state: RatesState, now: float) -> RatesState:
-        """Put a record in force, as far as that is possible now; return its state."""
+        """Apply the record of a pod as far as possible now; return its new state."""
         try:
             is_done = _put_in_force(node, uid)
         except LockBusyError:
@@ -174,10 +173,10 @@ class ChangedRates:
         self._tell(uid, "rates are not in force yet", reason)
 
     def _forget(self, node: Node, states: dict[str, RatesState], now: float) -> None:
-        """Remove the records of pods that are gone: no pod record, no VF, and not in the API server.
+        """Remove the records of pods that no longer exist: without pod record, without VF, and not in the API server.
 
-        After a boot a pod that exists may have none of the first two for as long as its kubelet makes no sandbox; only
-        the advertiser knows, once it has listed the pods. Without it no record is removed, and none is added.
+        After a boot an existing pod may have neither pod record nor VF until the kubelet creates its sandbox. Only the
+        advertiser knows then, once it has listed the pods. Without the advertiser no record is removed.
         """
         knows = self._handed_over.is_whole and (node.ledger.state / pod_record.FOLDER).is_dir()
         if now - self._forget_s < _FORGET_S or not knows:
@@ -207,7 +206,7 @@ def _pcis(pod: PodRecord) -> list[str]:
 
 
 def _is_newer(node: Node, rates: PodRates) -> bool:
-    """Return whether rates are newer than the record; one that cannot be read is replaced by what is believed."""
+    """Return whether rates are newer than the record; True if the record cannot be read."""
     try:
         record = node.ledger.rates(rates.uid)
     except RecordError:
@@ -216,7 +215,10 @@ def _is_newer(node: Node, rates: PodRates) -> bool:
 
 
 def _put_in_force(node: Node, uid: str) -> bool:
-    """Set a pod's rates; return whether no VF has others. Without a pod record nothing is set, nor by any ADD."""
+    """Apply a pod's rates; return whether they are in force on all its VFs.
+
+    Without a pod record nothing is set, and no ADD can set anything either.
+    """
     pod, record = node.ledger.pod(uid), node.ledger.rates(uid)
     if pod is None or record is None:
         content = node.ledger.content()

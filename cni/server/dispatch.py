@@ -1,4 +1,4 @@
-"""Answer one CNI call: the same code in the warm server and in a one-shot process."""
+"""Answer one CNI call, in the server or in a one-shot process."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from mooring.locks import LockBusyError
 from mooring.nic.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 
 _log = structlog.get_logger()
-# What a network's configuration may name only as the node does.
+# Fields of a network configuration that must have the node's own values.
 _OWN = ("state", "run", "sysfs", "server")
 _FOR_PLAIN_PODS = ("ADD", "CHECK", "STATUS")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -38,7 +38,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text for standard output, the exit status (0 or 1), and the error code in the text (0: none)."""
+    """The text for standard output, the exit status (0 or 1), and the CNI error code in the text (0: success)."""
 
     text: str
     status: int
@@ -58,10 +58,11 @@ def answer(
 ) -> Answer:
     """Answer a call; every failure becomes an error object of the specification.
 
-    ``defaults`` are the node's own folders, socket and name, for fields that the network configuration leaves out;
-    ``fixed`` refuses other folders and another socket there, and IPAM that none of ``ipam_files`` names (None: any may
-    be). ``caller`` is the socket of the process that waits for the
-    answer: an ADD whose caller has left ends early. ``enforces_offer`` is as in `cni.vf.node.Node`.
+    ``environment`` and ``stdin`` are those of the call; ``vf_settings`` creates the access to the PFs' settings.
+    ``defaults`` has the node's own folders, socket and name, for fields that the network configuration leaves out. With
+    ``fixed`` the configuration must not name other folders or another socket, and only IPAM configurations from
+    ``ipam_files`` (None: any). ``caller`` is the socket of the process that waits for the answer: an ADD ends early if
+    it disconnects. ``enforces_offer`` is as in `cni.vf.node.Node`.
     """
     version = ""
     try:
@@ -90,9 +91,9 @@ def answer(
 def _read_conf(
     call: Call, version: str, defaults: Mapping[str, object], foreign: CniError | None = None
 ) -> Conf | None:
-    """Return the configuration of a call that acts; None for VERSION, which answers whatever it contains.
+    """Return the configuration of a call; None for VERSION, which does not depend on it. Raise CniError 1 or 7.
 
-    ``foreign`` is that it names other places than the node's own.
+    ``foreign`` is the error of a configuration that names other folders than the node's own.
     """
     if call.command == "VERSION":
         return None
@@ -105,22 +106,20 @@ def _read_conf(
     except CniError as wrong:
         if call.command not in _FOR_PLAIN_PODS:
             raise
-        # Most fields are for VFs, and pods without any need the node's network all the same.
+        # Most fields concern VFs; a wrong one must not stop pods without VFs.
         return read_plain_conf(raw, version, wrong)
 
 
 def _with_own_places(call: Call, defaults: Mapping[str, object]) -> tuple[Call, CniError | None]:
-    """Return a call with the node's own folders and socket, and CniError code 7 where its configuration names others.
+    """Return the call with the node's own folders and socket, and CniError 7 if its configuration names others.
 
-    So it is with ``awaitInit`` where the node has that on.
-
-    Under Multus a tenant writes the configuration (NetworkAttachmentDefinition): other folders would hold records and a
-    ledger of his own, another socket would be a server of his own. A DEL is never refused for its configuration, and
-    finds the VF in the node's own ledger.
+    ``awaitInit`` is treated the same if it is on for the node. Under Multus a tenant writes the configuration
+    (NetworkAttachmentDefinition), and could name folders with their own records and ledger, or their own server. A DEL
+    is never refused for its configuration, and finds the VF in the node's own ledger.
     """
     own = {name: defaults[name] for name in _OWN if name in defaults}
     if defaults.get("awaitInit"):
-        # A network may ask for it too, and must not ask for the opposite.
+        # A network may turn it on too, but must not turn it off.
         own["awaitInit"] = True
     foreign = None
     try:

@@ -1,7 +1,7 @@
-"""Keep the run folder's parts for the advertiser, which serves without root: what it reads, and what it writes.
+"""Create and maintain the folders that the server shares with the advertiser, which runs without root.
 
-The server makes them at its start, since it alone of the node's programs may give a folder to a group. From then on
-each writer of a record writes its extract too. What a program that was killed has left out the reconciler puts right.
+The server creates them at its start, because only it may give a folder to the advertiser's group. Later each program
+that writes a record also writes its extract. If a program was killed in between, the reconciler updates the extract.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,12 +19,12 @@ from mooring.records.ledger import LedgerEntry
 from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
 
 _log = structlog.get_logger()
-# The extract of an entry that cannot be read cannot be read either.
+# The extract of an unreadable entry: it is unreadable too.
 _UNREADABLE = ""
 
 
 def make_folders(run: Path) -> None:
-    """Make the folders, and give what is in them to the advertiser's group; raise OSError."""
+    """Create the folders and give them to the advertiser's group; raise OSError."""
     make_folder(run / extract.FOLDER, 0o750, READERS)
     for folder in (extract.VFS, extract.PODS, hardware_result.SHOWN):
         make_folder(run / folder, 0o750, READERS)
@@ -34,7 +34,7 @@ def make_folders(run: Path) -> None:
 
 
 def show_recorded_pods(state: Path, run: Path) -> None:
-    """Show the pods that were recorded before there was a place for extracts; those that end have none by intention."""
+    """Write the extracts of pods that were recorded before the folder for extracts existed."""
     for name, text in read_folder(state / pod_record.FOLDER, pod_record.IS_NAME):
         try:
             if isinstance(text, str):
@@ -54,7 +54,7 @@ def show_hardware_results(state: Path, run: Path) -> None:
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:
-    """Make the extracts those of the ledger, as it was just read; a VF that a call works on is left to that call."""
+    """Update the extracts to the ledger's present entries; skip VFs that a call is working on, and will update."""
     folder = node.run / extract.VFS
     if not folder.is_dir():
         return

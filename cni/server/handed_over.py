@@ -1,7 +1,7 @@
-"""Read the rates that the advertiser hands over: files of a program without root, so that nothing of them is believed.
+"""Read the rates that the advertiser passes in files; the advertiser runs without root, so the files are not trusted.
 
-A file is read once it is new or replaced, and only for a pod that the CRI shim has recorded. One that is settled is not
-read again, or not before a time: what was not believed may be later, as once the keys are there.
+A file is read when it is new or replaced, and only for a pod that the CRI shim has recorded. A settled file is not read
+again, or only after some time: rejected rates may be accepted later, for example when the keys exist.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ _FOR_EVER = float("inf")
 
 
 class HandedOver:
-    """The advertiser's files as the last look has found them; ``uids`` are the pods that they name.
+    """The advertiser's files at the last read; ``uids`` are their pods.
 
-    ``is_whole``: a pod that exists, and whose rates were ever changed, has one.
+    ``is_whole``: every existing pod whose rates were ever changed has a file.
     """
 
     def __init__(self) -> None:
@@ -35,9 +35,12 @@ class HandedOver:
         return frozenset(map(_uid, self._found))
 
     def read(self, run: Path, is_recorded: Callable[[str], bool], now: float) -> dict[str, HandedOverRates]:
-        """Return by uid what is not settled at ``now`` (monotonic seconds); raise OSError for what is no folder."""
+        """Return the rates that are not settled, by uid; raise OSError if the path is not a folder.
+
+        ``now`` is in monotonic seconds; ``is_recorded`` returns whether a pod has a record.
+        """
         given: dict[str, HandedOverRates] = {}
-        # Before the files, which were written before it.
+        # Check this before the files: the advertiser writes it after them.
         self.is_whole = (run / LISTED).is_file()
         with open_foreign_folder(run / HANDED_OVER) as folder:
             self._found = {} if folder is None else stamps(folder, MOST_PODS)
@@ -52,13 +55,13 @@ class HandedOver:
         return given
 
     def settle(self, uid: str, until: float = _FOR_EVER) -> None:
-        """Read a pod's file no more before ``until``, unless it is replaced."""
+        """Do not read a pod's file again before ``until`` (monotonic seconds), unless it is replaced."""
         name = f"{uid}.json"
         if name in self._found:
             self._settled[name] = (self._found[name], until)
 
     def _read(self, name: str, folder: int | None) -> HandedOverRates | None:
-        """Return a file's contents, None if it is gone; one that cannot be read is told, and settled."""
+        """Return the contents of a file, None if it is gone; an unreadable file is logged and settled."""
         try:
             text = read_foreign_file(Path(name), MOST_BYTES, folder)
             return None if text is None else read_handed_over(text, name)

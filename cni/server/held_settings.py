@@ -1,8 +1,8 @@
-"""Compare the settings of held VFs with the ledger: part of the reconciler.
+"""Compare the settings of held VFs with the ledger; this is part of the reconciler.
 
-What a PF forgot is set again; what somebody changed is reported once and left. Where a PF has refused a setting, MAC,
-VLAN and spoof check are written again as they read: they may not be in force (`mooring.nic.write_again`). A VF whose
-lock is busy is in use by a call, and waits for the next pass.
+Settings that a PF lost are restored. Settings that another program changed are reported once and kept. If a PF refused
+a setting, MAC, VLAN and spoof check are written again with their reported values, because these may not be in force
+(`mooring.nic.write_again`). If a VF's lock is busy, a call is working on it, and it waits for the next pass.
 """
 
 from collections import defaultdict
@@ -25,14 +25,14 @@ _log = structlog.get_logger()
 
 
 class HeldSettings:
-    """The settings of the VFs that pods hold; keeps only what it has reported already."""
+    """Compares the settings of held VFs; remembers only what it has reported."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._reported: dict[str, str] = {}
 
     def compare(self, node: Node, held: Iterable[LedgerEntry]) -> None:
-        """Compare every VF of ``held`` with its PF, by one request a PF; a PF that does not answer is passed over."""
+        """Compare every VF of ``held`` with its PF, with one request for each PF; skip PFs that do not answer."""
         reports: dict[str, str] = {}
         changed_vfs = 0
         for entry, found in _found(node, held):
@@ -48,7 +48,7 @@ class HeldSettings:
         self._reported = reports
 
     def _reapply(self, node: Node, entry: LedgerEntry) -> str:
-        """Return why a VF's settings could not be set again; empty if they are, or a call is at work on the VF."""
+        """Restore a VF's lost settings; return why that failed, empty on success or if a call holds the lock."""
         try:
             with hold(node.run, entry.pci, limit_s=0):
                 again = reapply(node, entry) if _is_unchanged(node, entry) else VfSettings()
@@ -70,7 +70,7 @@ class HeldSettings:
 
 
 def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntry, VfSettings]]:
-    """Yield each VF with its settings, PF by PF, under the name that the PF has now."""
+    """Yield each VF with its present settings, PF by PF."""
     by_pf: defaultdict[str, list[tuple[int, LedgerEntry]]] = defaultdict(list)
     for entry in held:
         if resets.expected(entry) == VfSettings():
@@ -84,7 +84,7 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
         try:
             settings = node.vf_settings.read_all(pf)
         except OSError:
-            # As while its driver is reloaded: mlx5's netdev is gone then.
+            # For example during a reload of the driver: mlx5's netdev does not exist then.
             continue
         yield from ((entry, settings[vf]) for vf, entry in entries if vf in settings)
 
@@ -92,7 +92,7 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
 def _is_unchanged(node: Node, entry: LedgerEntry, *, with_rates: bool = False) -> bool:
     """Return whether the pod still held the VF when its settings were read: DEL changes the entry before the VF.
 
-    ``with_rates``: nor are changed rates recorded for it that the entry does not have yet, and the PF may.
+    ``with_rates``: also return False if changed rates are recorded that the entry does not have yet, but the PF may.
     """
     try:
         rates = node.ledger.rates(entry.uid) if with_rates else None

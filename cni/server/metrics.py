@@ -1,4 +1,4 @@
-"""Count calls and repairs for Prometheus, and show the ledger as the last reconcile found it."""
+"""The server's Prometheus metrics: calls, repairs, and the ledger at the last reconcile."""
 
 import collections
 from collections.abc import Callable, Iterable
@@ -12,12 +12,12 @@ from cni.spec.skel import COMMANDS
 from mooring.http.metrics_page import serve_metrics
 from mooring.records.ledger import LedgerEntry, Phase
 
-# From a DEL that finds nothing to an ADD that waits five seconds for a VF, in seconds.
+# In seconds, from a DEL without VFs to an ADD that waits for a VF and more.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """Counters in a registry of their own; one-shot calls are not counted."""
+    """The metrics in their own registry; one-shot calls are not counted."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -60,7 +60,7 @@ class Metrics:
         self._add_settings(counter, gauge)
 
     def _add_settings(self, counter: "partial[Counter]", gauge: "partial[Gauge]") -> None:
-        """Make the metrics of held VFs whose settings change."""
+        """Create the metrics about settings of held VFs."""
         self._resets = counter("mooring_cni_resets", "Held VFs whose settings the PF lost and the server restored.")
         self._failed_resets = counter("mooring_cni_reset_failures", "Failed attempts to restore lost settings.")
         self._changed = gauge(
@@ -78,7 +78,7 @@ class Metrics:
         )
 
     def call(self, command: str, code: int, seconds: float) -> None:
-        """Count one call; all commands that the specification does not have share one label."""
+        """Count one call and its duration in seconds; unknown commands share one label."""
         known = command if command in COMMANDS else "other"
         self._calls.labels(known, str(code)).inc()
         self._call_s.labels(known).observe(seconds)
@@ -102,7 +102,7 @@ class Metrics:
         self._pending_rates.set(pods)
 
     def vfs_without_counters(self, **vfs: int) -> None:
-        """Show how many held VFs the last page of counters lacks, by reason."""
+        """Set how many held VFs lack counters on the last page, by reason."""
         for reason, count in vfs.items():
             self._without_counters.labels(reason).set(count)
 
@@ -114,7 +114,7 @@ class Metrics:
         self._unreadable.inc()
 
     def ledger(self, entries: Iterable[LedgerEntry], unreadable: int) -> None:
-        """Show the ledger as a whole reconcile has found it."""
+        """Set the metrics of the ledger after a complete reconcile."""
         known = list(entries)
         phases = collections.Counter(entry.phase for entry in known)
         for phase in get_args(Phase):
@@ -128,7 +128,7 @@ class Metrics:
     def serve(self, address: str, counters: Callable[[], bytes]) -> None:
         """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError.
 
-        ``counters`` makes the end of the page, and is called first: what it misses is counted here.
+        ``counters`` returns the last part of the page. It is called first, because it sets metrics of the first part.
         """
 
         def make() -> bytes:

@@ -1,4 +1,4 @@
-"""Show the advertiser which changed rates are in force (`mooring.records.rates_exchange`)."""
+"""Write for the advertiser which changed rates are in force (`mooring.records.rates_exchange`)."""
 
 import shutil
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ _log = structlog.get_logger()
 
 
 def take_over(run: Path) -> None:
-    """Take over the states of the server before, which was of this boot; raise OSError.
+    """Take over the states that the previous server of this boot wrote; raise OSError.
 
-    Those that an older one has gone past are not true any more: then nothing is known until `RatesStates.write`. To be
-    called before this server's own version is written.
+    If a server of an older version ran in between, the states may be wrong and are removed; nothing is known then until
+    `RatesStates.write`. Call this before this server writes its own version.
     """
     if is_of_last_server(run):
         claim_states(run, version("mooring"))
@@ -32,14 +32,14 @@ def take_over(run: Path) -> None:
 
 
 class RatesStates:
-    """The states in the run folder; keeps what it has written, so that nothing is written twice."""
+    """Writes the states to the run folder, and remembers them so that it does not write the same twice."""
 
     def __init__(self) -> None:
         self._written: Mapping[str, RatesState] | None = None
         self._refused = ""
 
     def write(self, run: Path, states: Mapping[str, RatesState]) -> None:
-        """Make the files these; a failure is logged once, and the next call tries again."""
+        """Write the states by pod uid; log a failure once, and try again at the next call."""
         folder = run / STATES
         if self._written == states and folder.is_dir():
             return
@@ -60,7 +60,7 @@ class RatesStates:
 
 
 def was_in_force(run: Path, uid: str, generation: int) -> bool:
-    """Return whether an earlier server of this boot has put a generation in force: it stays so."""
+    """Return whether an earlier server of this boot put a generation in force, which then stays in force."""
     name = f"{uid}.json"
     try:
         text = read_record(run / STATES / name)
@@ -71,7 +71,7 @@ def was_in_force(run: Path, uid: str, generation: int) -> bool:
 
 
 def _make(folder: Path, states: Mapping[str, RatesState]) -> None:
-    """Make the folder with all that is in it at once: a reader takes its absence for ignorance."""
+    """Create the folder with all its files at once: to readers, a missing folder means that nothing is known."""
     unnamed = folder.with_name(f".{folder.name}")
     shutil.rmtree(unnamed, ignore_errors=True)
     make_folder(unnamed, 0o750, READERS)

@@ -1,9 +1,8 @@
-"""Release orphaned VFs, and restore held VFs' lost settings: part of the warm server, at its start and regularly after.
+"""Release orphaned VFs and restore lost settings of held VFs, at the server's start and regularly after that.
 
-It works as any call does: under the VF's lock, by the ledger entry, through `detach`. A VF whose lock is busy is in use
-by a call. It waits for the next pass, so that no call waits for a pass. A VF without an entry was never attached and is
-never touched. Between passes it keeps no state that matters: a server that was killed starts again from the ledger and
-the kernel.
+It works like a call: under the VF's lock, by the ledger entry, with `detach`. If a VF's lock is busy, a call is working
+on the VF; the VF waits for the next pass, so that no call waits for a pass. A VF without an entry was never attached
+and is not touched. A pass needs no state from earlier passes: a new server continues from the ledger and the kernel.
 """
 
 import os
@@ -31,12 +30,12 @@ from mooring.records import ledger, pod_record
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
-# A VF that a process does not release takes up to 13 s; a node has many VFs, and each orphan may take 30 s.
+# Repairs in parallel: a VF that a process keeps takes up to 13 s, and every orphan of a node must be repaired in 30 s.
 _AT_ONCE = 8
 
 
 class Reconciler:
-    """Reconcile the ledger of one node; ``node`` makes the Node that a pass works on."""
+    """Reconciles the ledger of one node; ``node`` creates the Node for each pass."""
 
     def __init__(self, node: Callable[[], Node], metrics: Metrics) -> None:
         self._node = node
@@ -48,7 +47,7 @@ class Reconciler:
         self._held_settings = HeldSettings(metrics)
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
-        """Reconcile at once, then every ``interval_s`` seconds until ``ended``."""
+        """Reconcile now, then every ``interval_s`` seconds until ``ended`` is set."""
         while not ended.is_set():
             try:
                 self.reconcile(time.monotonic())
@@ -57,7 +56,7 @@ class Reconciler:
             ended.wait(interval_s)
 
     def reconcile(self, now: float) -> None:
-        """Repair every orphan that can be repaired now; ``now`` is in monotonic seconds."""
+        """Run one pass: repair the orphans that are due; ``now`` is in monotonic seconds."""
         node = self._node()
         entries = self._read(node)
         places = _places(node, entries.values())
@@ -76,7 +75,7 @@ class Reconciler:
         self._metrics.ledger(entries.values(), len(self._unreadable))
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:
-        """Read the ledger; an entry that cannot be read names no sandbox: it is reported once and not changed."""
+        """Return the ledger's entries by PCI address; unreadable entries are reported once and not changed."""
         content = node.ledger.content()
         foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
         unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
@@ -87,14 +86,14 @@ class Reconciler:
         return {entry.pci: entry for entry in content.entries}
 
     def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
-        """Return the addresses of the released VFs; try those that failed before last, because they take seconds."""
+        """Repair orphans and return the addresses of the released VFs; those that failed before come last."""
         ordered = sorted(orphans, key=lambda orphan: orphan[0].pci in self._stuck)
         with ThreadPoolExecutor(_AT_ONCE, "repair") as repairs:
             done = repairs.map(lambda orphan: self._repair(node, orphan[0], orphan[1], now), ordered)
             return [entry.pci for (entry, _), repaired in zip(ordered, done, strict=True) if repaired]
 
     def _repair(self, node: Node, listed: LedgerEntry, reason: Reason, now: float) -> bool:
-        """Release one orphan, unless a call holds its lock or its entry has changed since it was listed."""
+        """Release one orphan, unless a call holds its lock or its entry has changed; return whether it was released."""
         try:
             with hold(node.run, listed.pci, limit_s=0):
                 if node.ledger.read(listed.pci) != listed:
@@ -110,16 +109,16 @@ class Reconciler:
         event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
         stuck: object = None
         try:
-            # Without a record no sandbox of the pod has been listed for ten minutes.
+            # The runtime listed no sandbox of a pod without a record for ten minutes, so the pod counts as deleted.
             if not detach(node, replace(entry, deleted=entry.deleted or reason == "record_gone")):
                 stuck = "a process still has its rdma device open"
-                # Its driver has been rebound without success; that must not be repeated every few seconds.
+                # The rebind of its driver did not help, and must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except RebindError as failed:
             stuck = failed
             self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except (CniError, OSError, ValueError) as failed:
-            # Whatever is wrong with one VF keeps no other.
+            # A fault of one VF must not stop the repair of others.
             stuck = failed
         if stuck is not None:
             self._metrics.repair(reason, done=False)
@@ -133,7 +132,7 @@ class Reconciler:
 
 
 def _records(node: Node, entries: Collection[LedgerEntry]) -> frozenset[str] | None:
-    """Return which pods of the entries have a record, readable or not; whatever is in its place counts as one."""
+    """Return which pods of the entries have a record; unreadable or foreign files at its path count too."""
     if not (node.ledger.state / pod_record.FOLDER).is_dir():
         return None
     names = {entry.uid: node.ledger.state / pod_record.pod_record_name(entry.uid) for entry in entries}
@@ -141,21 +140,21 @@ def _records(node: Node, entries: Collection[LedgerEntry]) -> frozenset[str] | N
 
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
-    """Return the place of each VF, without waiting; a pod's namespace is entered once for all of its VFs."""
+    """Return the place of each VF, without waiting; each namespace is entered only once."""
     alive = {space: _may_be_alive(space) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
 
 
 def _is_lost(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether the host has a VF whose pod is alive: its PF's driver was reloaded, and it is a new VF.
+    """Return whether the VF of a live pod is on the host: its PF's driver was reloaded, and the VF is a new one.
 
-    What the pod asked for is not set on it. It stays the pod's by the ledger until the pod ends.
+    The pod's settings are not applied to it. Its ledger entry stays until the pod ends.
     """
     return not entry.rdma_only and node.sysfs.netdev(entry.pci) is not None
 
 
 def _may_be_alive(space: ledger.Netns) -> bool:
-    """Return whether a namespace is still at its path; one that cannot be asked may be, and stops no other's repair."""
+    """Return whether a namespace is still at its path; True if that cannot be checked."""
     try:
         return netns.is_same(space.path, space.cookie)
     except (OSError, ValueError) as unknown:
@@ -164,7 +163,7 @@ def _may_be_alive(space: ledger.Netns) -> bool:
 
 
 def _outside(node: Node, entry: LedgerEntry) -> Place:
-    """Search for a VF whose namespace is gone; one that is not visible counts as away, and is not moved."""
+    """Return the place of a VF whose namespace is gone: on the host (also if it no longer exists), or away."""
     try:
         return "host" if not node.sysfs.exists(entry.pci) or in_host_netns(node, entry, limit_s=0) else "away"
     except OSError:

@@ -1,4 +1,4 @@
-"""Print the ledger's entry of every attached VF, and beside it the kernel's state."""
+"""Format the ledger entry of every attached VF together with the kernel's state, for ``mooring-cni show``."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One entry of the ledger, the kernel's state of its VF, and how the two differ.
+    """One entry of the ledger, the kernel's state of its VF, and their differences.
 
-    ``generation`` is that of its pod's rates, None where they were not changed since the assignment; ``pending`` is how
-    the entry differs from these.
+    ``generation`` is the generation of the pod's changed rates, None if they are those of the assignment. ``pending``
+    describes how the entry differs from the changed rates.
     """
 
     entry: LedgerEntry
@@ -35,7 +35,7 @@ class LedgerRow:
 
 
 def show(node: Node, *, as_json: bool) -> str:
-    """Return the ledger as a table, or as one JSON object; an entry that cannot be read is shown by its file's name."""
+    """Return the ledger as a table or as one JSON object; unreadable entries are listed by file name."""
     content = node.ledger.content()
     foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
     unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
@@ -47,7 +47,7 @@ def show(node: Node, *, as_json: bool) -> str:
 
 
 def _nameless(entries: Sequence[LedgerEntry]) -> list[str]:
-    """Return the netdevs that kept their temporary name after release, because their own name was taken."""
+    """Return the netdevs that kept their temporary names after release, because their own names were taken."""
     taken = {temporary_name(entry.pci) for entry in entries}
     return sorted(link.name for link in netlink.links() if is_temporary(link.name) and link.name not in taken)
 
@@ -58,7 +58,7 @@ def _shown(node: Node, entry: LedgerEntry) -> LedgerRow:
 
 
 def _rates(node: Node, entry: LedgerEntry) -> tuple[int | None, tuple[str, ...]]:
-    """Return the generation of a pod's changed rates, and what its VF still has of an earlier one."""
+    """Return the generation of a pod's changed rates, and descriptions of earlier rates that the VF still has."""
     try:
         changed = node.ledger.rates(entry.uid)
         rates = {} if changed is None else rates_by_pci(node.ledger.pod(entry.uid), changed)
@@ -120,7 +120,7 @@ def _row(shown: LedgerRow) -> tuple[str, ...]:
 
 
 def _setting(name: str, wished: object, found: VfSettings | None) -> str:
-    """Write a setting as requested, with the actual value where it differs."""
+    """Format a setting as requested, with the actual value if it differs."""
     there = getattr(found, name) if found is not None else None
     return f"{name}={_plain(wished)}" + ("" if there == wished else f" (is {_plain(there)})")
 

@@ -1,8 +1,8 @@
-"""The warm server: answers the forwarder's calls, each in a thread, on a socket that only root can reach.
+"""The CNI server: answers the forwarder's calls, each in its own thread, on a socket that only root can open.
 
 Calls of one container run one at a time. The runtime kills an ADD that takes too long and sends DEL immediately, and
-that DEL must find what the ADD did. An ADD whose caller is gone does not start, ends early, or is undone before the
-container's next call.
+that DEL must see what the ADD did. If the caller of an ADD disconnects, the ADD does not start, ends early, or is
+undone before the container's next call.
 """
 
 import fcntl
@@ -24,19 +24,19 @@ from cni.server.dispatch import Answer, answer
 from mooring.nic.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
-# A call has a kilobyte or two, and its pod's annotations. So many larger ones are read at a time; the others wait in
-# their sockets: a tenant may have one for each pod, of 1.5 MB, and it is kept until it is answered.
+# Most calls have a few kilobytes. At most _MOST_LARGE larger ones are in memory at a time, and the others wait in their
+# sockets: the annotations of a tenant's pods may have 1.5 MB each.
 _USUAL_BYTES, _MOST_LARGE = 1 << 16, 4
-# The record of each call: its command, its error code (0: success), and its duration in seconds.
+# Called for each call with its command, its error code (0: success), and its duration in seconds.
 Observe = Callable[[str, int, float], None]
 
 
 class AlreadyServedError(RuntimeError):
-    """Another server has this socket: it is not taken over."""
+    """Another server serves this socket."""
 
 
 class ContainerLocks:
-    """One call of a container at a time; a container without calls is forgotten."""
+    """Locks that let calls of one container run one at a time; a container without calls needs no memory."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -44,7 +44,7 @@ class ContainerLocks:
 
     @contextmanager
     def of(self, container: str) -> Iterator[None]:
-        """Wait for the container's turn; calls without a container (STATUS, GC, VERSION) need none."""
+        """Hold a container's lock while the block runs; calls without one (STATUS, GC, VERSION) do not wait."""
         with self._guard:
             calls = self._calls.setdefault(container, []) if container else []
             turn = calls[0] if calls else threading.Lock()
@@ -63,7 +63,7 @@ class ContainerLocks:
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    """Serve calls at ``path`` until `shutdown`; ``vf_settings`` makes what reads and writes the PFs' settings."""
+    """Serves calls at the socket ``path`` until `shutdown`; ``vf_settings`` creates the access to the PFs' settings."""
 
     observe: Observe | None = None
     daemon_threads = False
@@ -88,7 +88,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         path.chmod(0o600)
 
     def answer_call(self, caller: socket.socket, environment: Mapping[str, str], stdin: bytes) -> None:
-        """Answer one call; an ADD whose caller is gone does not start, or is undone before the next call."""
+        """Answer one call; an ADD whose caller disconnected does not start, or is undone before the next call."""
         container = environment.get("CNI_CONTAINERID", "")
         is_add = environment.get("CNI_COMMAND") == "ADD"
         with self.turns.of(container):
@@ -117,7 +117,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         return done
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log the error that ended a connection: the caller was killed during its call."""
+        """Log the error that ended a connection, usually because the caller was killed during its call."""
         _log.warning("connection ended early", reason=str(sys.exception()))
 
 
@@ -152,7 +152,7 @@ def serving(
     ipam_files: tuple[str, ...] | None = (),
     enforces_offer: bool = True,
 ) -> Iterator[Server]:
-    """Open the server's socket; raise AlreadyServedError if another server has it."""
+    """Serve at ``path`` while the block runs; raise AlreadyServedError if another server does."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

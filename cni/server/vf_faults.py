@@ -1,6 +1,6 @@
-"""Report what keeps this node's pods from VFs, and what lies in its folders and is no record: part of the warm server.
+"""Report faults that keep this node's pods from getting VFs, and foreign files in the record folders.
 
-STATUS says nothing of either: a runtime takes it for the network of all pods (`cni.cmd_status`).
+STATUS reports neither, because runtimes apply it to the network of all pods (`cni.cmd_status`).
 """
 
 import os
@@ -33,12 +33,12 @@ from mooring.records.vf_faults import NAME, ForeignEntry, VfFaults, dump_vf_faul
 
 _log = structlog.get_logger()
 _BLOCK = 4096
-# Where runtimes look for plugins by default.
+# The folder in which runtimes look for plugins by default.
 _PLUGINS = Path("/opt/cni/bin")
 
 
 class FaultReport:
-    """What is wrong on one node; ``node`` makes the Node that a look works on, ``ipam_files`` name its IPAM plugins."""
+    """Reports the faults of one node; ``node`` creates the Node for a check, ``ipam_files`` list its IPAM plugins."""
 
     def __init__(
         self, node: Callable[[], Node], metrics: Metrics, ipam_files: tuple[str, ...] | None, *, awaits_init: bool
@@ -50,7 +50,7 @@ class FaultReport:
         self._told = VfFaults()
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
-        """Look at once, then every ``interval_s`` seconds until ``ended``."""
+        """Check now, then every ``interval_s`` seconds until ``ended`` is set."""
         while not ended.is_set():
             try:
                 self.look()
@@ -59,7 +59,7 @@ class FaultReport:
             ended.wait(interval_s)
 
     def look(self) -> None:
-        """Look for faults, and report those that are there."""
+        """Check for faults once, and report them: metrics, log, and a file for the advertiser."""
         node = self._node()
         unavailable = "; ".join((*_folders(node), *_offer(node), *self._unprepared(node)))
         foreign = tuple(_foreign(node))
@@ -88,7 +88,7 @@ class FaultReport:
             yield NOT_PREPARED
 
     def _plugins(self) -> Iterator[str]:
-        """Name the IPAM plugins of this node's own files that are not installed."""
+        """Yield a text for each IPAM plugin in this node's own files that is not installed."""
         for kind in own_ipam.types(self._ipam_files or ()):
             if not (_PLUGINS / kind).is_file():
                 yield f"ipam plugin {kind!r} is not in {str(_PLUGINS)!r}"
@@ -103,7 +103,7 @@ def _folders(node: Node) -> Iterator[str]:
 
 
 def _try_to_write(folder: Path) -> None:
-    """Write an unnamed block in the folder, or in the parent where it would be made; a full disk fails it too."""
+    """Write a block to an unnamed file in the folder (or its nearest parent); raise OSError, also for a full disk."""
     nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
     with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
         probe.write(bytes(_BLOCK))
@@ -127,7 +127,7 @@ def _foreign(node: Node) -> Iterator[ForeignEntry]:
 
 
 def _record_folders(node: Node) -> Mapping[Path, IsName]:
-    """Return the folders of records, each with what recognizes the names in it."""
+    """Return the folders of records, each with the check of its file names."""
     state, run = node.ledger.state, node.run
     return {
         state / ledger.FOLDER: ledger.IS_NAME,

@@ -1,1 +1,1 @@
-"""Counters of held VFs for Prometheus: who reads them (`collector`), and how long that may take (`bounded_reads`)."""
+"""Read the counters of held VFs for Prometheus (`collector`), with a time limit for each source (`bounded_reads`)."""

@@ -1,8 +1,8 @@
-"""Read from many sources that may hang, each by a thread of its own that nobody waits for beyond a limit.
+"""Read from many sources that may hang, each in its own thread and with a time limit.
 
-A thread that waits for a driver cannot be ended. It is left alone, and its source is not read again before it has
-ended: so each source has one thread at the most. Those for which there was no time come first at the next call, and
-those that took too long last, so that these cannot hide the others for ever.
+A thread that waits for a driver cannot be stopped. It continues, and its source is not read again until it has ended,
+so each source has at most one thread. At the next call, sources that had no time come first, and sources that took too
+long come last, so that slow sources do not hide the others forever.
 """
 
 import queue
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Seconds for one source and for all of them, and how many are read at once."""
+    """The limits: seconds for one source and for all of them, and how many are read in parallel."""
 
     each_s: float = 2.0
     all_s: float = 5.0
@@ -27,7 +27,7 @@ class ReadLimits:
 
 
 class BoundedReads:
-    """One-shot threads, one for each source; for one caller at a time."""
+    """Runs reads in one-shot threads, one for each source; for one caller at a time."""
 
     def __init__(self, limits: ReadLimits | None = None) -> None:
         self._limits = limits or ReadLimits()
@@ -36,9 +36,9 @@ class BoundedReads:
         self._not_begun: frozenset[str] = frozenset()
 
     def run(self, reads: Mapping[str, Callable[[], None]]) -> Collection[str]:
-        """Run each of ``reads``, by its source; return the sources that were not read to their end in time.
+        """Run the reads by source; return the sources that were not read completely in time.
 
-        A thread may go on after that; what it then produces must not matter to anybody.
+        A thread may continue after that, so the caller must not depend on what it writes later.
         """
         self._unfinished = {source: thread for source, thread in self._unfinished.items() if thread.is_alive()}
         ended: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -63,7 +63,7 @@ class BoundedReads:
         return source in self._slow, source not in self._not_begun
 
     def _start(self, source: str, read: Callable[[], None], ended: "queue.SimpleQueue[str]") -> None:
-        # A daemon: the server's end does not wait for a driver either.
+        # A daemon thread, so that the server can exit while a driver hangs.
         thread = threading.Thread(target=partial(_run, source, read, ended), name=f"counters {source}", daemon=True)
         self._unfinished[source] = thread
         thread.start()

@@ -1,9 +1,9 @@
-"""Read the counters of all VFs that pods hold, by the ledger, for one page of metrics.
+"""Read the counters of all VFs that pods hold according to the ledger, for one page of metrics.
 
-What there is of a VF lies in two places. On the host: what its PF counts for it, and in shared mode its RDMA device. In
-the pod's network namespace: its netdev, and in exclusive mode its RDMA device. Each PF is one source and each namespace
-another (`bounded_reads`), so a pod or a NIC that does not answer costs others nothing. A thread enters one namespace,
-finds its cookie to be the ledger entry's, and ends in it: no other thread of the server leaves the host's.
+A VF's counters are in two places. The host has those of its PF, and in shared mode those of its RDMA device. The pod's
+network namespace has those of its netdev, and in exclusive mode those of its RDMA device. Each PF and each namespace is
+a separate source (`bounded_reads`), so that a pod or NIC that does not answer does not delay the others. A thread that
+reads a namespace enters it, checks that its cookie is the ledger entry's, and ends in it.
 """
 
 import os
@@ -36,13 +36,13 @@ from mooring.nic.pf_drivers import COUNTS_FOR_VFS
 from mooring.records.ledger import LedgerEntry, Netns
 
 _log = structlog.get_logger()
-# A page of counters may cost a firmware command for each, some of them under RTNL: more than other metrics.
+# Seconds for which a page is reused: each counter may cost a firmware command, some of them under RTNL.
 RECENT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the threads of one collection have found so far, by PCI address; nobody reads it after that."""
+    """The results of one collection's threads so far, by PCI address; late results are ignored."""
 
     labels: dict[str, HeldVf] = field(default_factory=dict)
     on_host: dict[str, VfCounters] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Found:
 
 
 class VfCountersCollector:
-    """The counters of one node's held VFs; ``node`` makes the Node that a collection reads."""
+    """Collects the counters of a node's held VFs; ``node`` creates the Node for each collection."""
 
     def __init__(self, node: Callable[[], Node], metrics: Metrics, reads: BoundedReads | None = None) -> None:
         self._node = node
@@ -63,7 +63,7 @@ class VfCountersCollector:
         self._recent = Recent(self._make, RECENT_S)
 
     def page(self) -> bytes:
-        """Return the counters in Prometheus' text format, made now or within the last `RECENT_S` seconds."""
+        """Return the counters in Prometheus' text format, at most `RECENT_S` seconds old."""
         return self._recent.get()
 
     def _make(self) -> bytes:
@@ -74,7 +74,7 @@ class VfCountersCollector:
             return b""
 
     def collect(self) -> str:
-        """Read every held VF's counters, and count those that are missing."""
+        """Read the counters of all held VFs and return the page; count VFs without counters."""
         node, found = self._node(), _Found()
         held = [entry for entry in node.ledger.content().entries if entry.phase == "held" and entry.boot == node.boot]
         entries = held[:MOST_VFS]
@@ -92,7 +92,7 @@ class VfCountersCollector:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A PF, or a pod's namespace: the VFs whose counters it has, and the work of the thread that reads them."""
+    """A PF or a pod's namespace: the VFs whose counters it has, and the function that reads them."""
 
     pcis: frozenset[str]
     read: Callable[[], None]
@@ -110,7 +110,7 @@ def _pf_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> It
 
 
 def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
-    """Return a VF's labels: its PF and index as they are now, else as they were when the pod got it."""
+    """Return a VF's labels, with its present PF and index, or those in its entry if they cannot be read."""
     try:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
     except OSError:
@@ -120,7 +120,7 @@ def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
 
 
 def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> None:
-    """Read what the host has of a PF's VFs: the PF's counts, and in shared mode the RDMA devices."""
+    """Read the counters of a PF's VFs on the host: the PF's, and in shared mode the RDMA devices'."""
     counts = _counts_of_pf(node, pf, next(iter(pcis.values())))
     with _folder(node.sysfs.root) as root:
         for vf, pci in pcis.items():
@@ -129,7 +129,7 @@ def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> Non
 
 
 def _counts_of_pf(node: Node, pf: str, pci: str) -> Mapping[int, Mapping[str, int]]:
-    """Return what a VF's PF counts, by VF: a PF that does not tell keeps no RDMA device from being read."""
+    """Return a PF's counters by VF index; empty on an error, so that the RDMA devices are read all the same."""
     try:
         return vf_statistics(pf) if node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS else {}
     except OSError as refused:
@@ -147,11 +147,11 @@ def _pod_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> I
 
 
 def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], found: _Found) -> None:
-    """Read what a pod's namespace has of its VFs. The calling thread stays in that namespace, and must end."""
+    """Read the counters of a pod's VFs in its namespace; the calling thread stays in the namespace, and must end."""
     netns.enter(space.path)
     if netns.own_cookie() != space.cookie:
         return
-    # The node's sysfs is the host's in this thread too: a mount keeps its namespace.
+    # The mounted sysfs still shows the host in this thread, because a mount keeps its namespace.
     with own_sysfs() as inside, _folder(node.sysfs.root) as host:
         for entry in entries:
             found.in_pod[entry.pci] = _in_pod(node, inside, host, entry)
