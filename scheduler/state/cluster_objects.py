@@ -1,6 +1,7 @@
-"""Other API objects that decisions read: namespaces' labels, what services and controllers select, budgets.
+"""Process other API objects that decisions read: namespaces' labels, the selectors of services and controllers,
+budgets.
 
-Objects that cannot be read are left out: they select nothing, and do not stop any pod.
+Objects that cannot be read are ignored: they select nothing, and block no pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,14 +33,14 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Keeps the namespaces and selectors of pod counts, and the budgets, up to date with the watches."""
+    """Updates the namespaces and selectors of pod counts, and the budgets, from the watches."""
 
     pod_counts: PodCounts
     budgets: Budgets = field(default_factory=Budgets)
     _keys: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
     def take(self, kind: type[ClusterObject], event: Change[ClusterObject]) -> tuple[ClusterEvent, str]:
-        """Apply a watch event; return the events that can help pods, and why the object is left out if it is."""
+        """Apply a watch event; return the events that can help pods, and why the object is ignored if it is."""
         if not isinstance(event, Changed):
             return self._remove(kind, event.identity), ""
         try:
@@ -48,7 +49,7 @@ class ClusterObjects:
             return self._remove(kind, event.identity), str(error)
 
     def keep(self, kind: type[ClusterObject], identities: Iterable[Identity]) -> ClusterEvent:
-        """Record that these are all objects of this kind; return the events that can help pods."""
+        """Apply a list of all objects of this kind; return the events that can help pods."""
         cluster_event = NO_EVENT
         keys = {(identity.namespace, identity.name) for identity in identities}
         for namespace, name in sorted(self._keys.get(kind, set()) - keys):
@@ -67,15 +68,15 @@ class ClusterObjects:
             self.pod_counts.default_selectors.put_service(item)
         else:
             self.pod_counts.default_selectors.put_controller(item)
-        # A selector only spreads pods as a preference: it refuses no node, so its change can help no pod. The same
-        # holds for a budget: it only affects which pods are victims.
+        # A selector only spreads pods as a preference. It rejects no node, so its change can help no pod. A budget also
+        # helps none: it only affects which pods are victims.
         return NO_EVENT
 
     def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
         self._keys.get(kind, set()).discard((identity.namespace, identity.name))
         if kind is Namespace:
             self.pod_counts.remove_namespace(identity.name)
-            # A deleted namespace may have been one that an anti-affinity names.
+            # An anti-affinity term may have named the deleted namespace.
             return ClusterEvent.NAMESPACE
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)

@@ -1,4 +1,4 @@
-"""What constraints have done wrong, for the log. Pure."""
+"""Report the faults of constraints to the log. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from scheduler.pending.part import Part
 
 @dataclass(slots=True)
 class ConstraintFaults(Part):
-    """The faults that each kind keeps until they are taken."""
+    """Takes the faults that each kind has recorded."""
 
     kinds: Kinds
 

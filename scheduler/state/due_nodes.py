@@ -1,15 +1,15 @@
-"""When each node is looked at next. Pure."""
+"""When each node is to be checked next. Pure."""
 
 import heapq
 from dataclasses import dataclass, field
 
-# Entries of the heap that do not count any more, beyond as many as do.
+# Number of outdated entries of the heap, in addition to the number of valid ones, beyond which it is rebuilt.
 _STALE = 64
 
 
 @dataclass(slots=True)
 class DueNodes:
-    """Nodes by the time at which they are due, the earliest first; a node is there once."""
+    """Nodes by the time at which they are due, the earliest first; each node is there once."""
 
     _at: dict[str, float] = field(default_factory=dict)
     _heap: list[tuple[float, str]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class DueNodes:
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: float) -> str | None:
-        """Return a node that is due; None for none."""
+        """Return a node that is due; None if there is none."""
         at = self.next()
         if at is None or at > now:
             return None

@@ -1,7 +1,7 @@
 """Apply watch events to the state: nodes, pods, and related objects. Pure: time is an argument.
 
-An object that cannot be read is left out, and reported once with the reason. An event requeues only the pods that it
-can help.
+An object that cannot be read is ignored, and reported once with the reason. An event requeues only the pods that it can
+help.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from scheduler.state.unreadable_objects import UnreadableObjects
 
 @dataclass(slots=True)
 class EventHandlers:
-    """Pods are known by uid: a name may be used again, a uid never is."""
+    """Applies events. Pods are identified by uid: a name may be used again, a uid never is."""
 
     state: SharedState
     group_scheduling: GroupScheduling
@@ -93,7 +93,7 @@ class EventHandlers:
         )
 
     def handle_list(self, kind: type[Any], identities: Sequence[Identity], now: float) -> Iterator[None]:
-        """Record that these are all objects of this kind, step by step as the iterator advances."""
+        """Apply a list of all objects of this kind, step by step as the iterator advances."""
         if kind is Node:
             for name in sorted(self.state.cache.node_names() - {identity.name for identity in identities}):
                 self._remove_node(name, now)
@@ -132,7 +132,7 @@ class EventHandlers:
     def _note_readability(
         self, kind: type[Any], event: Change[Any], subject: Subject, fault: str = ""
     ) -> list[Instruction]:
-        """Report an object that is left out; ``fault`` is what is wrong with one that was decoded."""
+        """Report an object that is ignored; ``fault`` is what is wrong with one that was decoded."""
         reason = event.why if isinstance(event, Unreadable) else fault
         if reason:
             return self.unreadable_objects.leave_out_object(kind, event.identity, subject, reason)
@@ -159,7 +159,7 @@ class EventHandlers:
         return instructions
 
     def _inventory_notices(self, node_info: NodeInfo) -> Iterator[Instruction]:
-        """Yield which parts of a node are left out because its inventory of another kind cannot be used."""
+        """Yield which kinds of a node are ignored because their inventory cannot be used."""
         for kind, reason in self.state.cache.unit_pools.unreadable(node_info.name):
             fields = {"node": node_info.name, "constraint": kind, "reason": reason}
             yield Notice("constraint", "node ignored: inventory of another kind cannot be read", fields)
@@ -175,7 +175,7 @@ class EventHandlers:
         return self.unreadable_objects.leave_out_node(identity, reason)
 
     def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
-        """Leave a pod out; keep its claims on its node."""
+        """Ignore a pod from now on; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
         if self._is_held(identity.uid):
             self.state.held_binds.drop(identity.uid)
@@ -209,14 +209,14 @@ class EventHandlers:
                 return []
             self.state.pending_pods.renew(pod)
             if pod.metadata.deletion_timestamp is not None:
-                # Its Binding is on the way.
+                # Its Binding is in progress.
                 self._note_standing(pod, "leaving", now)
             return []
         self._put_waiting_pod(pod, now)
         return []
 
     def _put_waiting_pod(self, pod: Pod, now: float) -> None:
-        """Take in a pod that has no node and is assumed on none."""
+        """Process a pod that has no node and is assumed on none."""
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
             self.state.pending_pods.leave_to_others(uid, now)
@@ -228,14 +228,14 @@ class EventHandlers:
             self.state.pending_pods.add(pod, now)
 
     def _release_hold(self, uid: str, now: float) -> None:
-        """End what is held for a pod: it was decided about by what it does not ask for any more."""
+        """Release everything that is held for a pod: its decision was based on an earlier request."""
         self.state.held_binds.drop(uid)
         self.state.volume_waits.drop(uid)
         self.state.pending_pods.forget_assumed(uid, now)
         self.state.pending_pods.give_up_volumes(now)
 
     def _note_standing(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
-        """Record what a pod that does not wait for us counts for in its group, if it is in one."""
+        """Record the state of a pod in its group, if it has one, when it does not wait for this scheduler."""
         membership = membership_if_readable(pod)
         if membership is None or standing is None:
             self.state.pending_groups.drop(pod.metadata.uid, now)
@@ -245,7 +245,7 @@ class EventHandlers:
         self.state.pending_groups.put(pod.metadata.uid, membership, state, now)
 
     def _had_no_group(self, uid: str) -> bool:
-        """Return whether a pod has been on a node on its own."""
+        """Return whether a pod already had a node and no group."""
         return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
 
     def _is_held(self, uid: str) -> bool:
@@ -274,7 +274,7 @@ class EventHandlers:
         self.state.pending_groups.drop(uid, now)
 
     def _leave_node(self, uid: str, now: float) -> None:
-        """Forget a pod, but for what it is to its group."""
+        """Drop a pod, but keep its state in its group."""
         self.group_scheduling.interrupt(uid, now)
         self.state.held_binds.drop(uid)
         self.state.pending_pods.delete(uid, now)

@@ -1,8 +1,8 @@
-"""The scheduler without its edges: events in, instructions out, time as an argument.
+"""The scheduler without I/O: events in, instructions out, time as an argument.
 
-`nodes`, `pods` and `handle` apply watch events, `finished` applies the result of a write. `step` decides about the next
-pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`,
-`WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
+`nodes`, `pods` and `handle` apply watch events, and `finished` applies the result of a write. `step` schedules the next
+pod, and `tick` does what is due. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `WriteRates`,
+`Report` and `Notice`. Nothing here does I/O, so a test can replay a whole run.
 """
 
 from typing import Any
@@ -54,12 +54,12 @@ __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine",
 
 
 class Machine:
-    """State and its transitions. Its parts are separate, and each is given the others that it calls."""
+    """State and its transitions. Its parts are separate; each gets the others that it calls."""
 
-    # The entry of the queue that is being decided about, and whether it is a group's.
+    # The queue entry in progress, and whether it is a group's.
     _current_entry = ""
     _is_group = False
-    # Whether the last step has set a decision aside: it goes on after others.
+    # Whether the last step has paused a decision, which continues after others.
     has_set_aside = False
 
     def __init__(
@@ -74,7 +74,7 @@ class Machine:
         sign: SignAssignment | None = None,
         sign_rates: SignRates | None = None,
     ) -> None:
-        """Check ``portion`` pods in one step for victims; ``sign`` and ``sign_rates`` sign what pods are given."""
+        """Check ``portion`` pods in one step for victims; ``sign`` and ``sign_rates`` sign assignments and rates."""
         self.scheduler_name = scheduler_name
         self.state = state = SharedState(scheduler_name, kinds)
         self.cache, self.queue, self.nominator = state.cache, state.queue, state.nominator
@@ -104,7 +104,7 @@ class Machine:
         never_started: NeverStarted,
         bound_without_vfs: BoundWithoutVfs,
     ) -> tuple[Part, ...]:
-        """Return the parts in the order in which events reach them; a new feature is a `Part`, and an entry here."""
+        """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
             BindResults(self.state),
             EvictionReports(),
@@ -114,7 +114,7 @@ class Machine:
             self.group_scheduling,
             MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
             RefusedPods(self.cache, refusing_nodes),
-            # Each asks those before it.
+            # Each calls those before it.
             self.vf_disputes,
             never_started,
             self.lost_vfs,
@@ -150,9 +150,9 @@ class Machine:
         return self._open_binds.begin(instructions, now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
-        """Decide about the next pod, or continue the current decision; None if no pod is ready.
+        """Schedule the next pod, or continue the current decision; return None if no pod is ready.
 
-        ``record_phase`` is called with each phase that ends.
+        ``record_phase`` is called at the end of each phase.
         """
         instructions = self._step(now, record_phase)
         return None if instructions is None else self._begin_writes(instructions, now)
@@ -178,13 +178,13 @@ class Machine:
         return instructions
 
     def _abandon(self) -> None:
-        """Drop the decision that is under way, if what it is about is not in the queue any more."""
+        """Drop the decision in progress if its pod or group is no longer in the queue."""
         self._current_entry = ""
         self.group_scheduling.abandon()
         self.pod_scheduling.abandon()
 
     def _begin(self, now: float) -> bool:
-        """Begin to decide about what is next in the queue; return whether there is anything."""
+        """Start a decision about the next queue entry; return whether there is one."""
         self._current_entry = self.group_scheduling.resume(now)
         if self._current_entry:
             self._is_group = True
@@ -203,13 +203,13 @@ class Machine:
 
     @property
     def is_trying(self) -> bool:
-        """Return whether a decision takes another step, or what must come before it."""
+        """Return whether a decision, or work that precedes it, needs another step."""
         return bool(self._current_entry) or self.nomination_takeover.is_under_way
 
     def give_up(self, now: float) -> list[Instruction]:
-        """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature.
+        """Mark the pod unschedulable whose decision failed because of a bug; continue with the others of its signature.
 
-        Nothing tries it again by itself, so that it keeps no room from others: its nomination, or its group's, ends.
+        It is not tried again automatically, and reserves no room: its nomination, or its group's, is deleted.
         """
         uid, self._current_entry = self._current_entry, ""
         if (key := self.pending_groups.key_of(uid)) is not None:
@@ -219,7 +219,9 @@ class Machine:
         return self.pod_scheduling.give_up(uid, now)
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
+        """Return the instructions that are due: for pods that never start, and volumes that are bound or
+        never will be.
+        """
         self._scheduling_cycle.tick(now)
         instructions: list[Instruction] = []
         for part in self.parts:
@@ -227,7 +229,7 @@ class Machine:
         return self._begin_writes(instructions, now)
 
     def report_again(self) -> list[Instruction]:
-        """Return the reports that hold until a person acts: a new leader sends them again."""
+        """Return the reports that are valid until a person acts; a new leader sends them again."""
         return [instruction for part in self.parts for instruction in part.report_again()]
 
     def next_due(self) -> float | None:

@@ -1,15 +1,15 @@
-"""What the last leader kept for nominated pods: a new one keeps it until it has decided about them. Pure.
+"""Keep the nominations of the previous leader until this leader has scheduled their pods. Pure.
 
-What it is: before the next decision, pods that wait on a node by their status are nominated there; all such members of
-a group together. So no other pod of the same or a lower priority takes the room for which pods were sent away already,
-or on which a group has first call. What is kept are exact VFs too, also those of pods that are leaving.
+Method: before the next decision, pods whose status names a node are nominated there; all such members of a group
+together. No other pod of the same or a lower priority then takes the room for which pods were already preempted, or
+which is reserved for a group. The reservation includes exact VFs, also those of pods that are leaving.
 
-Why it is right: it is done only for pods that are in the queue and were never tried here, so that a decision about them
-comes soon, and replaces these nominations or ends them. If only some members of a group have a node in their status,
-the room of these is kept: that of the others was not written yet, or there was none. A group that is not decided about,
-since it is incomplete or refused, keeps none.
+Correctness: this is done only for pods that are in the queue and were never tried here, so a decision about them
+follows soon, and replaces or deletes these nominations. If only some members of a group have a node in their status,
+room is reserved for these: that of the others was not written yet, or there was none. A group that is not scheduled,
+because it is incomplete or rejected, reserves none.
 
-What it costs: a dry run for each such pod, on its node alone, in portions.
+Cost: a dry run for each such pod, on its node alone, in portions.
 """
 
 from collections import deque
@@ -28,13 +28,14 @@ from scheduler.pending.pending_pod import PendingPod
 from scheduler.placement.steps import Steps
 from scheduler.state.shared_state import SharedState
 
-# Pods that are looked at in one step: some 0.2 ms each; so many others that are moved on its node take as long.
+# Number of pods that are processed in one step, about 0.2 ms each; moving this many other pods on its node takes as
+# long.
 _PORTION, _MOVES_PER_POD = 64, 8
 
 
 @dataclass(slots=True)
 class _Lot:
-    """Pods on their own, or the waiting members of a group; those that are left, and what the others count for."""
+    """Pods without a group, or the waiting members of a group: those not yet processed, and what the others reserve."""
 
     key: GroupKey | None
     pods: Sequence[PendingPod]
@@ -44,20 +45,20 @@ class _Lot:
 
 @dataclass(slots=True)
 class NominationTakeover:
-    """The pods that are still to be looked at are noted by `PendingPods`."""
+    """Processes the pods that `PendingPods` has recorded."""
 
     state: SharedState
     _lot: _Lot | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether pods are looked at that take another step."""
+        """Return whether pods are being processed that need another step."""
         return self._lot is not None
 
     def proceed(self, now: float) -> bool:
-        """Take over some nominations; return whether that was a step by itself, after which others may be left."""
+        """Take over some nominations; return whether that was a step by itself, after which others may remain."""
         lot = self._lot
-        # One that fails by a bug is not looked at again.
+        # A pod that fails because of a bug is not processed again.
         self._lot = None
         if lot is None or not self._is_decided_soon(lot):
             lot = self._next()
@@ -67,14 +68,14 @@ class NominationTakeover:
         while lot.rest and pod_count < _PORTION:
             pod_count += 1 + self._look_at(lot, lot.rest.popleft(), nominated_pods) // _MOVES_PER_POD
         if lot.rest or (pod_count and len(lot.pods) > _PORTION):
-            # To nominate many takes a step by itself.
+            # Nominating many pods is a step by itself.
             self._lot = lot
         else:
             self._nominate(lot, now)
         return True
 
     def _next(self) -> _Lot | None:
-        """Return the next pods that are to be looked at, and that were never tried here."""
+        """Return the next pods to process, which were never tried here."""
         nominated_uids = self.state.pending_pods.nominated_in_status
         while nominated_uids:
             first = self.state.pending_pods[next(iter(nominated_uids))]
@@ -103,7 +104,7 @@ class NominationTakeover:
         return not any(pending.attempts for pending in lot.rest)
 
     def _nominated_pods(self, lot: _Lot) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the nominated pods that are not looked at."""
+        """Return by node the nominated pods that are not being processed."""
         uids, pods_by_node = {pending.pod.metadata.uid for pending in lot.pods}, dict[str, list[AssignedPod]]()
         for uid in self.state.nominator:
             if uid not in uids and (nomination := self.state.nominator.of(uid)) is not None:
@@ -111,7 +112,7 @@ class NominationTakeover:
         return pods_by_node
 
     def _look_at(self, lot: _Lot, pending: PendingPod, nominated_pods: Mapping[str, list[AssignedPod]]) -> int:
-        """Find what a pod counts for on its node, with the VFs that it gets when those that leave are gone.
+        """Find what a pod reserves on its node, with the VFs that it gets when the leaving pods are gone.
 
         Return how many pods were moved for that.
         """
@@ -121,7 +122,7 @@ class NominationTakeover:
             return 0
         priority = pod_info.priority
         if lot.key is not None:
-            # It is kept from all that the group comes before, whatever its members' own priorities.
+            # It is reserved against all pods that the group precedes, whatever its members' own priorities.
             group, priority = self.state.pending_groups.group(lot.key), self.state.pending_groups.priority(lot.key)
             (pod_info,) = on_rails([pod_info], group, ()) if group.rails == "index" else (pod_info,)
         lot_pods, node_pods = lot.assigned_pods.setdefault(node, []), self.state.cache.assigned_pods_on(node)
@@ -142,7 +143,7 @@ class NominationTakeover:
         return len(rivals) + len(leaving_pods)
 
     def _nominate(self, lot: _Lot, now: float) -> None:
-        """Nominate those that were looked at and still wait; end what was kept for one that has no node any more."""
+        """Nominate the processed pods that still wait; delete the nomination of a pod that no longer has a node."""
         pending_pods = self.state.pending_pods.pending
         lot_pods = [assigned_pod for pods in lot.assigned_pods.values() for assigned_pod in pods]
         nominated_pods = [

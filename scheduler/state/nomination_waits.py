@@ -1,4 +1,4 @@
-"""Nominations whose pods wait for others to go: what ends the wait. Pure."""
+"""Nominations whose pods wait for victims to leave, and the end of this wait. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from scheduler.state.shared_state import SharedState
 
 @dataclass(slots=True)
 class NominationWaits(Part):
-    """A nomination ends if its node goes, a victim is not deleted, or VFs are not returned in time."""
+    """Deletes a nomination if its node is deleted, a victim is not deleted, or VFs are not released in time."""
 
     state: SharedState
     preemption: Preemption
@@ -44,7 +44,7 @@ class NominationWaits(Part):
         return self.state.nominator.next_due()
 
     def _finish(self, order: DeleteVictims, result: DeleteVictimsResult, now: float) -> Iterable[Instruction]:
-        """Decide again about a pod for which not all victims could be deleted."""
+        """Schedule a pod again for which not all victims could be deleted."""
         state, uid = self.state, order.pod.metadata.uid
         # A group's victims are on several nodes.
         by = f"Preempted by pod {uid} on node"
@@ -59,7 +59,7 @@ class NominationWaits(Part):
         message = f"the API server rejected the preemption: {result.refused}"
         if nomination.group is not None:
             state.pending_groups.back_off(uid, now)
-            # Told to some now and to others later: a group may have any number of members.
+            # Report to some members now and to others later: a group may have any number of members.
             state.group_conditions.refuse(nomination.group, message, now)
             uids = state.pending_groups.members(nomination.group).of("waiting")
             state.member_messages.put(nomination.group, uids, message)
@@ -67,10 +67,10 @@ class NominationWaits(Part):
         return [*reports, *state.pending_pods.report_unschedulable(state.pending_pods[uid], "Unschedulable", message)]
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
-        """Reject a pod's nomination if the VFs that it waits for are not returned."""
+        """Reject a pod's nomination if the VFs that it waits for are not released."""
         nominator, uid = self.state.nominator, nomination.assigned.uid
         if nomination.group is not None and not self.preemption.awaits_vf(nomination.node):
-            # Another member of the group waits for VFs, and falls with it; or none does any more.
+            # Another member of the group waits for VFs, and its nomination ends with that one; or none waits any more.
             if nominator.of(uid) is nomination:
                 nominator.add(replace(nomination, until=None))
             return []

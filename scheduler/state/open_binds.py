@@ -1,4 +1,6 @@
-"""Binds under way, by namespace: pods of one in trouble wait in the queue, and reserve nothing meanwhile. Pure."""
+"""Binds in progress, by namespace: pods of a namespace in trouble wait in the queue, and reserve nothing meanwhile.
+Pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ class OpenBinds(Part):
     _writes: OpenWrites = field(default_factory=OpenWrites)
 
     def begin(self, instructions: list[Instruction], now: float) -> list[Instruction]:
-        """Record which of these begin; return them all."""
+        """Record the instructions that start a write; return them all."""
         for instruction in instructions:
             if isinstance(instruction, Bind | PreBind):
                 self._writes.begin(_pod(instruction).uid, _pod(instruction).namespace, now)
@@ -34,7 +36,9 @@ class OpenBinds(Part):
         return ()
 
     def hold(self, now: float) -> None:
-        """Let come again what may, and set aside what is next while its namespace may have no more under way."""
+        """Requeue what may continue, and set the next entry aside while its namespace may have no more writes in
+        progress.
+        """
         self.tick(now)
         while self._writes.has_trouble(now) and (uid := self.state.queue.first(now)) is not None:
             namespace = self._namespace(uid)
@@ -43,18 +47,18 @@ class OpenBinds(Part):
             self.state.queue.hold(uid, namespace)
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Let what was set aside come again as far as its namespace has room."""
+        """Requeue what was set aside, as far as its namespace has room."""
         for namespace in self.state.queue.held():
             if room := self._writes.room(namespace, now):
                 self.state.queue.release(namespace, room)
         return ()
 
     def next_due(self) -> float | None:
-        """Return when `tick` has work though no write ends; None for never."""
+        """Return when `tick` has work even if no write ends; None for never."""
         return min((self._writes.full_until(namespace) for namespace in self.state.queue.held()), default=None)
 
     def _namespace(self, uid: str) -> str:
-        """Return the namespace of an entry of the queue: of a pod, or of a group."""
+        """Return the namespace of a queue entry: of a pod, or of a group."""
         key = self.state.pending_groups.key_of(uid)
         return self.state.pending_pods[uid].pod.metadata.namespace if key is None else key.namespace
 

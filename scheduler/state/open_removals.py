@@ -1,6 +1,6 @@
-"""Pods whose deletion or eviction is ordered and not shown yet: their groups have them no longer. Pure.
+"""Pods whose deletion or eviction is ordered and not received yet: they no longer count for their groups. Pure.
 
-Between an order and the watch event that shows it, other preemptions are decided about. Without this two of them could
+Between an order and the watch event that confirms it, other preemptions are decided. Without this, two of them could
 each take the one member that a group can spare.
 """
 
@@ -13,18 +13,18 @@ from scheduler.pending.part import Part
 
 
 class OpenRemovals(Part):
-    """Keeps ``uids``, which others read."""
+    """Keeps ``uids``, which other parts read."""
 
     def __init__(self, uids: set[str]) -> None:
         self._uids = uids
 
     def begin(self, instructions: Iterable[Instruction]) -> None:
-        """Record which of these remove pods."""
+        """Record the instructions that remove pods."""
         for instruction in instructions:
             self._uids.update(_uids_of(instruction))
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Forget those that stay because the API server has refused."""
+        """Drop pods that stay because the API server has rejected their removal."""
         if isinstance(result, DeleteVictimsResult):
             self._uids -= _uids_of(order) - {assigned_pod.uid for assigned_pod in result.deleted}
         elif isinstance(order, Evict) and result != "evicted":

@@ -1,25 +1,25 @@
-"""Writes that have no result yet: few are under way at once, and of a namespace in trouble fewer still. Pure.
+"""Writes that have no result yet. Their number is limited, and more so for a namespace in trouble. Pure.
 
-The API server may wait for a webhook of one namespace, up to 30 s for each write, and then refuse it. Such a namespace
-gets few writes at once until one succeeds, so that it neither takes the room of many pods nor holds up other
+The API server may wait for a webhook of one namespace, up to 30 s for each write, and then reject it. Such a namespace
+gets few writes at once until one succeeds, so that it neither reserves the room of many pods nor delays other
 namespaces.
 """
 
 from itertools import islice
 
-# In seconds. API servers answer most writes within some milliseconds: a later answer is a sign of trouble in its
-# namespace, and such a write holds up no other namespace.
+# Seconds. API servers answer most writes within milliseconds: a later answer indicates trouble in its namespace, and
+# such a write delays no other namespace.
 _SLOW_S = 1.0
-# A write without a definite answer for so many seconds does not hold up others of its namespace. Of a pod that it makes
-# too large for etcd the answer is 500 for as long as the pod exists (kubernetes/kubernetes issue 112152).
+# Seconds after which a write without a definite answer no longer delays others of its namespace. For a pod that the
+# write makes too large for etcd, the answer is 500 for as long as the pod exists (kubernetes/kubernetes issue 112152).
 _ABANDON_S = 10.0
-# How many writes are under way at once in a namespace in trouble.
+# Maximum number of writes in progress in a namespace in trouble.
 _TROUBLE_LIMIT = 4
 _UNLIMITED = 1 << 30
 
 
 class OpenWrites:
-    """Pods with a write under way by its begin, the earliest first; at most ``limit`` at once that are not slow."""
+    """Pods with a write in progress by its start, the earliest first; at most ``limit`` at once that are not slow."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class OpenWrites:
         self._namespaces: dict[str, str] = {}
         self._times_by_namespace: dict[str, dict[str, float]] = {}
         self._time = float("-inf")
-        # Namespaces where the last write was denied.
+        # Namespaces whose last write was denied.
         self._denied_namespaces: set[str] = set()
 
     def begin(self, uid: str, namespace: str, now: float) -> None:
@@ -46,11 +46,11 @@ class OpenWrites:
             del self._times_by_namespace[namespace]
 
     def note(self, namespace: str, *, is_denied: bool) -> None:
-        """Record whether admission has denied the write of a namespace that has ended last."""
+        """Record whether admission denied the most recently ended write of a namespace."""
         (self._denied_namespaces.add if is_denied else self._denied_namespaces.discard)(namespace)
 
     def next_at(self) -> float:
-        """Return from when another write may begin."""
+        """Return from when another write may start."""
         excess = len(self._begin_times) - (self._limit or 0)
         if self._limit is None or excess < 0:
             return 0.0
@@ -61,7 +61,7 @@ class OpenWrites:
         return bool(self._denied_namespaces) or next(iter(self._begin_times.values()), now) < now - _SLOW_S
 
     def room(self, namespace: str, now: float) -> int:
-        """Return how many more writes of a namespace may begin now."""
+        """Return how many more writes of a namespace may start now."""
         self._time = max(self._time, now)
         begin_times = self._times_by_namespace.get(namespace)
         if begin_times is None:
@@ -71,7 +71,7 @@ class OpenWrites:
         return max(_TROUBLE_LIMIT - sum(begin_time > now - _ABANDON_S for begin_time in begin_times.values()), 0)
 
     def full_until(self, namespace: str) -> float:
-        """Return when a namespace that is full may have room though none of its writes ends."""
+        """Return when a full namespace may have room even if none of its writes ends."""
         begin_times, abandon_time = self._times_by_namespace.get(namespace, {}), self._time - _ABANDON_S
         return next(
             (begin_time + _ABANDON_S for begin_time in begin_times.values() if begin_time > abandon_time), self._time

@@ -1,7 +1,7 @@
-"""Pods that are decided about one by one, from the queue to their Binds: the decision under way, and what it leads to.
+"""Pods that are scheduled one by one, from the queue to their Binds: the decision in progress, and its consequences.
 
-A pod is decided about in steps if a step would take long. If it fits nowhere, the result holds for all pods of the same
-signature until something happens that could help it. Groups are in `group_scheduling`, beside this module.
+A decision is divided into steps if it takes long. If a pod fits nowhere, the result applies to all pods of the same
+signature until something happens that could help them. Groups are in `scheduler.state.groups.group_scheduling`.
 """
 
 from collections.abc import Hashable, Iterable
@@ -21,29 +21,29 @@ from scheduler.state.shared_state import SharedState
 
 @dataclass(slots=True)
 class PodScheduling(Part):
-    """The single pods of the machine. ``portion`` pods are checked for victims in one step."""
+    """The pods without a group. ``portion`` pods are checked for victims in one step."""
 
     state: SharedState
     scheduling_cycle: SchedulingCycle
     portion: int
     _unfinished: UnfinishedSearches = field(default_factory=UnfinishedSearches)
-    # The search for the victims of the pod that is being decided about.
+    # The search for victims of the pod in progress.
     _search: VictimSearch = field(init=False)
 
     def __post_init__(self) -> None:
         self._search = VictimSearch(self.portion)
 
     def abandon(self) -> None:
-        """Drop the decision that is under way, if there is one."""
+        """Drop the decision in progress, if there is one."""
         if self._search.is_begun:
             self._search = VictimSearch(self.portion)
 
     def begin(self, uid: str) -> None:
-        """Begin to decide about a pod that was popped from the queue."""
+        """Start a decision about a pod that was popped from the queue."""
         self.state.pending_pods[uid].attempts += 1
 
     def proceed(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Go on with the decision about a pod; return None if that takes another step."""
+        """Continue the decision about a pod; return None if it needs another step."""
         pending = self.state.pending_pods[uid]
         if isinstance(pending.pod_info, Refused):
             self.state.queue.add_unschedulable(uid, NO_EVENT)
@@ -58,7 +58,7 @@ class PodScheduling(Part):
         return self._assume(uid, decision, now, record_phase)
 
     def give_up(self, uid: str, now: float) -> list[Instruction]:
-        """Mark a pod unschedulable whose decision failed by a bug; nothing tries it again by itself."""
+        """Mark a pod unschedulable whose decision failed because of a bug; it is not tried again automatically."""
         pending = self.state.pending_pods.get(uid)
         if pending is None or self.state.cache.assigned(uid) is not None:
             return []
@@ -69,7 +69,7 @@ class PodScheduling(Part):
         )
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Let one pod come again whose last decision has left nodes unsearched."""
+        """Requeue one pod whose last decision has left nodes unsearched."""
         for uid in self._unfinished.due(now):
             if self.state.queue.is_unschedulable(uid):
                 self.state.queue.requeue(uid)
@@ -92,7 +92,7 @@ class PodScheduling(Part):
         return [PreBind(decision, decision.plan)]
 
     def _shared_result(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the result of an unschedulable pod of the same signature, if no event since could have helped.
+        """Return the result of an unschedulable pod of the same signature, if no event since then could have helped.
 
         The result describes the current nodes, so any change of a node ends it.
         """
@@ -111,7 +111,7 @@ class PodScheduling(Part):
             self.state.nominator.nominate(proposal.nomination, now)
         uids = self.state.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
         if missed_events & decision.requeue_on:
-            # The change happened during the search, and earlier results may no longer hold.
+            # The change happened during the search, and earlier results may no longer be valid.
             self.state.queue.requeue(uid)
         elif decision.is_incomplete and proposal is None:
             self._unfinished.add(uid, now)

@@ -1,4 +1,4 @@
-"""Pods that wait for their volumes before their Bind: what the writes and the waiting lead to. Pure."""
+"""Pods that wait for their volumes before their Bind: the results of the writes and of the wait. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from scheduler.state.shared_state import SharedState
 
 @dataclass(slots=True)
 class PreBinding(Part):
-    """Binds whose volumes are bound leave; the others are given back, with their group if they are in one."""
+    """Binds pods whose volumes are bound, and releases the others, with their group if they have one."""
 
     state: SharedState
     group_scheduling: GroupScheduling
@@ -36,7 +36,7 @@ class PreBinding(Part):
         return self._settle(order.decision, result.fault, now) if waits.failed(order.decision) else ()
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Bind the pods whose volumes are bound, and remove those from their nodes whose volumes never will be."""
+        """Bind the pods whose volumes are bound, and remove from their nodes those whose volumes never will be."""
         outcomes = self.state.volume_waits.settled(now) if self.state.volume_waits else ()
         return [instruction for bind, fault in outcomes for instruction in self._settle(bind, fault, now)]
 

@@ -1,13 +1,13 @@
-"""Find which of many objects are gone, in steps: a hundred thousand at once would delay everything. Pure."""
+"""Find the missing ones of many objects, in steps: a hundred thousand at once would delay everything. Pure."""
 
 from collections.abc import Iterator, Sequence
 
-# Objects checked before other work gets its turn: less than a millisecond.
+# Number of objects checked before other work gets its turn: less than a millisecond.
 _AT_ONCE = 2048
 
 
 def find_missing(known_uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
-    """Yield the missing objects in order, and None now and then, where other work may run."""
+    """Yield the missing objects in order, and None from time to time, when other work may run."""
     present: set[str] = set()
     for start in range(0, len(present_uids), _AT_ONCE):
         present.update(present_uids[start : start + _AT_ONCE])

@@ -1,4 +1,4 @@
-"""What the machine's parts share: the cluster as it is known, the pods that wait, and the groups of both. Pure."""
+"""State that the machine's parts share: the cluster, the waiting pods, and the groups of both. Pure."""
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
@@ -27,7 +27,7 @@ class SharedState:
         self.budgets = Budgets()
         self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.budgets)
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
-        # By uid the pods whose removal is ordered and not shown yet.
+        # By uid the pods whose removal is ordered and not received yet.
         self.removals: set[str] = set()
         self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups, self.removals)
         self.queue = Queue()

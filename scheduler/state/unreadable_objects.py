@@ -1,4 +1,4 @@
-"""Which objects are left out, and why: reported once, not at each of their heartbeats. Pure."""
+"""Which objects are ignored, and why: reported once, not at each of their heartbeats. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,12 +34,12 @@ class UnreadableObjects:
         return [] if previous == notice.fields["reason"] else [notice]
 
     def drop(self, kind: type[Any], identity: Identity) -> None:
-        """Record that the object is deleted, or was read."""
+        """Record that the object is deleted, or has become readable."""
         if reasons := self._reasons.get(kind):
             reasons.pop((identity.namespace, identity.name), None)
 
     def keep(self, kind: type[Any], identities: Iterable[Identity]) -> None:
-        """Record that these are all objects of this kind."""
+        """Apply a list of all objects of this kind."""
         if reasons := self._reasons.get(kind):
             present = {(identity.namespace, identity.name) for identity in identities}
             self._reasons[kind] = {key: reason for key, reason in reasons.items() if key in present}

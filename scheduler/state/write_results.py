@@ -1,4 +1,4 @@
-"""What the result of a Binding or of an eviction leads to. Pure."""
+"""Process the result of a Binding or of an eviction. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def check_result(order: Order, result: Result) -> None:
 
 
 class EvictionReports(Part):
-    """Tells the owner of each pod that was evicted."""
+    """Reports each eviction to the owner of the pod."""
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         if isinstance(order, Evict) and result == "evicted":
@@ -49,7 +49,7 @@ class EvictionReports(Part):
 
 @dataclass(slots=True)
 class BindResults(Part):
-    """A result is definite: the pod is bound, or waits again, or the watch shows what became of it."""
+    """Processes a definite result: the pod is bound, or waits again, or the watch will show its state."""
 
     state: SharedState
 
@@ -69,7 +69,7 @@ class BindResults(Part):
         return [report, *self._bound_to_deleted_node(decision)]
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
-        """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""
+        """Report a Binding to a deleted node, which the API server allows; the garbage collector removes such pods."""
         if self.state.cache.node(decision.assigned.node) is not None:
             return []
         fields = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}

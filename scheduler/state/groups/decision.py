@@ -1,4 +1,4 @@
-"""A decision about a group from its begin to its outcome, as data; and whether it must begin again. Pure."""
+"""A decision about a group from its start to its outcome, as data; and whether it must start again. Pure."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 DecisionResult = Literal["scheduled", "unschedulable", "error"]
 
 
-# A group's placement or why it has none, and who must go for it.
+# A group's placement or why it has none, and its victims.
 DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, GroupPreempted]
 
 
 @dataclass(slots=True)
 class GroupDecision:
-    """A decision under way, about members of these ``owners``.
+    """A decision in progress about members of these ``owners``.
 
-    ``arrivals`` is how often a member had come to be placed when it began, and ``exclusive_end`` until when others wait
-    for it, if they do.
+    ``arrivals`` is how often members had been placed when it started, and ``exclusive_end`` until when others wait for
+    it, if they do (monotonic seconds).
     """
 
     demand: GroupDemand
@@ -37,14 +37,14 @@ class GroupDecision:
 
 
 def count_missing_members(key: GroupKey, owners: Set[str], pending_groups: PendingGroups) -> int:
-    """Return how many more members of a group must be placed for any of those of these owners to be."""
+    """Return how many more members of a group must be placed before any member of these owners can be."""
     return max(pending_groups.members(key).count_missing(owners, pending_groups.group(key).min), 1)
 
 
 def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
-    """Return whether a group is another by now, or other members are placed than when its decision began.
+    """Return whether the group or its placed members have changed since the decision started.
 
-    Those that are gone are missing; those that have come say where the others may go.
+    A deleted member is missing, and a new placed member determines where the others may go.
     """
     demand, key = decision.demand, decision.demand.group.key
     if demand.priority != pending_groups.priority(key):

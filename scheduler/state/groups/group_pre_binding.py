@@ -18,7 +18,7 @@ class GroupPreBinding:
     state: SharedState
 
     def begin(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
-        """Yield the Binds, or hold them and yield what binds the volumes."""
+        """Yield the Binds, or hold them and yield the writes for the volumes."""
         binds_with_plan = [bind for bind in binds if bind.plan is not None]
         if not binds_with_plan and not self.state.held_binds.holds(group.key):
             yield from binds
@@ -46,7 +46,9 @@ class GroupPreBinding:
         return list(batch.binds.values())
 
     def release(self, batch: Batch, now: float) -> list[str]:
-        """Take all members of a batch off their nodes, and let the group be decided about again; return their uids."""
+        """Remove all members of a batch from their nodes, so that the group can be scheduled again; return
+        their uids.
+        """
         self.state.held_binds.end(batch)
         uids = list(batch.binds)
         for uid in uids:

@@ -1,7 +1,7 @@
-"""Groups, from the queue to their Binds: the decision under way, what it leads to, and the messages for its members.
+"""Groups, from the queue to their Binds: the decision in progress, its consequences, and the messages for its members.
 
-Promise 9 of the architecture is kept here: a decision places nobody unless enough of the group are placed with it, and
-no Bind of it leaves before the volumes of all of its members are bound.
+This module keeps promise 9 of the architecture: a decision places no member unless it places enough of the group, and
+none of its Binds is written before the volumes of all of its members are bound.
 """
 
 from collections import Counter
@@ -47,24 +47,24 @@ from scheduler.state.shared_state import SharedState
 
 _ROOM_MESSAGE = " Room is kept for the members that fit."
 _LATER_ROOM_MESSAGE = " Room is kept for the group as it becomes free."
-# Seconds after which a decision that was set aside goes on though others still wait.
+# Seconds after which a paused decision continues even if others still wait.
 _RESUME_S = 0.4
-# Seconds for which others wait for a decision that changes have overtaken a few times.
+# Seconds for which others wait for a decision that changes have invalidated several times.
 _EXCLUSIVE_S = 0.25
-# Members whose sorting is a step by itself.
+# Number of members from which sorting them is a step by itself.
 _SORTING_STEP = 512
 
 
 @dataclass(slots=True)
 class GroupScheduling(Part):
-    """The groups of the machine. At most one is decided about at a time; other decisions may be set aside."""
+    """The groups of the machine. At most one decision runs at a time; others may be paused."""
 
     state: SharedState
     group_cycle: GroupCycle
     group_preemption: GroupPreemption
     options: GroupOptions
     portion: int
-    # How many decisions there were, by their results, and how many members they have placed.
+    # How many decisions there were, by result, and how many members they have placed.
     decisions: Counter[DecisionResult] = field(
         default_factory=lambda: Counter(dict.fromkeys(get_args(DecisionResult), 0))
     )
@@ -74,7 +74,7 @@ class GroupScheduling(Part):
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
     _decision: GroupDecision | None = None
-    # The decisions that others have interrupted, and when one is to go on.
+    # The decisions that others have interrupted, and when the next one continues.
     _decisions_aside: dict[GroupKey, GroupDecision] = field(default_factory=dict)
     _resume_at: float = 0.0
     _last_proceed: float = 0.0
@@ -87,12 +87,12 @@ class GroupScheduling(Part):
         self.group_pre_binding = GroupPreBinding(self.state)
 
     def begin(self, key: GroupKey) -> None:
-        """Begin to decide about a group that was popped from the queue."""
+        """Start a decision about a group that was popped from the queue."""
         assert self._decision is None, "one group is decided about at a time"
         self._decisions_aside.pop(key, None)
         self.state.member_messages.drop(key)
         group, members = self.state.pending_groups.group(key), self.state.pending_groups.members(key)
-        # No group needs more at once: the others are decided about when these are placed.
+        # No group needs more at once: the others are scheduled after these are placed.
         pending_pods = [self.state.pending_pods[uid] for uid in islice(members.next_members(), MOST_MEMBERS)]
         for pending_pod in pending_pods:
             pending_pod.attempts += 1
@@ -104,14 +104,14 @@ class GroupScheduling(Part):
         sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
         owners = members.owners(pod_info.uid for pod_info in pod_infos)
         needed = count_missing_members(key, owners, self.state.pending_groups)
-        # What has happened since the first decision about these members may have helped in domains that it has tried.
+        # An event since the first decision about these members may have helped in domains that it has already tried.
         first_domain, since = self.state.pending_groups.take_rest(key) or (0, self.state.queue.happened)
         demand = GroupDemand(group, sorted_infos, needed, priority, placed_pods, since, first_domain)
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, members.arrivals)
 
     def resume(self, now: float) -> str:
-        """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
+        """Continue a paused decision if it is time; return its queue entry, otherwise empty."""
         if not self._decisions_aside or (
             now < self._resume_at and self.urgent_turn.others_are_ready(self._decisions_aside, now)
         ):
@@ -125,22 +125,22 @@ class GroupScheduling(Part):
         return key.entry
 
     def _first_aside(self) -> GroupKey | None:
-        """Return the first group by priority and age whose decision is set aside."""
+        """Return the first group by priority and age whose decision is paused."""
         entries = {key.entry: key for key in self._decisions_aside if self.state.queue.is_in_flight(key.entry)}
         return entries.get(self.state.queue.earliest(entries))
 
     @property
     def is_deciding(self) -> bool:
-        """Return whether a decision is under way that is not set aside."""
+        """Return whether a decision is in progress that is not paused."""
         return self._decision is not None
 
     @property
     def has_aside(self) -> bool:
-        """Return whether a decision is set aside."""
+        """Return whether a decision is paused."""
         return bool(self._decisions_aside)
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
-        """Set a decision aside if its slice has ended and others wait."""
+        """Pause a decision if its slice has ended and others wait."""
         key, budget = decision.demand.group.key, decision.budget
         if not budget.slice_is_over:
             return
@@ -154,12 +154,12 @@ class GroupScheduling(Part):
         self._resume_at = now + _RESUME_S
 
     def _is_overtaking(self, key: GroupKey) -> bool:
-        """Return whether the decision about an older group is set aside."""
+        """Return whether the decision about an older group is paused."""
         first = self._first_aside()
         return first is not None and self.state.queue.earliest((first.entry, key.entry)) == first.entry
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
+        """Continue the decision; return None if it needs another step, at once or after others (`is_deciding`)."""
         decision = self._decision
         assert decision is not None, "a decision has begun"
         if must_restart(decision, self.state.pending_groups):
@@ -178,12 +178,12 @@ class GroupScheduling(Part):
         return None
 
     def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[DecisionOutcome]:
-        """Place a group; if too few of its members fit, search for pods that must go, then for room to wait for."""
+        """Place a group; if too few of its members fit, search for victims, then for room to wait for."""
         if len(demand.members) > _SORTING_STEP:
             yield
         verdict = yield from self.group_cycle.decide(demand, budget)
         if isinstance(verdict, GroupPlacement) or verdict.go_on_from or not verdict.refusal.requeue_on & LEAVING:
-            # Nobody is sent away before all is tried.
+            # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
         if not preemption.nominations and self.group_hold.is_held_by(demand.group.key):
@@ -199,7 +199,7 @@ class GroupScheduling(Part):
         preemption: GroupPreempted,
         now: float,
     ) -> list[Instruction]:
-        """Carry out what a decision has come to."""
+        """Carry out the outcome of a decision."""
         if isinstance(verdict, GroupPlacement):
             self.decisions["scheduled"] += 1
             self.placement_count += len(verdict.binds)
@@ -223,13 +223,13 @@ class GroupScheduling(Part):
         ]
 
     def abandon(self) -> None:
-        """End a decision without an outcome; nothing of it stays."""
+        """End a decision without an outcome and without a trace."""
         if self._decision is not None:
             self._decision.steps.close()
             self._decision = None
 
     def give_up(self, entry: str) -> list[Instruction]:
-        """Set a group aside whose decision failed by a bug."""
+        """Set a group aside whose decision failed because of a bug."""
         self.abandon()
         key = self.state.pending_groups.key_of(entry)
         if key is None or not self.state.pending_groups.is_queued(key):
@@ -242,7 +242,9 @@ class GroupScheduling(Part):
         return self._report(key, members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
-        """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
+        """End the decision if it is about a pod that is deleted or changed; ``pod`` is its current object, None if
+        deleted.
+        """
         membership = self.state.groups_by_pod.of(uid)
         decision = self._decisions_aside.get(membership.key) if membership is not None else None
         if decision is None or uid not in decision.demand.uids:
@@ -258,7 +260,9 @@ class GroupScheduling(Part):
         self.state.pending_groups.come_again(key, now)
 
     def settle(self, decision: Bind, reason: str, now: float) -> list[Instruction]:
-        """Take in what became of the volumes of a pod whose Bind is held; ``reason`` says why they are not bound."""
+        """Process the result of binding the volumes of a pod whose Bind is held; ``reason`` is why they are not bound,
+        or empty.
+        """
         uid = decision.pod_info.uid
         if not reason:
             self.state.held_binds.is_bound(uid)
@@ -296,7 +300,7 @@ class GroupScheduling(Part):
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
-        """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
+        """Raise AssertionError if the state of groups contradicts the cache or the pending pods."""
         self.state.pending_groups.check()
         self.state.groups_by_pod.check(lambda uid: self.state.cache.assigned(uid) is not None)
 
@@ -322,12 +326,12 @@ class GroupScheduling(Part):
         return [*self.group_pre_binding.begin(group, verdict.binds, now), *reports]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
-        """Return whether members that are left over may be placed by themselves."""
+        """Return whether the remaining members may be placed by themselves."""
         key = demand.group.key
         if not self.state.pending_groups.is_queued(key):
             return False
         if demand.group.rails == "same":
-            # On other networks, where the placed ones are not on all.
+            # On other networks, if the placed members do not use all.
             return True
         return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(
             self.state.pending_groups.priority(key)
@@ -352,7 +356,9 @@ class GroupScheduling(Part):
         *,
         needs_retry: bool = False,
     ) -> list[Instruction]:
-        """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
+        """Let a group wait: for its victims, or for free resources, with the room of its ``fitting`` members reserved
+        if it holds room.
+        """
         key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
         if preemption.nominations:
             self.state.nominator.nominate_all(preemption.nominations, now)
@@ -373,7 +379,7 @@ class GroupScheduling(Part):
     def _report(
         self, key: GroupKey, uids: Sequence[str], message: str, details: Why | None = None
     ) -> list[Instruction]:
-        """Report to the first of these members now, and to others later."""
+        """Report to the first of these members now, and to the others later."""
         self.state.member_messages.put(key, uids, message, details)
         return self._report_some()
 

@@ -1,4 +1,4 @@
-"""The messages for the members of a group that waits, in words that count members and nodes. Pure."""
+"""The messages for the members of a waiting group; they count members and nodes. Pure."""
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
@@ -9,18 +9,18 @@ from scheduler.cycle.groups.members import alike
 from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
-# The most that one decision tries was tried.
+# The decision has reached the limit of what one decision tries.
 _MORE_DOMAINS = ", and not all domains were tried yet"
 _MORE_COMBINATIONS = ", and not all combinations were tried"
-# Pods that are named as in the way of a group.
+# Maximum number of blocking pods that a message names.
 _MAX_NAMES = 3
 
 
 def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable, cache: Cache) -> str:
     """Return why fewer members fit than are needed.
 
-    If some are placed already, but too few, name pods that are in the way of the others: they run for nothing until
-    those go.
+    If some are placed already, but too few, name the pods that block the others: the placed members run for nothing
+    until these leave.
     """
     min_members = demand.group.min
     placed_count = members.count_for(members.owners(demand.uids))
@@ -38,9 +38,9 @@ def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable,
 
 
 def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> str:
-    """Return why a member is not placed beside as many as the group needs.
+    """Return why a member is not placed although as many as the group needs are.
 
-    Others may not be placed for other reasons, if they ask for other things: then it is named.
+    Members with other requests may wait for other reasons; then the message names the member.
     """
     is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.members)
     name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
@@ -48,7 +48,9 @@ def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> st
 
 
 def _name_blockers(members: Members, refusal: Unschedulable, cache: Cache) -> str:
-    """Name pods of others on nodes that a member hangs on, those with the most VFs first; empty if none need go."""
+    """Name pods outside the group on the nodes that a member needs, those with the most VFs first; empty if none need
+    to leave.
+    """
     facts = refusal.why.get("group")
     nodes = facts.get("nodes") if isinstance(facts, dict) else None
     if not refusal.requeue_on & LEAVING or not isinstance(nodes, list):

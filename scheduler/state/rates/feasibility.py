@@ -1,4 +1,4 @@
-"""Whether a running pod can have other rates now, beside the pods that are nominated on its node. Pure."""
+"""Whether a running pod can have changed rates now, given the pods that are nominated on its node. Pure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def judge(
     cache: Cache,
     nominator: Nominator,
 ) -> Fits | Misfit:
-    """Return whether a pod's VFs can have these rates in place of those that are allocated."""
+    """Return whether a pod's VFs can have these rates in place of the allocated ones."""
     assert assigned_pod.assignment is not None, "only a pod with VFs has rates"
     if not changes_rates(assigned_pod.node, cache):
         return Misfit("Infeasible", no_change_message(assigned_pod.node))
@@ -42,7 +42,7 @@ def judge(
 
 @contextmanager
 def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, nominator: Nominator) -> Iterator[FreeVfs]:
-    """Give what remains on a pod's node beside the nominated pods there of the same or a higher priority."""
+    """Provide what remains on a pod's node after the nominated pods there of the same or a higher priority."""
     accounting = cache.vf_accounting(assigned_pod.node)
     nominated_pods = nominator.on(assigned_pod.node) if nominator else []
     claims = [

@@ -1,4 +1,4 @@
-"""Which rates a running pod asks for now. Pure."""
+"""Read the rates that a running pod requests now. Pure."""
 
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ _SHORT = 1024
 
 
 def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[VfRates, ...] | Refused | None:
-    """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or reported."""
+    """Return the rates that a pod requests, or why they are rejected; None if nothing is to be done or reported."""
     assignment, text = assigned_pod.assignment, pod.annotations.get(names.REQUEST)
     if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
         return None

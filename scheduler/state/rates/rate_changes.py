@@ -1,12 +1,13 @@
 """Rates of running pods that their users change: what is allocated, what waits, and what is reported. Pure.
 
-A user edits the rates in the request of a bound pod. `pod_assigned` records what is asked; `tick`, which only a leader
+A user edits the rates in the request of a bound pod. `pod_assigned` records the request. `tick`, which only a leader
 calls, decides: rates that fit are written (`WriteRates`), and reserved from that moment; others wait until something
-changes on their node. Pods of higher priority go first, then those that have waited longer. All that a new leader needs
-is in the API: the request, the annotations of pod and node, and since when the condition says Deferred.
+changes on their node. Pods of higher priority come first, then those that have waited longer. Everything that a new
+leader needs is in the API: the request, the annotations of pod and node, and since when the condition has been
+Deferred.
 
-One user's edits must not cost others. A pod has one write under way, and a second between two writes. A node's pods are
-judged in portions, and nodes take turns.
+The edits of one user must not delay others. A pod has at most one write in progress, and at least a second between two
+writes. The pods of a node are judged in portions, and nodes take turns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,13 +45,14 @@ from scheduler.state.rates.new_rates import read_new_rates
 from scheduler.state.rates.rates_condition import CONDITION, EVENTS, RatesReport
 from scheduler.state.shared_state import SharedState
 
-# Pods that one step judges, and writes under way at once: fewer than a client has connections.
+# Number of pods that one step judges, and maximum number of writes in progress: fewer than a client has connections.
 _PORTION, _MAX_WRITES = 32, 8
-# Seconds between two writes of one pod, after a conflict (the watch shows what has changed), and after a refusal.
+# Seconds between two writes of one pod, after a conflict (the watch shows what has changed), and after a rejection.
 _WRITE_INTERVAL_S, _CONFLICT_S, _REFUSAL_S = 1.0, 0.5, 60.0
-# What waits is judged again after so many seconds whatever happens: a pod that was to come to its node may not come.
+# Seconds after which a waiting change is judged again even without an event: a pod that was to come to its node may not
+# come.
 _REVIEW_S = 60.0
-# If the API server shows another condition so long after a report, it has replaced ours, and we report again.
+# If the API server shows another condition this many seconds after a report, it has replaced ours, and we report again.
 _WATCH_S = 10.0
 
 SignRates = Callable[[str], str]
@@ -71,13 +73,13 @@ class _LateGeneration:
 
 @dataclass(slots=True)
 class _Change:
-    """A pod whose rates differ from what it asks for, or whose condition does not say yet that they do not.
+    """A pod whose rates differ from its request, or whose condition does not show yet that they are equal.
 
-    ``new_rates`` is what it asks for, or why that is refused. ``pod`` is as much of the pod as a write needs.
-    ``late_generation`` is the generation that was not in force when the pod was last seen, and since when.
-    ``shown_start`` is since when an earlier leader has shown it as deferred, an RFC 3339 time: it orders those that a
-    new leader sees together. ``is_unsigned``: it has no signature of ours. ``conflict_count``: so many writes have met
-    one, without another result since.
+    ``new_rates`` is its request, or why that is rejected. ``pod`` is the part of the pod that a write needs.
+    ``late_generation`` is the generation that was not in force when the pod was last received, and since when.
+    ``shown_start`` is since when an earlier leader has reported it as deferred, as an RFC 3339 time: it orders those
+    that a new leader receives together. ``is_unsigned``: it has no signature of this scheduler. ``conflict_count`` is
+    the number of consecutive writes that met a conflict.
     """
 
     pod: Pod
@@ -100,7 +102,7 @@ class _Change:
     def goes_first(self, now: float) -> bool:
         """Return whether later changes wait because the write of this one has met a conflict.
 
-        A pod that changes constantly goes first at most once in a row.
+        A pod that changes constantly comes first at most once in a row.
         """
         return self.conflict_count == 1 and self.next_write > now
 
@@ -115,14 +117,14 @@ class RateChanges(Part):
         # Pods whose changed rates are in force, and whose condition says so.
         self._uids_in_force: set[str] = set()
         self._due_nodes = DueNodes()
-        # Nodes that are judged in portions: the pods that remain, in reverse order.
+        # Nodes that are judged in portions: the remaining pods, in reverse order.
         self._rest_by_node: dict[str, list[str]] = {}
         # Those of these nodes where something has changed since: their pods are judged once more.
         self._changed_nodes: set[str] = set()
         self._writes = OpenWrites(_MAX_WRITES)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        """Record what a bound pod asks for, and that what it has given back may serve others on its node."""
+        """Record the request of a bound pod, and that rates that it has released may help others on its node."""
         if ClusterEvent.VFS_FREED in change.event:
             self.touch(change.assigned.node, now)
         self._record(change.pod, change.assigned, now)
@@ -178,7 +180,7 @@ class RateChanges(Part):
         return change
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
-        """Record that a node reports another state: what was in force may not be so any more."""
+        """Record that a node reports another state: rates that were in force may no longer be."""
         for assigned_pod in self._cache.assigned_pods_on(node.name) if self._uids_in_force else ():
             is_listed = assigned_pod.uid in self._uids_in_force
             if is_listed and assigned_pod.rates is not None and not is_in_force(assigned_pod, self._cache):
@@ -189,7 +191,7 @@ class RateChanges(Part):
         return ()
 
     def _drop(self, uid: str) -> None:
-        """Record that a pod is gone, or that nothing is left to do about it."""
+        """Record that a pod is deleted, or that nothing is left to do about it."""
         self._uids_in_force.discard(uid)
         change = self._changes.pop(uid, None)
         if change is not None and not self._has_changes(change.node):
@@ -198,14 +200,14 @@ class RateChanges(Part):
             self._due_nodes.drop(change.node)
 
     def touch(self, node: str, at: float) -> None:
-        """Record that something has changed on a node: what waits there may fit at that time."""
+        """Record that something has changed on a node: changes that wait there may fit at that time."""
         if self._has_changes(node):
             self._due_nodes.add(node, at)
             if node in self._rest_by_node:
                 self._changed_nodes.add(node)
 
     def states(self) -> Mapping[RatesReason, int]:
-        """Return how many pods have an edit that is not in force, by what was reported of it last."""
+        """Return how many pods have an edit that is not in force, by their last reported state."""
         counts = dict.fromkeys(get_args(RatesReason), 0)
         for change in self._changes.values():
             if change.last_report is not None:
@@ -213,11 +215,11 @@ class RateChanges(Part):
         return {reason: count for reason, count in counts.items() if reason != "InForce"}
 
     def late_start(self, unix_offset_s: float) -> float | None:
-        """Return since when the oldest allocated rates are not in force, in UNIX time; None if none are late.
+        """Return since when the oldest allocated rates are not in force, in UNIX seconds; None if none are late.
 
         ``unix_offset_s`` is UNIX time minus our clock. What an earlier leader allocated counts from the time that the
-        API server shows, if that is before this leader saw it. Rates of nodes that change none do not count: they are
-        reported as infeasible.
+        API server shows, if that is before this leader received it. Rates on nodes that do not support rate changes do
+        not count: they are reported as infeasible.
         """
         generations = (self._late_generation(uid, change) for uid, change in self._changes.items())
         return min(
@@ -233,7 +235,7 @@ class RateChanges(Part):
         return None if due is None else max(due, self._writes.next_at())
 
     def tick(self, now: float) -> Iterator[Instruction]:
-        """Yield what is due about a portion of the pods of one node."""
+        """Yield what is due for a portion of the pods of one node."""
         node = self._due_nodes.take(now) if self._writes.next_at() <= now else None
         if node is None:
             return
@@ -255,7 +257,7 @@ class RateChanges(Part):
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         """Apply the definite result of a write.
 
-        What was reserved for it alone is free again: the node may have put in force what it lowered, too.
+        What was reserved for the write alone is free again: the node may also have put lower rates in force.
         """
         if not isinstance(order, WriteRates) or not isinstance(result, WriteRatesResult):
             return ()
@@ -299,13 +301,13 @@ class RateChanges(Part):
         return any(pod.uid in self._changes for pod in self._cache.assigned_pods_on(node))
 
     def _settle(self, change: _Change, now: float) -> Iterator[Instruction]:
-        """Yield what becomes of a change now."""
+        """Yield the next instructions for a change."""
         uid = change.pod.metadata.uid
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or assigned_pod.assignment is None or self._cache.is_writing_rates(uid):
             return
         if self._cache.node(assigned_pod.node) is None:
-            # It may come back; its pods are deleted if it does not.
+            # The node may come back; if it does not, its pods are deleted.
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
             return
         if change.is_unsigned and assigned_pod.rates is not None and may_apply(assigned_pod, self._cache):
@@ -318,7 +320,7 @@ class RateChanges(Part):
     def _decide(
         self, change: _Change, assigned_pod: AssignedPod, assignment: Assignment, now: float
     ) -> Iterator[Instruction]:
-        """Yield the write of what a pod asks for, or the report in its place."""
+        """Yield the write of a pod's requested rates, or the report in its place."""
         if isinstance(change.new_rates, Refused):
             yield from _report(change, ("Refused", change.new_rates.reason), now)
             return
@@ -342,13 +344,13 @@ class RateChanges(Part):
         yield self._write(change, rates, now)
 
     def _write(self, change: _Change, rates: PodRates, now: float) -> WriteRates:
-        """Reserve what rates need, and return their write."""
+        """Reserve what the rates need, and return their write."""
         self._cache.write_rates(rates)
         self._writes.begin(rates.uid, change.pod.metadata.namespace, now)
         return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocation_message(rates))
 
     def _allocation_report(self, assigned_pod: AssignedPod) -> RatesReport:
-        """Return the report about rates that are allocated."""
+        """Return the report about allocated rates."""
         if assigned_pod.rates is None:
             return rates_condition.in_force_report(assigned_pod.node)
         if not changes_rates(assigned_pod.node, self._cache):
@@ -358,9 +360,9 @@ class RateChanges(Part):
         return "Allocated", rates_condition.allocation_message(assigned_pod.rates)
 
     def _is_unsigned(self, pod: Pod, assigned_pod: AssignedPod) -> bool:
-        """Return whether what is allocated is not signed by this scheduler's key.
+        """Return whether the allocated rates are not signed by this scheduler's key.
 
-        Signatures may have been turned on, or the key replaced, since it was written: a node with keys refuses it.
+        Signatures may have been turned on, or the key replaced, since they were written: a node with keys rejects them.
         """
         if self._sign is None or assigned_pod.rates is None or is_in_force(assigned_pod, self._cache):
             return False

@@ -1,4 +1,4 @@
-"""The condition ``MooringRates`` of a pod: what became of the last edit of its rates. Pure."""
+"""The condition ``MooringRates`` of a pod: the state of the last edit of its rates. Pure."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -35,23 +35,25 @@ def no_change_message(node: str) -> str:
 
 
 def no_change_report(rates: PodRates) -> RatesReport:
-    """Report allocated rates whose node changes none: an earlier version may set the assignment's."""
+    """Report allocated rates on a node that does not support rate changes: an earlier version may set the assigned
+    ones.
+    """
     rule = f"the largest of generation {rates.generation}, the previous rates and the assigned rates stays reserved"
     return "Infeasible", f"{no_change_message(rates.node)}: {rule}"
 
 
 def says_in_force(condition: Condition | None) -> bool:
-    """Return whether a condition says that what the pod asks for is in force."""
+    """Return whether a condition reports that the requested rates are in force."""
     return condition is not None and condition.reason == "InForce"
 
 
 def is_open(condition: Condition | None) -> bool:
-    """Return whether a condition says that what the pod asked for before is not in force."""
+    """Return whether a condition reports that the previously requested rates are not in force."""
     return condition is not None and condition.reason != "InForce"
 
 
 def report_of(condition: Condition | None) -> RatesReport | None:
-    """Return what a condition says."""
+    """Return the reason and message of a condition."""
     reason = next(
         (value for value in get_args(RatesReason) if condition is not None and value == condition.reason), None
     )
@@ -64,7 +66,7 @@ def transition_time(condition: Condition | None, reason: RatesReason) -> str:
 
 
 def reference(pod: Pod, condition: Condition | None) -> Pod:
-    """Return as much of a pod as writes about it need: the pod object itself is not kept."""
+    """Return the part of a pod that writes about it need: the pod object itself is not kept."""
     source = pod.metadata
     metadata = OwnedMetadata(source.name, source.namespace, source.uid, source.resource_version)
     return Pod(metadata, status=PodStatus(conditions=[condition] if condition is not None else None))

@@ -1,15 +1,16 @@
-"""Running pods whose node no longer has their VFs, or whose PF is down: evicted where an operator wants it. Pure.
+"""Running pods whose node no longer has their VFs, or whose PF is down: evicted if the operator enables it. Pure.
 
-Such a pod goes on without its network, and a job with it: nothing else in the cluster ends it. A fresh inventory that
-contradicts its assignment for the time of `LostVfOptions.after_s` without a break, or shows its PF down, makes it due.
-Its group goes with it, since ranks wait for each other. So that a switch that fails does not empty a cluster, at most
-`per_minute` pods on their own, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that one
-whose pods all lose their VFs, or that lies, does not keep others' pods from theirs.
+Such a pod continues without its network, and so does its job: nothing else in the cluster ends it. A pod is due if a
+fresh inventory contradicts its assignment, or shows its PF down, without a break for `LostVfOptions.after_s`. Its group
+is evicted with it, because ranks wait for each other. So that a failed switch does not empty a cluster, at most
+`per_minute` pods without a group, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that a
+node whose pods all lose their VFs, or whose inventory is wrong, does not use up the limit.
 
-What the API server refuses is ordered again. If the VFs come back before anything is evicted, all of it stays.
+An eviction that the API server rejects is ordered again. If the VFs come back before any pod of a group is evicted, all
+of them stay.
 
-An inventory that is not fresh (another boot's, of a node that is not Ready, none) contradicts nothing, and the time
-starts again. Pods that never started are not looked at: `scheduler.state.vfs.never_started` has them.
+An inventory that is not fresh (from another boot, of a node that is not Ready, or missing) contradicts nothing, and the
+time starts again. Pods that never started are not handled here but in `scheduler.state.vfs.never_started`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,8 +25,8 @@ from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.node_claims import NodeClaims
 
-# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
-# so often: what is left of a group then may have become whole again with new members.
+# Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage), and the
+# number of attempts: after that, the rest of the group may be whole again with new members.
 _RETRY_S = 60.0
 _ATTEMPTS = 10
 _MINUTE_S = 60.0
@@ -33,10 +34,10 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LostVfOptions:
-    """What an operator decides about running pods whose VFs are lost.
+    """The operator's options about running pods whose VFs are lost.
 
-    ``after_s``: they are evicted after so many seconds, 0 for never. ``per_minute``: how many pods on their own, or
-    whole groups, at the most. With ``dry_run`` an event says what would be done, once, and nothing is evicted.
+    ``after_s``: they are evicted after this many seconds, 0 for never. ``per_minute``: the maximum number of pods
+    without a group, or whole groups. With ``dry_run`` an event reports once what would be done, and nothing is evicted.
     """
 
     after_s: float = 0.0
@@ -49,7 +50,7 @@ NO_EVICTIONS = LostVfOptions()
 
 @dataclass(slots=True)
 class _Loss:
-    """Why a pod has lost its VFs, and when it is evicted; None once that is ordered, or in a dry run told."""
+    """Why a pod has lost its VFs, and when it is evicted; None once that is ordered or, in a dry run, reported."""
 
     reason: str
     node: str
@@ -58,7 +59,9 @@ class _Loss:
 
 @dataclass(slots=True)
 class _Ending:
-    """What ends together because the pod ``cause`` has lost VFs; ``is_begun`` once a pod of it is gone or evicted."""
+    """The pods that end together because the pod ``cause`` has lost VFs; ``is_begun`` once one of them is gone or
+    evicted.
+    """
 
     cause: str
     is_begun: bool = False
@@ -66,9 +69,9 @@ class _Ending:
 
 @dataclass(slots=True)
 class _OpenEviction:
-    """An eviction under way: when it is ordered again if nothing comes of it, and how often it may be.
+    """An eviction in progress: when it is ordered again if nothing happens, and how often it may be.
 
-    ``is_refused`` from the API server's refusal until then.
+    ``is_refused`` from the API server's rejection until then.
     """
 
     ending: _Ending
@@ -87,7 +90,7 @@ class LostVfs(Part):
         self._options = options
         self._losses: dict[str, _Loss] = {}
         self._open_evictions: dict[str, _OpenEviction] = {}
-        # When the first one is due, or the next may be evicted; it may be too early, never too late.
+        # When the first one is due, or the next may be evicted; possibly too early, never too late.
         self._next_check = inf
         # When the pods or groups of the last minute were evicted.
         self._eviction_times: list[float] = []
@@ -99,7 +102,7 @@ class LostVfs(Part):
         return ()
 
     def node_removed(self, name: str, now: float) -> None:
-        """Compare the assignments of a node's running pods with its present inventory."""
+        """Compare the assignments of a node's running pods with its current inventory."""
         if self._options.after_s:
             claims = NodeClaims(self._cache.node(name))
             for assigned_pod in self._cache.assigned_pods_on(name):
@@ -131,7 +134,7 @@ class LostVfs(Part):
             eviction.ending.is_begun = True
 
     def _withdraw(self, ending: _Ending, now: float) -> None:
-        """Let pods stay if the VFs that they were to end for are back, and all of their evictions were refused."""
+        """Let pods stay if the lost VFs are back, and all of their evictions were rejected."""
         evictions = {uid: eviction for uid, eviction in self._open_evictions.items() if eviction.ending is ending}
         if (
             ending.cause in self._losses
@@ -142,7 +145,7 @@ class LostVfs(Part):
         for uid in evictions:
             del self._open_evictions[uid]
             if (loss := self._losses.get(uid)) is not None:
-                # A member that has lost VFs of its own: they count from now on.
+                # The time of members that have lost VFs of their own starts now.
                 loss.due = now + self._options.after_s
                 self._next_check = min(self._next_check, loss.due)
 
@@ -158,7 +161,7 @@ class LostVfs(Part):
         self._next_check = self._next(now)
 
     def _in_turns(self, now: float) -> Iterator[str]:
-        """Yield those that may be evicted now: each time the first of the node whose turn is longest ago."""
+        """Yield those that may be evicted now: each time the first of the node whose last turn is longest ago."""
         due_by_node: dict[str, list[tuple[float, str]]] = {}
         for uid, loss in self._losses.items():
             if loss.due is not None and loss.due <= now:
@@ -172,13 +175,13 @@ class LostVfs(Part):
             _, uid = due_by_node[node].pop()
             if not due_by_node[node]:
                 del due_by_node[node]
-            # Not one that another of its group has taken along.
+            # Skip pods that were evicted together with another member of their group.
             if self._losses[uid].due is not None:
                 self._turn_of[node] = max(self._turn_of.values(), default=0) + 1
                 yield uid
 
     def _next(self, now: float) -> float:
-        """Return when the next one is due, those that wait for the next minute included."""
+        """Return when the next one is due, including those that wait for the next minute."""
         due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
         if due <= now:
             due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
@@ -196,11 +199,11 @@ class LostVfs(Part):
             yield Evict(pod_reference(assigned_pod), eviction.reason, "LostVfs")
 
     def next_due(self) -> float | None:
-        """Return when `tick` has to look again; None while no running pod has lost a VF."""
+        """Return when `tick` has to run again; None while no running pod has lost a VF."""
         return None if self._next_check == inf else self._next_check
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Record the result of an eviction; a refused one is ordered again, unless the VFs are back by now."""
+        """Record the result of an eviction; a rejected one is ordered again, unless the VFs are back by now."""
         if not isinstance(order, Evict) or (eviction := self._open_evictions.get(order.pod.metadata.uid)) is None:
             return ()
         if result == "refused":
@@ -227,7 +230,7 @@ class LostVfs(Part):
                 yield Evict(pod_reference(assigned_pod), f"{about}, {time}", "LostVfs")
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
-        """Return the pods that go with one: the bound members of its group, unless that can spare it."""
+        """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""
         membership = self._groups.groups_by_pod.of(uid)
         is_spared = membership is None or (not membership.key.has_pod_group and self._groups.can_spare([uid]))
         uids = [] if is_spared or membership is None else self._groups.placed(membership.key)

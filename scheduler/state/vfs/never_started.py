@@ -1,9 +1,9 @@
-"""Pods that are bound and never started, though their nodes contradict their assignments. Pure.
+"""Bound pods that never started and whose nodes contradict their assignments. Pure.
 
-A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod
+A VF may be gone after a reboot, a NIC may be replaced, or two pods may claim one VF: the node rejects such a pod
 permanently, and no other program gives it another VF. If a fresh inventory contradicts its assignment for `PATIENCE_S`
 without a break, the pod is evicted if a controller will create it again. Otherwise its owner gets a report. While the
-inventory is not fresh the time starts again.
+inventory is not fresh, the time starts again.
 """
 
 import heapq
@@ -21,9 +21,9 @@ from scheduler.state.vfs.node_claims import NodeClaims
 from scheduler.state.vfs.vf_disputes import VfDisputes
 
 PATIENCE_S = 300.0
-# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
+# Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage).
 _RETRY_S = 60.0
-# Pods that are settled in one step.
+# Number of pods that are settled in one step.
 _MOST_AT_ONCE = 64
 
 
@@ -50,7 +50,7 @@ class NeverStarted(Part):
         return uid in self._cases
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
+        """Record a bound pod; only pods of this scheduler are evicted because of their annotation."""
         is_ours = change.pod.spec.scheduler_name == self._scheduler_name
         self._record(change.pod, change.assigned.assignment if is_ours else None)
         self._judge(change.assigned.node, now)
@@ -70,7 +70,7 @@ class NeverStarted(Part):
         self._judge(name, now)
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Try an eviction again later if the API server did not accept it."""
+        """Try an eviction again later that the API server rejected."""
         if isinstance(order, Evict) and result == "refused":
             case = self._cases.get(order.pod.metadata.uid)
             if case is not None and case.reason:
@@ -79,7 +79,7 @@ class NeverStarted(Part):
         return ()
 
     def tick(self, now: float) -> Iterator[Instruction]:
-        """Yield the instructions for pods whose time to start is over; of many for a part, the rest stays due."""
+        """Yield the instructions for pods whose time to start is over; of many only a part, and the rest stays due."""
         due_pods = [(due, uid) for uid, due in self._due.items() if due <= now]
         claims = dict[str, NodeClaims]()
         for _, uid in heapq.nsmallest(_MOST_AT_ONCE, due_pods):
@@ -87,7 +87,7 @@ class NeverStarted(Part):
             node = case.assignment.node
             if node not in claims:
                 claims[node] = self._claims(node)
-            # Another that was settled meanwhile may leave it its VFs.
+            # Another pod that was settled meanwhile may release the VF.
             self._judge_pod(uid, claims[node], now)
             if self._due.pop(uid, None) is not None:
                 case.is_settled = True
@@ -147,7 +147,7 @@ class NeverStarted(Part):
 
 
 def has_started(pod: Pod) -> bool:
-    """Return whether anything of a pod has ever run, its sandbox included: then it was given its VFs."""
+    """Return whether any part of a pod has ever run, its sandbox included: then it got its VFs."""
     status = pod.status
     if status.phase not in (None, "", "Pending"):
         return True

@@ -1,6 +1,6 @@
-"""What a node's fresh inventory shows of the VFs that its pods were given. Pure.
+"""What a node's fresh inventory shows of the VFs of its pods. Pure.
 
-An inventory that is not fresh (another boot's, a node that is not Ready, no inventory) contradicts nothing.
+An inventory that is not fresh (from another boot, of a node that is not Ready, or missing) contradicts nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,9 +21,10 @@ NO_DISPUTES: Disputes = MappingProxyType({})
 
 
 class NodeClaims:
-    """A node's current inventory and what is claimed twice there, to compare the assignments of its pods with.
+    """A node's current inventory and its disputed devices, to compare with the assignments of its pods.
 
-    One is made for all pods that are judged at a time: its PFs are read once, and only those that a pod names.
+    One instance serves all pods that are judged together: the inventory's PFs are indexed once, and their VFs only for
+    PFs that a pod names.
     """
 
     def __init__(self, node_info: NodeInfo | None, disputes: Disputes = NO_DISPUTES) -> None:
@@ -36,7 +37,7 @@ class NodeClaims:
     def contradiction(self, assignment: Assignment, leaves: Callable[[str], bool]) -> str:
         """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh.
 
-        ``leaves`` says of a pod that its claims are about to end.
+        ``leaves`` returns whether a pod's claims are about to end.
         """
         if self._pfs is None:
             return ""
@@ -47,7 +48,9 @@ class NodeClaims:
         return ""
 
     def loss(self, assignment: Assignment) -> str:
-        """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
+        """Return which VF of a running pod a fresh inventory shows as lost, or on a PF that is down;
+        otherwise empty.
+        """
         for vf in assignment.vfs if self._pfs is not None else ():
             pf = self._pfs.get(vf.pf) if self._pfs is not None else None
             reason = "" if pf is None or pf.up else "has no network: the link of its PF is down"
@@ -77,7 +80,7 @@ class NodeClaims:
         return ""
 
     def _outs_of(self, pf: Pf) -> dict[int, Out]:
-        """Return a PF's VFs that are out, each of which is named once."""
+        """Return a PF's VFs that are out, by index."""
         if pf.name not in self._outs:
             self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
         return self._outs[pf.name]

@@ -12,7 +12,9 @@ from scheduler.state.vfs.node_claims import NodeClaims
 
 
 class RefusedPods(Part):
-    """Notes the node of each such pod when it ends. What ended before this scheduler began is not noted."""
+    """Records the node of each such pod when it ends. Pods that ended before this scheduler started are not
+    recorded.
+    """
 
     def __init__(self, cache: Cache, refusing_nodes: RefusingNodes) -> None:
         self._cache, self._refusing_nodes = cache, refusing_nodes

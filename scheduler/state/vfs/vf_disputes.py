@@ -1,6 +1,6 @@
-"""VFs that two live pods claim: neither pod is trusted to free it, and both owners get a report. Pure.
+"""VFs that two live pods claim: each stays reserved until both pods are gone, and both owners get a report. Pure.
 
-The node's ledger decides which pod has it. The same holds for two pods that claim one unit of another kind.
+The node's ledger decides which pod has the VF. The same applies to two pods that claim one unit of another kind.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class VfDisputes(Part):
             self._update(assigned_pod.node)
 
     def _update(self, node: str) -> list[Instruction]:
-        """Find again what is claimed twice on a node, and report new disputes."""
+        """Recompute what is claimed twice on a node, and report new disputes."""
         old_disputes, new_disputes = self.of(node), self._cache.disputes(node)
         if new_disputes:
             self._disputes[node] = new_disputes
