@@ -1,10 +1,11 @@
-"""Detect pods that request VFs and were bound without an assignment: their nodes refuse to start them. Pure.
+"""Detect pods that request VFs and were bound without an assignment; their nodes refuse to start them. Pure.
 
-If kube-scheduler bound such a pod after asking the extender about it, it is configured to filter by the extender but
-not to bind (no ``bindVerb``). While such a pod exists the extender refuses, which keeps others from the same fate.
+If kube-scheduler bound such a pod after asking the extender about it, its configuration lets the extender filter but
+not bind (no ``bindVerb``). While such a pod exists, the extender rejects further pods, which protects them.
 
-Who may bind the pods of a namespace can make such a pod too. So where kube-scheduler has bound through the extender
-before, pods of one namespace are no proof, and each bind through it disproves those seen before.
+Users who may bind pods of a namespace can create such a pod too. If kube-scheduler has bound through the extender
+before, pods of a single namespace are therefore no proof, and each Binding through the extender clears the earlier
+evidence.
 """
 
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
 
-# The pods that kube-scheduler has asked about last; far more than are between its question and its bind.
+# The most recent pods that kube-scheduler has asked about; far more than are between its question and its Binding.
 _MAX_OFFERS = 1 << 14
 # The kubelet's mark of a mirror pod. Source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 _MIRROR = "kubernetes.io/config.mirror"
@@ -34,12 +35,14 @@ class BoundWithoutVfs(Part):
         self._offered: OrderedDict[str, None] = OrderedDict()
         # The pods that kube-scheduler seems to have bound itself.
         self._unasked: set[str] = set()
-        # Whether kube-scheduler is known to have bound through the extender, in this process or before.
+        # Whether kube-scheduler has bound through the extender, in this process or before.
         self._has_bound = False
 
     @property
     def fault(self) -> str:
-        """Return that kube-scheduler does not bind through the extender, with a pod that shows it; empty if it does."""
+        """Return a message if kube-scheduler does not bind through the extender, with a pod that shows it; empty if it
+        does.
+        """
         uid = next(iter(self._unasked), None)
         if (
             uid is not None
@@ -50,14 +53,14 @@ class BoundWithoutVfs(Part):
         return "" if uid is None else f"{NO_BIND_VERB} (after adding it, delete pod {self._pods[uid].key})"
 
     def offered(self, uid: str) -> None:
-        """Record that kube-scheduler was told which nodes fit a pod."""
+        """Record that kube-scheduler has received the nodes that fit a pod."""
         self._offered[uid] = None
         self._offered.move_to_end(uid)
         if len(self._offered) > _MAX_OFFERS:
             self._offered.popitem(last=False)
 
     def bound(self, uid: str) -> None:
-        """Record that the extender was asked to bind a pod: then a missing assignment is not kube-scheduler's doing."""
+        """Record that the extender was asked to bind a pod; a missing assignment is then not kube-scheduler's fault."""
         self._offered.pop(uid, None)
         self._unasked.clear()
         self._has_bound = True

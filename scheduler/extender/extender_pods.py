@@ -1,9 +1,9 @@
-"""The pods that kube-scheduler decides about and that request VFs: answers for the extender. Pure.
+"""The pods that request VFs and that kube-scheduler schedules: answers for the extender. Pure.
 
-Only what Mooring gives is judged here: whether the VFs, and units of other kinds, fit on a node beside what its pods
-and nominated pods have. All other rules are kube-scheduler's own, and it chooses the node. The exact VFs are chosen
-here: they are reserved from `reserve` on, until `ended` or the watch shows what became of the Binding. Only pods that
-the watch has shown get any: a list requested earlier may lack the others, and would free their VFs.
+Only what Mooring assigns is evaluated here: whether the VFs, and units of other kinds, fit on a node in addition to its
+pods and nominated pods. All other rules are kube-scheduler's own, and it chooses the node. The exact VFs are chosen
+here. They are reserved from `reserve` until `ended`, or until the watch shows the result of the Binding. Only pods that
+the watch has shown get any: a list that was requested earlier may lack the others, and would free their VFs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,16 +46,16 @@ UNKNOWN_NODE = "node(s) were not in Mooring's cache yet"
 _NO_GROUPS = "the extender does not support groups: only Mooring's own scheduler places their pods"
 _NO_SHARES = "the PFs there cannot give each device its share of the interfaces"
 _FEW_THERE = "not enough free RDMA VFs or bandwidth there"
-# How the interfaces may be divided among roots is tried so many times on one node, up to 1 ms each.
+# Number of divisions of the interfaces among roots that are tried on one node, up to 1 ms each.
 MOST_DIVISIONS = 16
 UNSEEN = "the pod is not in Mooring's cache yet"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a pod may not go to a node, empty if it may.
+    """Why a pod may not go to a node; empty if it may.
 
-    ``for_good`` if no eviction helps, ``blind`` if nothing is known of the node's VFs.
+    ``for_good`` if no eviction helps, ``blind`` if nothing is known about the node's VFs.
     """
 
     reason: str = ""
@@ -65,7 +65,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class ExtenderPods:
-    """The cluster, as seen for pods of another scheduler until they are bound."""
+    """The cluster for pods of another scheduler, until they are bound."""
 
     scheduler_name: str
     cache: Cache
@@ -79,27 +79,27 @@ class ExtenderPods:
     sign: SignAssignment | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refused:
-        """Read what a pod requests; resource claims are kube-scheduler's to allocate."""
+        """Read what a pod requests; kube-scheduler allocates resource claims."""
         pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refused(f"group {pod_info.membership.title}: {_NO_GROUPS}")
         return pod_info
 
     def knows(self, uid: str) -> bool:
-        """Return whether the watch has shown a pod that waits for another scheduler to bind it, or that has a node."""
+        """Return whether the watch has shown a pod that has a node, or waits for another scheduler to bind it."""
         return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
 
     def offer(self, pod_info: PodInfo) -> None:
-        """Record that kube-scheduler was told which nodes fit a pod."""
+        """Record that kube-scheduler has received the nodes that fit a pod."""
         if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
             self.bound_without_vfs.offered(pod_info.uid)
 
     def judge(
         self, pod_info: PodInfo, nodes: Sequence[str], now: float, claimed: Claimed | None = None
     ) -> Iterator[tuple[str, Verdict]]:
-        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time.
+        """Yield the reason against each node; each is evaluated on the current state when the iterator reaches it.
 
-        ``claimed`` are devices that the VFs must lie beside.
+        ``claimed`` are devices near which the VFs must be.
         """
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info, Steps())
@@ -121,7 +121,7 @@ class ExtenderPods:
         return total * MAX_PRIORITY // (100 * max(weights, 1))
 
     def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | Refused:
-        """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""
+        """Reserve exact VFs on the chosen node, near ``claimed`` devices; return the Bind, or why there are none."""
         self.cache.tick(now)
         if reason := self._not_ours(pod_info):
             return Refused(reason)
@@ -140,7 +140,7 @@ class ExtenderPods:
         return Bind(pod_info, assigned_pod, annotations, {"v": 1, "node": node})
 
     def _not_ours(self, pod_info: PodInfo) -> str:
-        """Return why a pod is not to be bound here, or no more; empty if it is."""
+        """Return why a pod must not be bound here, or no longer; empty if it may."""
         if pod_info.pod.spec.scheduler_name == self.scheduler_name:
             return f"pods with schedulerName {self.scheduler_name!r} are bound by that scheduler only"
         if not _is_managed(pod_info):
@@ -150,7 +150,7 @@ class ExtenderPods:
         return "" if self.knows(pod_info.uid) else UNSEEN
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
-        """Record a bind's definite outcome."""
+        """Record a Binding's definite outcome."""
         uid = decision.pod_info.uid
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
@@ -175,9 +175,10 @@ class ExtenderPods:
             return None
 
     def sparing_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
-        """Leave out nodes where a group loses more than it can spare, if another node loses nothing more important.
+        """Exclude nodes where a group loses more members than it can spare, if another node loses nothing more
+        important.
 
-        Kube-scheduler does not know groups by annotation, and chooses among the nodes that are left.
+        kube-scheduler does not support groups by annotation, and chooses among the remaining nodes.
         """
         highest, harmless = dict[str, int](), list[int]()
         for node, victims in victims_by_node.items():
@@ -205,9 +206,9 @@ class ExtenderPods:
             return self._more(dry_run, victims, potential_victims.below(node, pod_info.priority))
 
     def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[Victim]) -> Victims | None:
-        """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones.
+        """Add less important pods that must also leave; kube-scheduler has no information about the assumed ones.
 
-        No group goes as a whole: kube-scheduler deletes pods of the one node only.
+        No group is removed as a whole, because kube-scheduler deletes only pods of the one node.
         """
         singles = [victim for victim in lower if not victim.is_whole and not victim.pods[0].assumed]
         dry_run.take_off(*pods_of(singles))
@@ -227,7 +228,9 @@ class ExtenderPods:
         nominated: list[AssignedPod],
         claimed: Claimed | None,
     ) -> tuple[DryRuns, Verdict]:
-        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits."""
+        """Evaluate a node, and return the dry runs with the result; near claimed devices, those of the first division
+        that fits.
+        """
         verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
@@ -261,7 +264,8 @@ class ExtenderPods:
     ) -> Iterator[PodInfo]:
         """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`.
 
-        ``capacities`` is what each PF has; without it any division will do. Searches with a division spend ``steps``.
+        ``capacities`` is what each PF has; without it, every division is yielded. Searches with a division spend
+        ``steps``.
         """
         request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
         if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), Refused):
@@ -297,7 +301,7 @@ class ExtenderPods:
             return dry_run.assigned()
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
-        """Return what speaks against the node itself, whichever pods run there."""
+        """Return the reason against the node itself, whichever pods run there."""
         if given_twice := gpu_resources.refusal(pod_info, self.cache.nodes, row):
             return Verdict(given_twice, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
@@ -316,7 +320,7 @@ class ExtenderPods:
 
 
 def _why(reasons: Sequence[str]) -> str:
-    """Return the reason for all divisions: what ran out, or what was said of the first beside the lack of VFs."""
+    """Return the reason for all divisions: the exhausted budget, or the first reason other than a lack of VFs."""
     if OUT_OF_BUDGET in reasons:
         return OUT_OF_BUDGET
     return next((reason for reason in reasons if reason not in NOT_ENOUGH.values()), _FEW_THERE)
@@ -336,6 +340,6 @@ def _elsewhere(assigned_pod: AssignedPod) -> str:
 
 
 def _is_managed(pod_info: PodInfo) -> bool:
-    """Return whether kube-scheduler had a reason to ask us: a request, be it an empty one, or a managed resource."""
+    """Return whether kube-scheduler had a reason to ask: a request, even an empty one, or a managed resource."""
     has_request = pod_info.request is not None or bool(pod_info.wishes)
     return has_request or bool(pod_info.resources.keys() & names.EXTENDED_RESOURCES)

@@ -1,9 +1,9 @@
-"""Resource claims of pods that kube-scheduler decides about, as far as their VFs lie beside claimed devices. Pure.
+"""Resource claims of pods that kube-scheduler schedules, if their VFs must be near claimed devices. Pure.
 
-A claim's status lists the devices that it is allocated, by driver, pool and device. Their driver's ResourceSlices of
-the same node say under which PCIe root each lies, where the driver publishes that. All of ``resource.k8s.io`` v1,
-v1beta2 and v1beta1 have these fields in the same places, but for a device's attributes: in v1beta1 they stand below
-``basic``. Source: k8s.io/api/resource/{v1,v1beta1}/types.go.
+A claim's status lists its allocated devices, by driver, pool and device. The driver's ResourceSlices of the same node
+have the PCIe root of each device, if the driver publishes it. ``resource.k8s.io`` v1, v1beta2 and v1beta1 have these
+fields in the same places, except a device's attributes: in v1beta1 they are below ``basic``. Source:
+k8s.io/api/resource/{v1,v1beta1}/types.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
 from scheduler.kube.refused import Refused
 
-# The newest first. Kubernetes serves v1 since 1.34, v1beta2 since 1.33 and v1beta1 since 1.32, where they are on.
+# The newest first. Kubernetes serves v1 since 1.34, v1beta2 since 1.33 and v1beta1 since 1.32, if they are enabled.
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 # Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
-# Each claim is a request to the API server, and so is each driver. A claim has 32 devices at the most.
+# Each claim is a request to the API server, and so is each driver. A claim has at most 32 devices.
 MOST_CLAIMS, MOST_DRIVERS = 16, 8
-# Of one driver on one node, of up to 128 devices each.
+# For one driver on one node, of up to 128 devices each.
 MOST_SLICES = 16
 _NODE_NAME = "metadata.name"
 
@@ -53,7 +53,7 @@ class ResourceClaim(Struct):
 
 
 class _Attribute(Struct):
-    """A device's attribute, as far as it is a text, or (from Kubernetes 1.36 on) a list of them."""
+    """A device's attribute if it is a text or (from Kubernetes 1.36 on) a list of texts."""
 
     string: str | None = None
     strings: list[str] | None = None
@@ -88,7 +88,7 @@ class ListMetadata(Struct):
 
 
 class ResourceSlices(Struct):
-    """A list of slices; it is not the whole of it where its metadata has a token."""
+    """A list of slices; it is incomplete if its metadata has a continue token."""
 
     items: list[ResourceSlice]
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
@@ -99,14 +99,14 @@ class Version(Struct):
 
 
 class ApiGroup(Struct):
-    """The versions of an API that are served."""
+    """The served versions of an API."""
 
     versions: list[Version]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Device:
-    """A device of DRA: a driver's pools have names of their own, and so have the devices of a pool."""
+    """A DRA device: pool names are unique within a driver, and device names within a pool."""
 
     driver: str
     pool: str
@@ -118,9 +118,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a pod's claims have been allocated: devices in their order, and the node where that is, None if unknown.
+    """The allocation of a pod's claims: devices in order, and their node, None if unknown.
 
-    ``names`` are the claims', for whoever reads why the pod waits.
+    ``names`` are the claims' names, for messages.
     """
 
     names: tuple[str, ...]
@@ -137,7 +137,7 @@ class Allocation:
 
 
 def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
-    """Return the names of a pod's claims, or why they are not known."""
+    """Return the names of a pod's claims, or why they are unknown."""
     claims = pod.spec.resource_claims or ()
     if len(claims) > MOST_CLAIMS:
         return Refused(f"{len(claims)} resource claims exceed the limit of {MOST_CLAIMS}")
@@ -159,7 +159,7 @@ def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
 
 
 def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
-    """Return what claims have been allocated; None while one of them has not."""
+    """Return the allocation of claims; None while one of them is not allocated."""
     allocations = [claim.status.allocation for claim in claims if claim.status and claim.status.allocation]
     if len(allocations) < len(claims):
         return None
@@ -167,7 +167,7 @@ def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
         Device(result.driver, result.pool, result.device)
         for allocation in allocations
         for result in (allocation.devices.results if allocation.devices else None) or ()
-        # Such access takes no device: others have it.
+        # Admin access takes no device: others have it.
         if not result.admin_access
     ]
     nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
@@ -177,7 +177,7 @@ def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
 
 
 def _nodes(selector: NodeSelector | None) -> Iterator[str]:
-    """Yield the nodes that a selector names. That of local devices names their node."""
+    """Yield the nodes that a selector names. The selector of local devices names their node."""
     for term in (selector.node_selector_terms if selector else None) or ():
         for field in term.match_fields or ():
             if field.key == _NODE_NAME and field.operator == "In":
@@ -200,7 +200,7 @@ def roots_of(
 
 
 def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str]]:
-    """Return the roots of each device; of a pool that is being replaced the newest generation counts."""
+    """Return the roots of each device; while a pool is being replaced, its newest generation counts."""
     roots_by_device: dict[Device, frozenset[str]] = {}
     for resource_slice in sorted(slices, key=lambda resource_slice: resource_slice.spec.pool.generation):
         for device in resource_slice.spec.devices or ():

@@ -1,9 +1,9 @@
-"""Divide a pod's interfaces among the PCIe roots of the devices that it has claimed. Pure.
+"""Divide a pod's interfaces among the PCIe roots of its claimed devices. Pure.
 
-Of ``n`` interfaces beside ``d`` devices each device gets ``n // d`` or one more, so that no device is left out for
-another. Which device an interface goes to is free: a claim's devices come in an order that its owner cannot choose. So
-every division is tried that differs in what it asks of the node, until one fits. What an interface's own selectors
-exclude is not tried, nor what exceeds the VFs and Mb/s that all PFs under a root have together.
+With ``n`` interfaces and ``d`` devices, each device gets ``n // d`` or one more, so that no device gets none while
+another has several. The device for an interface is free to choose, because the order of a claim's devices is not under
+its owner's control. All divisions with different requirements on the node are tried until one fits. Skipped are
+divisions that an interface's own selectors exclude, or that exceed the VFs and Mb/s of all PFs under a root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from itertools import pairwise
 
 from mooring.annotations.request import VfRequest
 
-# For each interface the root that it must lie under.
+# For each interface the root under which it must be.
 Division = tuple[str, ...]
-# Places that are tried for an interface: up to 2 µs each.
+# Number of places that are tried for an interface: up to 2 µs each.
 STEPS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The devices that a pod has claimed on a node: the roots that each lies under. ``title`` names the claims."""
+    """The claimed devices of a pod on a node: the roots of each. ``title`` names the claims."""
 
     title: str
     node: str
@@ -28,17 +28,17 @@ class Claimed:
 
     @property
     def elsewhere(self) -> str:
-        """Say of another node where the devices are."""
+        """Return the message for another node: where the devices are."""
         return f"{self.title} has devices on node {self.node!r}"
 
     def refusal(self, reason: str) -> str:
-        """Return why the VFs are not to be had beside the devices, and what to do: the claims stay allocated."""
+        """Return why the VFs are not available near the devices, and what to do: the claims stay allocated."""
         roots = sorted(frozenset().union(*self.devices))[:_MAX_ROOTS_SHOWN]
         place = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
         return f"{place}: {reason}. {_REMEDY}"
 
 
-# A node has some eight.
+# A node has about eight.
 _MAX_ROOTS_SHOWN = 16
 _REMEDY = (
     "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
@@ -52,7 +52,7 @@ class OutOfSteps(Exception):  # noqa: N818 - an outcome, not an error
 
 @dataclass(slots=True)
 class RootCapacity:
-    """What the PFs under a root have together."""
+    """The free capacity of all PFs under a root."""
 
     vfs: int = 0
     mbps: int = 0
@@ -60,7 +60,7 @@ class RootCapacity:
 
 @dataclass(slots=True)
 class _Devices:
-    """Devices that lie under the same roots, the interfaces they may get at most, and those that they have."""
+    """Devices under the same roots, the maximum number of interfaces for them, and the number that they have."""
 
     roots: tuple[str, ...]
     max_count: int
@@ -73,9 +73,9 @@ def divisions(
     admitted: Sequence[frozenset[str]],
     capacities: Mapping[str, RootCapacity] | None = None,
 ) -> Iterator[Division]:
-    """Yield each division once; raise `OutOfSteps`. ``admitted`` are for each interface the roots that it may have.
+    """Yield each division once; raise `OutOfSteps`. ``admitted`` are the possible roots of each interface.
 
-    ``capacities`` is what there is under each root; without it anything fits.
+    ``capacities`` is what is free under each root; without it everything fits.
     """
     if capacities is not None and not _suffices(capacities, frozenset().union(*devices), interfaces):
         return iter(())
@@ -83,7 +83,9 @@ def divisions(
 
 
 def _suffices(capacities: Mapping[str, RootCapacity], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
-    """Return whether there is enough under all the roots together: else a search would go through all divisions."""
+    """Return whether there is enough under all the roots together; otherwise a search would try all
+    divisions in vain.
+    """
     root_capacities = [capacities[root] for root in roots if root in capacities]
     vfs, mbps = (
         sum([capacity.vfs for capacity in root_capacities]),
@@ -105,13 +107,14 @@ class _Search:
         self._capacities = (
             None if capacities is None else {root: replace(capacity) for root, capacity in capacities.items()}
         )
-        # An interface that equals the one before it goes to the same devices or later ones: nothing else would differ.
+        # An interface that equals the previous one goes to the same devices or later ones, which avoids equivalent
+        # divisions.
         plain = [replace(interface, name=None, containers=None) for interface in interfaces]
         self._repeats = [False, *(interface == next_interface for interface, next_interface in pairwise(plain))]
         fewest, remainder = divmod(len(interfaces), len(devices))
         self._remainder = remainder
         self._fewest = fewest
-        # How many interfaces are left over beside a full share for each device, and have a device now.
+        # How many interfaces exceed a full share for each device, and now have a device.
         self._beyond_share = 0
         alike: dict[frozenset[str], int] = {}
         for roots in devices:
@@ -121,7 +124,7 @@ class _Search:
         self._yielded: set[Division] = set()
 
     def below(self, division: Division, first: int = 0) -> Iterator[Division]:
-        """Yield the divisions that begin so; the interface before went to group ``first``."""
+        """Yield the divisions with this beginning; the previous interface went to group ``first``."""
         if len(division) == self._count:
             if division not in self._yielded:
                 self._yielded.add(division)
@@ -162,7 +165,7 @@ class _Search:
             self._capacities[root].mbps += rate
 
     def _may_take(self, group: _Devices) -> bool:
-        """Return whether devices may get one more interface: a full share, or one of the few that are left over."""
+        """Return whether devices may get one more interface: a full share, or one of the remaining ones."""
         if group.count < group.max_count * self._fewest:
             return True
         return group.count < group.max_count * (self._fewest + 1) and self._beyond_share < self._remainder

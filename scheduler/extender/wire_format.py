@@ -1,8 +1,8 @@
 """The messages of kube-scheduler's extender protocol: JSON in, JSON out. Pure.
 
-Source: k8s.io/kube-scheduler/extender/v1, whose types have no JSON tags: keys are the Go fields' names, and Go reads
-them case-insensitively. Earlier names (``nodenames``, ``nodeToVictims``) are read too, so that keys are compared in
-lower case here.
+Source: k8s.io/kube-scheduler/extender/v1, whose types have no JSON tags: keys are the names of the Go fields, and Go
+reads them case-insensitively. Earlier names (``nodenames``, ``nodeToVictims``) are accepted too, so keys are compared
+in lower case here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _NULL = b"null"
 MAX_PRIORITY = 10
 
 
-# The fields of ExtenderBindingArgs, each with what it must be: they become parts of a path, where ".." is a step up.
+# The fields of ExtenderBindingArgs, each with its rule: they become parts of a path, where ".." is a step up.
 _BINDING: Mapping[str, Callable[[str], bool]] = {
     "podnamespace": is_subdomain,
     "podname": is_subdomain,
@@ -37,7 +37,7 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """ExtenderArgs: a pod and the nodes in question, by name; ``items`` are the nodes themselves if they were sent."""
+    """ExtenderArgs: a pod and the nodes to evaluate, by name; ``items`` are the nodes themselves if they were sent."""
 
     pod: Pod
     nodes: Sequence[str]
@@ -46,7 +46,7 @@ class ExtenderArgs:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """The pods by uid that would have to leave a node, and how many disruption budgets that breaks."""
+    """The pods by uid that would have to leave a node, and how many disruption budgets that violates."""
 
     uids: tuple[str, ...]
     broken_budgets: int = 0
@@ -62,7 +62,7 @@ class ExtenderPreemptionArgs:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """ExtenderBindingArgs: a pod and the node that was chosen for it."""
+    """ExtenderBindingArgs: a pod and its chosen node."""
 
     namespace: str
     name: str
@@ -148,7 +148,7 @@ def filtered(args: ExtenderArgs, failures: FailedNodes) -> bytes:
 
 
 def failed(error: str) -> bytes:
-    """Return the ExtenderFilterResult or ExtenderBindingResult with this error; empty if all went well."""
+    """Return the ExtenderFilterResult or ExtenderBindingResult with this error; empty for success."""
     return _encode({"Error": error})
 
 
@@ -158,7 +158,7 @@ def prioritized(scores: Mapping[str, int]) -> bytes:
 
 
 def preempted(victims: Mapping[str, Victims]) -> bytes:
-    """Return an ExtenderPreemptionResult; for either form of the request it names pods by uid."""
+    """Return an ExtenderPreemptionResult, which names pods by uid for either form of the request."""
     result = {
         node: {"Pods": [{"UID": uid} for uid in node_victims.uids], "NumPDBViolations": node_victims.broken_budgets}
         for node, node_victims in victims.items()

@@ -1,7 +1,7 @@
-"""Classify what became of a Binding, from the API server's answer alone. Pure.
+"""Classify the result of a Binding, from the API server's answer alone. Pure.
 
-The cases are those of kube-apiserver's pods/binding: a 201 is the bind; 409 means several things, told apart by
-``details.kind`` and the message. An answer that is not definite is none of these: the Binding is repeated.
+The cases are those of kube-apiserver's pods/binding: 201 means bound; 409 has several meanings, which ``details.kind``
+and the message distinguish. An answer that is not definite is none of these, and the Binding is repeated.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,12 @@ Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refuse
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The definite outcome of one bind.
+    """The definite outcome of one Binding.
 
-    bound: node and annotations are written. taken: another scheduler bound the pod. changed: it is not the pod that was
-    decided about, or another version of it. gated, deleting, gone: it must not, or cannot, be bound. refused: the API
-    server does not accept this Binding, now or ever. forbidden: our permissions do not allow it, until they are
-    changed. denied: admission did not let it pass, or could not ask its webhook, which may change. ``reason`` is the
-    API server's text.
+    bound: node and annotations are written. taken: another scheduler bound the pod. changed: the pod, or its version,
+    is not the one that was scheduled. gated, deleting, gone: it must not, or cannot, be bound. refused: the API server
+    never accepts this Binding. forbidden: our permissions do not allow it, until they are changed. denied: admission
+    rejected it, or could not call its webhook, which may change. ``reason`` is the API server's text.
     """
 
     kind: Kind
@@ -32,7 +31,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The pod has a node, or the conflict is of an unknown kind: only the pod shows whether it is our bind."""
+    """The pod has a node, or the conflict is of an unknown kind: only reading the pod shows whether it is
+    our Binding.
+    """
 
     reason: str
 
@@ -54,7 +55,7 @@ def classify(error: KubeError) -> Outcome | LookAgain:
 
 def _conflict(status: Status) -> Outcome | LookAgain:
     text = status.message
-    # etcd's own limit on a request, wrapped in a 409 by the API server: not a conflict, and repeating does not help.
+    # etcd's own limit on a request, which the API server returns as a 409: not a conflict, and repeating does not help.
     if "ResourceExhausted" in text:
         return Outcome("refused", text)
     if status.kind == "pods":

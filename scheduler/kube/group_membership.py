@@ -1,4 +1,4 @@
-"""Which group a pod names: by its PodGroup, by the annotation ``mooring.dev/group``, or by its controller."""
+"""The group that a pod names: by its PodGroup, by the annotation ``mooring.dev/group``, or by its controller."""
 
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
@@ -8,13 +8,13 @@ from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import Owner, Pod
 
-# What gives a group its name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, a controller.
+# The source of a group's name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, or a controller.
 Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
 _NOTHING = GroupRequest()
 
 
 class GroupKey(NamedTuple):
-    """A group's identity; ``name`` is a controller's uid where the annotation gives no name."""
+    """A group's identity; ``name`` is a controller's uid if the annotation has no name."""
 
     naming: Naming
     namespace: str
@@ -22,7 +22,7 @@ class GroupKey(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """Return the group's name in the scheduling queue; no pod's uid has a colon."""
+        """Return the group's name in the scheduling queue; a pod's uid contains no colon."""
         return f"{self.naming}:{self.namespace}/{self.name}"
 
     @classmethod
@@ -39,10 +39,10 @@ class GroupKey(NamedTuple):
 
 
 class GroupMembership(NamedTuple):
-    """A pod's group, its name in messages, and what the pod's own annotation says about it.
+    """A pod's group, its name in messages, and the pod's own annotation about it.
 
-    A name that the annotation takes from a label is the request's ``name``, as if the annotation gave it. ``owner`` is
-    the uid of the pod's controller, empty if it has none.
+    A name that the annotation takes from a label is stored as the request's ``name``. ``owner`` is the uid of the pod's
+    controller, empty if it has none.
     """
 
     key: GroupKey
@@ -52,7 +52,7 @@ class GroupMembership(NamedTuple):
 
 
 def read_membership(pod: Pod) -> GroupMembership | None:
-    """Return which group a pod belongs to; None for a pod on its own. Raise ValueError with the rule broken."""
+    """Return a pod's group; None for a pod without one. Raise ValueError with the broken rule."""
     if pod.spec.workload_ref is not None:
         raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
     own, label = _pod_groups(pod)
@@ -70,12 +70,12 @@ def read_membership(pod: Pod) -> GroupMembership | None:
         source = "" if key is None else f", the value of label {key!r},"
         rule = f"{group_request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
         raise AnnotationError(names.GROUP, "name" if key is None else "name_from", rule)
-    # The PodGroup's name again says nothing that a member without it does not say.
+    # The PodGroup's name in the annotation is redundant: members with and without it are equal.
     return membership._replace(asked=replace(group_request, name=None, name_from=None))
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
-    """Return which group a pod belongs to; None also for one that names its group wrongly."""
+    """Return a pod's group; None if it has none or names it wrongly."""
     try:
         return read_membership(pod)
     except ValueError:
@@ -83,13 +83,13 @@ def membership_if_readable(pod: Pod) -> GroupMembership | None:
 
 
 def membership_of_refused(pod: Pod) -> GroupMembership | None:
-    """Return which group a pod that is refused belongs to, by its PodGroup also if it names a second group."""
+    """Return the group of a rejected pod; if it wrongly names a second group, that of its PodGroup."""
     membership = membership_if_readable(pod)
     return _by_pod_group(pod) if membership is None and any(_pod_groups(pod)) else membership
 
 
 def _read_named(pod: Pod) -> GroupRequest | None:
-    """Return what a pod's annotation says, with the name that a label gives; None if it has none."""
+    """Return the content of a pod's annotation, with the name that a label gives; None if it has none."""
     group_request = read_group(pod.annotations)
     if group_request is None or group_request.name_from is None:
         return group_request
@@ -101,7 +101,7 @@ def _read_named(pod: Pod) -> GroupRequest | None:
 
 
 def _pod_groups(pod: Pod) -> tuple[str, str]:
-    """Return the names of a pod's PodGroups, of the cluster's own and of scheduler-plugins'; empty for none."""
+    """Return the names of a pod's PodGroups, of scheduling.k8s.io and of scheduler-plugins; empty for none."""
     own = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else ""
     return own, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL) or ""
 

@@ -1,6 +1,6 @@
 """Host ports of a pod, in a form that is small for thousands of them and compared in one pass.
 
-A port is taken once, by protocol and address; 0.0.0.0, or none, is every address. Source: HostPortInfo in
+A port is used once per protocol and address; 0.0.0.0, or none, means every address. Source: HostPortInfo in
 pkg/scheduler/framework of Kubernetes.
 """
 
@@ -12,18 +12,19 @@ from scheduler.kube.objects import PodSpec
 
 # Number, protocol and address.
 HostPort = tuple[int, str, str]
-# The address that stands for all of the host's.
+# The address that stands for all addresses of the host.
 ALL_ADDRESSES = ""
 # For each protocol and address the numbers, sorted, four bytes each.
 HostPorts = frozenset[tuple[str, str, bytes]]
 NO_PORTS: HostPorts = frozenset()
 _NUMBER: Final = "I"
-# Protocols with addresses of one pod; ports on further ones count as on every address. Few hosts have as many.
+# Maximum number of protocol and address pairs of one pod; ports on further ones count as on every address. Few hosts
+# have as many.
 MOST_ADDRESSES = 64
 
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Yield the host ports of a pod; those of sidecars too, which run beside the containers."""
+    """Yield the host ports of a pod, including those of sidecars, which run together with the containers."""
     sidecars = (
         init_container for init_container in spec.init_containers or () if init_container.restart_policy == "Always"
     )
@@ -34,7 +35,7 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
 
 
 def ports_taken(ports: Iterable[HostPort]) -> HostPorts:
-    """Return what these ports take; never less, and more only where they are on more than `MOST_ADDRESSES`."""
+    """Return the ports that these use: never fewer, and more only if they are on more than `MOST_ADDRESSES`."""
     numbers = dict[tuple[str, str], set[int]]()
     for number, protocol, address in ports:
         numbers.setdefault((protocol, address), set()).add(number)
@@ -57,7 +58,7 @@ class Wanted:
             self._on_any.setdefault(protocol, set()).update(numbers)
 
     def clash(self, used_ports: Iterable[HostPorts]) -> bool:
-        """Return whether any of them is taken."""
+        """Return whether any of them is in use."""
         return any(
             not numbers.isdisjoint(memoryview(packed).cast(_NUMBER))
             for ports in used_ports
@@ -66,7 +67,7 @@ class Wanted:
         )
 
     def _clashing(self, protocol: str, address: str) -> Iterator[frozenset[int] | set[int]]:
-        """Yield the numbers that are wanted where these take them."""
+        """Yield the requested numbers on the addresses that these use."""
         if address == ALL_ADDRESSES:
             yield self._on_any.get(protocol, set())
             return

@@ -1,6 +1,6 @@
-"""Interning: equal values become one instance as long as it is in use. Thousands of equal pods share what they have.
+"""Interning: equal values become one instance as long as it is in use, so thousands of equal pods share it.
 
-A cache of the last ones would keep what is deleted, and its writer chooses its size.
+A cache of recent values would keep what is deleted, and users could choose its size.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,7 +11,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class InternPool(Generic[T]):
-    """The instances that are known; their type allows weak references, and caches its hash."""
+    """The interned instances; their type allows weak references, and caches its hash."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[T, ref[T]] = WeakKeyDictionary()
@@ -20,7 +20,7 @@ class InternPool(Generic[T]):
         return len(self._known)
 
     def of(self, value: T, ready: Callable[[T], T] = lambda value: value) -> T:
-        """Return the equal instance that is known already; else this one, as ``ready`` makes it."""
+        """Return the equal instance if there is one; otherwise this one, as ``ready`` prepares it."""
         reference = self._known.get(value)
         kept_value = reference() if reference is not None else None
         if kept_value is None:

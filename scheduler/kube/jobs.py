@@ -1,6 +1,6 @@
-"""The Jobs of the cluster (``batch/v1``), as far as groups read them: how many of their pods have succeeded.
+"""The Jobs of the cluster (``batch/v1``), as groups read them: how many of their pods have succeeded.
 
-The API counts those that are deleted too. Source: JobStatus in staging/src/k8s.io/api/batch/v1/types.go of Kubernetes.
+The API also counts deleted pods. Source: JobStatus in staging/src/k8s.io/api/batch/v1/types.go of Kubernetes.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ class JobStatus(Struct):
 
 
 class Job(Struct):
-    """A controller of pods that run to their end."""
+    """A controller of pods that run to completion."""
 
     metadata: Metadata
     status: JobStatus = msgspec.field(default_factory=JobStatus)

@@ -1,6 +1,6 @@
 """The fields of the objects that the scheduler reads, as the API server writes them; all others are ignored.
 
-Everything but the name may be missing or null: what an API server leaves out is the default here.
+Everything but the name may be missing or null; the defaults here are those of the API server.
 """
 
 from typing import Annotated
@@ -33,13 +33,16 @@ class Metadata(Struct):
 
 
 class OwnedMetadata(Metadata):
-    """The metadata of objects whose owners are read; of other kinds these are not decoded, however many there are."""
+    """The metadata of objects whose owners are read; for other kinds the owners are not decoded, however many there
+    are.
+    """
 
     owner_references: list["Owner"] | None = None
 
 
 class Owner(Struct):
-    """An owner reference. The API server takes none without a name: so a list of the largest size has fewer of them.
+    """An owner reference. The API server rejects one without a name, which limits their number in a list of the largest
+    size.
 
     Source: validateOwnerReference in k8s.io/apimachinery's pkg/api/validation.
     """
@@ -199,31 +202,33 @@ class Volume(Struct):
     image: ImageSource | None = None
 
 
-# So many of a pod's images are compared with those of each node: a preference, not worth more.
+# This many of a pod's images are compared with those of each node; they are only a preference.
 MOST_IMAGES = 64
 
 
 class NamedItem(Struct):
-    """A list's item of which only the name is read: a scheduling gate, a resource claim of a group."""
+    """A list item of which only the name is read: a scheduling gate, or a resource claim of a group."""
 
     name: str = ""
 
 
 class PodResourceClaim(Struct):
-    """A resource claim that a pod names, or has made for it from a template: then its status has the claim's name."""
+    """A resource claim that a pod names, or that is created for it from a template: then its status has the claim's
+    name.
+    """
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class SchedulingGroup(Struct):
-    """Which PodGroup of scheduling.k8s.io a pod belongs to; since Kubernetes 1.36."""
+    """The PodGroup of scheduling.k8s.io to which a pod belongs; since Kubernetes 1.36."""
 
     pod_group_name: str = ""
 
 
 class WorkloadReference(Struct):
-    """Kubernetes 1.35's way to name a group, inside a Workload."""
+    """Kubernetes 1.35's reference to a group inside a Workload."""
 
     name: str = ""
     pod_group: str = ""
@@ -238,21 +243,23 @@ class Condition(Struct):
 
 
 class PodTarget(Struct):
-    """Where a pod runs, and who decides that."""
+    """Where a pod runs, and which scheduler decides that."""
 
     scheduler_name: str = ""
     node_name: str | None = None
 
 
 class PodPhase(Struct):
-    """How far a pod has come."""
+    """The phase of a pod."""
 
     phase: str | None = None
     conditions: list[Condition] | None = None
 
 
 class PodOutline(Struct):
-    """What a list of pods shows; to decode all that decides takes twice the time, and nearly three times the memory."""
+    """The fields of a pod in a list. Decoding everything that decisions need takes twice the time, and nearly three
+    times the memory.
+    """
 
     metadata: Metadata
     spec: PodTarget = msgspec.field(default_factory=PodTarget)
@@ -268,7 +275,7 @@ class PodOutline(Struct):
 
     @property
     def is_over(self) -> bool:
-        """Return whether its containers have ended for good: it uses nothing any more."""
+        """Return whether its containers have ended for good, so that it uses nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, kind: str) -> Condition | None:
@@ -296,7 +303,7 @@ class PodSpec(PodTarget):
 
     @property
     def always_restarts(self) -> bool:
-        """Return whether containers are started again whenever they end; the API server sets it where it is unset."""
+        """Return whether containers are always restarted; this is the default of the API server."""
         return self.restart_policy in (None, "Always")
 
     @property
@@ -335,7 +342,7 @@ class PodStatus(PodPhase):
     start_time: str | None = None
     nominated_node_name: str | None = None
     resource_claim_statuses: list[PodResourceClaim] | None = None
-    # Of the pod as a whole: pod-level resources are resized in place, too.
+    # For the pod as a whole: pod-level resources are resized in place, too.
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
 
@@ -374,7 +381,7 @@ class NodeHealth(Struct):
 
 
 class NodeOutline(Struct):
-    """What a list of nodes shows; to decode all takes four times the time."""
+    """The fields of a node in a list; decoding everything takes four times the time."""
 
     metadata: Metadata
     status: NodeHealth = msgspec.field(default_factory=NodeHealth)

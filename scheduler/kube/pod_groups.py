@@ -1,9 +1,9 @@
-"""PodGroups of the API: the cluster's own (``scheduling.k8s.io``) and those of scheduler-plugins, read into one type.
+"""PodGroups of both APIs, ``scheduling.k8s.io`` and scheduler-plugins', read into one type.
 
-``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's; they differ in ``disruptionMode``, which is a
-word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``).
-With ``parentCompositePodGroupName`` (KEP-6012, 1.37) only the whole of several PodGroups may start.
-``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' (apis/scheduling/v1alpha1/types.go there).
+``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's. They differ in ``disruptionMode``, which is a
+word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``). With
+``parentCompositePodGroupName`` (KEP-6012, 1.37) several PodGroups may only start together.
+``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' API (apis/scheduling/v1alpha1/types.go there).
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ import msgspec
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 
-# The versions of the cluster's own, the newest first: the type of the condition that says whether enough members have a
-# node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
+# The versions of scheduling.k8s.io, the newest first, with the type of the condition that reports whether enough
+# members have a node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
 CONDITION_TYPES: Mapping[str, str] = MappingProxyType(
     {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
 )
@@ -27,7 +27,7 @@ class Gang(Struct):
 
 
 class SchedulingPolicy(Struct):
-    """Either of the two: all or nothing, or one by one."""
+    """One of the two: all or nothing (gang), or one by one (basic)."""
 
     gang: Gang | None = None
     basic: dict[str, object] | None = None
@@ -61,7 +61,7 @@ class PodGroupMetadata(Metadata):
 
 
 class PodGroup(Struct):
-    """The cluster's own PodGroup."""
+    """The PodGroup of scheduling.k8s.io."""
 
     metadata: PodGroupMetadata
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
@@ -73,7 +73,7 @@ class CoschedulingSpec(Struct):
 
 
 class CoschedulingPodGroup(Struct):
-    """The PodGroup of scheduler-plugins; its minResources and scheduleTimeoutSeconds concern no decision here."""
+    """The PodGroup of scheduler-plugins; its minResources and scheduleTimeoutSeconds affect no decision here."""
 
     metadata: Metadata
     spec: CoschedulingSpec = msgspec.field(default_factory=CoschedulingSpec)
@@ -81,7 +81,7 @@ class CoschedulingPodGroup(Struct):
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """What a PodGroup says; ``as_a_whole`` if its members may only be preempted all together."""
+    """The content of a PodGroup; ``as_a_whole`` if its members may only be preempted all together."""
 
     min: int
     within: str = ""
@@ -90,7 +90,7 @@ class GroupPolicy:
 
 
 def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
-    """Return what a PodGroup says; raise ValueError with what of it is not supported."""
+    """Return the content of a PodGroup; raise ValueError with the unsupported field."""
     if isinstance(pod_group, CoschedulingPodGroup):
         return GroupPolicy(_limited("minMember", max(pod_group.spec.min_member, 1)))
     spec = pod_group.spec
@@ -107,7 +107,7 @@ def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
 
 
 def disrupted_as_a_whole(pod_group: PodGroup | CoschedulingPodGroup) -> bool:
-    """Return whether the members may only be disrupted all together; also where that is said in words not known."""
+    """Return whether the members may only be disrupted all together; True also for an unknown mode."""
     if isinstance(pod_group, CoschedulingPodGroup):
         return False
     try:

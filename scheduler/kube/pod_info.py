@@ -1,7 +1,7 @@
-"""A pod that waits for a node, with everything about it that a plugin reads, checked once.
+"""A pod that waits for a node, with all fields that plugins read, checked once.
 
-`read_pod_info` gives a `PodInfo`, or a `Refused` in words: what is malformed, or what the pod uses that is not
-supported yet. A refused pod waits for a change of its own; nothing else can help it.
+`read_pod_info` returns a `PodInfo`, or a `Refused` with the reason: what is malformed, or what the pod uses that is not
+supported. Only a change of the pod itself can help a rejected pod.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,8 +37,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 class PodInfo(msgspec.Struct, frozen=True):
     """A pod to place: the resources that it requests by name (cpu in thousandths), and its request for VFs.
 
-    ``scored`` is what it counts for when nodes are scored, ``affinity_info`` what other pods' terms see of it. Pods of
-    equal ``shape`` request the same of a node.
+    ``scored`` are the amounts for scoring nodes, and ``affinity_info`` is what other pods' terms read. Pods of equal
+    ``shape`` have equal requests to a node.
     """
 
     pod: Pod
@@ -49,11 +49,11 @@ class PodInfo(msgspec.Struct, frozen=True):
     spread: tuple[TopologySpreadConstraint, ...] = ()
     request: PodRequest | None = None
     shape: bytes = b""
-    # What it requests of other kinds of resource, by the kinds' names.
+    # Its requests for other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
     volumes: PodVolumes = NO_VOLUMES
     membership: GroupMembership | None = None
-    # The priority of the group that it is decided about with, where that is not its own.
+    # The priority of the group with which it is scheduled, if that is not its own.
     group_priority: int | None = None
 
     @property
@@ -73,8 +73,8 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.request.interfaces if self.request else ()
 
 
-# Requirements and tolerations are compared with every node; no pod has as many. Of requirements that compare numbers,
-# each is read for each value of a label.
+# Requirements and tolerations are compared with every node; no real pod has as many. Numeric comparisons are evaluated
+# for each value of a label.
 MOST_REQUIREMENTS, MOST_COMPARISONS, MOST_TOLERATIONS = 1000, 16, 1000
 # Host ports are compared with those of the pods of every node.
 MOST_PORTS = 4096
@@ -82,9 +82,9 @@ MOST_CONTAINERS = 1000
 
 
 def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool = False) -> PodInfo | Refused:
-    """Read all that the plugins need; whatever the pod contains, the result is one of these two.
+    """Read everything that the plugins need; the result is one of these two types, whatever the pod contains.
 
-    ``has_claims_allocated`` if somebody else allocates the pod's resource claims.
+    ``has_claims_allocated`` if another scheduler allocates the pod's resource claims.
     """
     spec = pod.spec
     if reason := next(_too_much(spec), ""):
@@ -117,7 +117,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
 
 
 def _too_much(spec: PodSpec) -> Iterator[str]:
-    """Yield in words of what a pod names more than is read at all."""
+    """Yield which parts of a pod exceed the limits of what is read."""
     if (containers := len(spec.containers or ()) + len(spec.init_containers or ())) > MOST_CONTAINERS:
         yield f"{containers} containers exceed the limit of {MOST_CONTAINERS}"
     terms = list(_terms(spec))
@@ -152,9 +152,9 @@ def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
 def _shape(
     pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: HostPorts, interfaces: int
 ) -> bytes:
-    """Return a key of all that the plugins that judge a node by itself read of a pod.
+    """Return a key of all fields of a pod that plugins read which evaluate each node by itself.
 
-    How many interfaces it requests follows from its annotations, unless it requests them by a container's resource.
+    The number of interfaces follows from its annotations, unless it requests them by a container's resource.
     """
     spec = pod.spec
     return _encode(
@@ -189,7 +189,7 @@ def _request(pod: Pod) -> PodRequest | None:
 
 
 def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
-    """Refuse a pod whose limit of VFs differs from the number that it requests: a quota on them would count wrongly."""
+    """Reject a pod whose limit of VFs differs from its number of interfaces, because a quota would count wrongly."""
     limit = resources.get(names.RIT_VFS)
     if limit is not None and limit != interfaces:
         rule = f"the pod has {interfaces} interface(s), but its containers limit {names.RIT_VFS!r} to {limit}"
@@ -197,7 +197,7 @@ def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
 
 
 def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | None) -> None:
-    """Refuse a pod whose limit of Mb/s differs from what its interfaces reserve, for the same reason."""
+    """Reject a pod whose limit of Mb/s differs from what its interfaces reserve, for the same reason."""
     limit = resources.get(names.RESERVED_MBPS)
     reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
     if limit is not None and limit != reserved_mbps:
@@ -206,7 +206,7 @@ def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | Non
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:
-    """Return hustcat's form of request: as many plain VFs for each container as it has of the device resource."""
+    """Return hustcat's form of request: for each container as many plain VFs as its limit of the device resource."""
     interfaces: list[VfRequest] = []
     for container in spec.containers or ():
         limits = parse_resources(container.resources.limits if container.resources else None)
@@ -220,7 +220,7 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
 
 
 def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
-    """Return the containers that limit the device resource of earlier systems; None (all of them) if none does."""
+    """Return the containers that limit the device resource of rit-k8s-rdma; None (all of them) if none does."""
     every = (*(spec.init_containers or ()), *(spec.containers or ()))
     container_names = [
         container.name

@@ -12,8 +12,8 @@ from scheduler.kube.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
 NO_DEFAULTS: Mapping[str, int] = {}
-# A pod that requests more kinds of resource is refused: each takes a bit of 64 where nodes are judged, and no pod has
-# as many. A bound pod may: what it uses is counted.
+# A pod that requests more kinds of resource is rejected: each needs one of 64 bits when nodes are evaluated, and no
+# real pod has as many. A bound pod may have more, and its use is counted.
 MOST_RESOURCES = 60
 # Pod-level resources cover these only; extended resources stay with the containers.
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
@@ -23,7 +23,7 @@ _Role = Literal["init", "sidecar", "main"]
 _INIT: _Role = "init"
 _SIDECAR: _Role = "sidecar"
 _MAIN: _Role = "main"
-# A pod that names more amounts, of any kinds, is refused unread: reading one takes a few microseconds.
+# A pod that names more amounts, of any kinds, is rejected without reading them: reading one takes a few microseconds.
 MOST_AMOUNTS = 4096
 
 
@@ -40,7 +40,7 @@ def amounts_named(spec: PodSpec) -> int:
 
 
 def container_sides(spec: PodSpec) -> tuple[ContainerSide, ...]:
-    """Return the containers' limits as a constraint sees them; raise ValueError for an unreadable quantity."""
+    """Return the containers' limits in the form for constraints; raise ValueError for an unreadable quantity."""
     early = [
         (container, _SIDECAR if container.restart_policy == "Always" else _INIT)
         for container in spec.init_containers or ()
@@ -55,9 +55,9 @@ def container_sides(spec: PodSpec) -> tuple[ContainerSide, ...]:
 
 
 def requests_of(resources: Resources | None, only: Set[str] | None = None) -> dict[str, int]:
-    """Return the requests; a limit without a request counts as one, as by the API server's defaulting.
+    """Return the requests; a limit without a request counts as one, as in the API server's defaulting.
 
-    Resources that are not among ``only`` are not read.
+    Resources that are not in ``only`` are not read.
     """
     return (
         {}
@@ -72,15 +72,15 @@ def _some(quantities: Quantities | None, only: Set[str] | None) -> Quantities:
     return {name: quantities[name] for name in quantities.keys() & only}
 
 
-# What a container without a request counts for when nodes are scored, so that such pods spread too: thousandths of a
-# cpu and bytes. Source: kube-scheduler's util.GetNonzeroRequests.
+# The amounts for scoring that a container without a request has, so that such pods spread too: thousandths of a cpu,
+# and bytes. Source: kube-scheduler's util.GetNonzeroRequests.
 _SCORED_DEFAULTS: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
-# The names under which these amounts are added up, beside the requested ones.
+# The names under which these amounts are added up, in addition to the requested ones.
 SCORED: Mapping[str, str] = {"cpu": "scored cpu", "memory": "scored memory"}
 
 
 def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
-    """Return the cpu and memory that a pod with these requests counts for when nodes are scored."""
+    """Return the cpu and memory of a pod with these requests for scoring."""
     every = [container.resources for container in (*(spec.containers or ()), *(spec.init_containers or ()))]
     if every and all(container and _SCORED_DEFAULTS.keys() <= (container.requests or {}).keys() for container in every):
         return {name: requests[name] for name in _SCORED_DEFAULTS}
@@ -91,7 +91,7 @@ def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
 def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS, only: Set[str] | None = None) -> dict[str, int]:
     """Return what the pod needs at its peak; raise ValueError for an unreadable quantity.
 
-    ``defaults`` stand for what a container does not request. Resources that are not among ``only`` are not read.
+    ``defaults`` are used for what a container does not request. Resources that are not in ``only`` are not read.
     """
     running_sum: dict[str, int] = {}
     for container in spec.containers or ():
@@ -112,7 +112,8 @@ def _init_requests(
 ) -> tuple[Amounts, Amounts]:
     """Return what the sidecars need together, and the peak while the pod is starting.
 
-    The peak has only what an init container requests: of all else the sidecars need the most once all of them run.
+    The peak has only resources that an init container requests: for all others the sidecars need most once all of them
+    run.
     """
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
@@ -130,14 +131,14 @@ def _init_requests(
 
 def _requests(container: Container, defaults: Amounts, only: Set[str] | None) -> Amounts:
     resources = container.resources
-    # The API server sends ``resources: {}`` where a container names none, and a pod may have some ten thousand of them.
+    # The API server sends ``resources: {}`` if a container names none, and a pod may have ten thousand of them.
     if resources is None or not (resources.requests or resources.limits):
         return defaults
     return {**defaults, **requests_of(resources, only)}
 
 
 def _add_to(total: dict[str, int], amounts: Amounts) -> None:
-    """Add amounts to a total in place: a sum that is rebuilt for each of many containers takes quadratic time."""
+    """Add amounts to a total in place: building a new sum for each of many containers takes quadratic time."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 

@@ -8,7 +8,7 @@ from scheduler.kube.objects import Pod, Volume
 
 
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
-    """A claim by key (namespace/name); ``owner`` is the pod's uid where the claim must be the pod's own."""
+    """A claim by key (namespace/name); ``owner`` is the pod's uid if the claim must belong to the pod."""
 
     key: str
     owner: str = ""
@@ -32,7 +32,7 @@ class Disk(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodVolumes(msgspec.Struct, frozen=True, gc=False):
-    """The volumes of one pod; false if none of them matters."""
+    """The volumes of one pod; false if none of them restricts its nodes."""
 
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -42,12 +42,12 @@ class PodVolumes(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_VOLUMES = PodVolumes()
-# Each volume is looked up on every node, and compared with those of other pods; each monitor of a disk too.
+# Each volume is looked up on every node, and compared with those of other pods; so is each monitor of a disk.
 MOST_VOLUMES = 256
 
 
 def read_pod_volumes(pod: Pod) -> PodVolumes:
-    """Return the volumes of a pod; raise ValueError in words if they are too many."""
+    """Return the volumes of a pod; raise ValueError if there are too many."""
     _hold_to_bounds(pod.spec.volumes or ())
     claims: list[ClaimUse] = []
     disks: list[Disk] = []

@@ -1,7 +1,7 @@
 """Parse Kubernetes quantities (``1500m``, ``2Gi``, ``1e3``) into integers.
 
-Source: apimachinery pkg/api/resource/quantity.go. Rounded up, as there, and limited to 64 bits; amounts of a resource
-to less, so that the sum over all pods of a node fits into 64 bits.
+Source: apimachinery pkg/api/resource/quantity.go. Values are rounded up, as there, and limited to 64 bits. Amounts of a
+resource have a lower limit, so that the sum over all pods of a node fits into 64 bits.
 """
 
 import re
@@ -15,7 +15,7 @@ _NUMBER = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", re.A
 )
 _LARGEST = 2**63 - 1
-# 8 PiB, or as many of anything: more than a node has.
+# 8 PiB, or this many units: more than a node has.
 MOST = 2**53
 _DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -36,7 +36,7 @@ def parse_quantity(quantity: Quantity, parts: int = 1) -> int:
 
 
 def _scale(suffix: str) -> tuple[int, int]:
-    """Return what a suffix stands for: a factor, and a power of ten."""
+    """Return the meaning of a suffix: a factor, and a power of ten."""
     if suffix in _BINARY:
         return 1 << _BINARY[suffix], 0
     return 1, _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
@@ -45,7 +45,7 @@ def _scale(suffix: str) -> tuple[int, int]:
 def parse_resources(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     """Return amounts by resource, cpu in thousandths, everything else in units, at most `MOST`.
 
-    Raise ValueError naming the resource; a negative amount counts as 0.
+    Raise ValueError naming the resource, also for a negative amount.
     """
     amounts = {}
     for name, quantity in (quantities or {}).items():

@@ -13,7 +13,7 @@ class Namespace(Struct):
 
 
 class SelectingSpec(Struct):
-    """What a ReplicaSet or a StatefulSet selects."""
+    """The selector of a ReplicaSet or a StatefulSet."""
 
     selector: LabelSelector | None = None
 
@@ -29,7 +29,7 @@ class StatefulSet(Struct):
 
 
 class MappingSpec(Struct):
-    """What a Service or a ReplicationController selects: plain labels."""
+    """The selector of a Service or a ReplicationController: plain labels."""
 
     selector: dict[str, str] | None = None
 

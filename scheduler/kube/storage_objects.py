@@ -25,7 +25,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _CLASS = "volume.beta.kubernetes.io/storage-class"
-# The provisioner of classes whose volumes are all made by hand.
+# The provisioner of classes whose volumes are all created by hand.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 ONCE_PER_POD = "ReadWriteOncePod"
 
@@ -59,7 +59,7 @@ class PersistentVolumeClaim(Struct):
 
     @property
     def selected_node(self) -> str:
-        """Return the node for which a provisioner is to make the volume; empty without one."""
+        """Return the node for which a provisioner is to create the volume; empty if there is none."""
         return (self.metadata.annotations or {}).get(SELECTED_NODE, "")
 
     @property
@@ -69,7 +69,7 @@ class PersistentVolumeClaim(Struct):
 
 
 class Reference(Struct):
-    """The claim that a volume is reserved for; without a uid any of that name."""
+    """The claim for which a volume is reserved; without a uid, any claim with that name."""
 
     namespace: str = ""
     name: str = ""
@@ -106,7 +106,7 @@ class VolumeSpec(Struct):
     access_modes: list[str] | None = None
     claim_ref: Reference | None = None
     csi: CsiSource | None = None
-    # In-tree kinds that CSI drivers have taken over.
+    # In-tree kinds that CSI drivers have replaced.
     aws_elastic_block_store: AwsDisk | None = None
     gce_persistent_disk: GceDisk | None = None
     azure_disk: AzureDisk | None = None
@@ -178,7 +178,7 @@ class CSINode(Struct):
 
     @property
     def topology_keys(self) -> dict[str, tuple[str, ...]]:
-        """Return by driver the node labels on which it depends where its volumes can be used."""
+        """Return by driver the node labels that determine where its volumes can be used."""
         return {driver.name: tuple(driver.topology_keys) for driver in self.spec.drivers or () if driver.topology_keys}
 
 
@@ -187,14 +187,14 @@ class DriverSpec(Struct):
 
 
 class CSIDriver(Struct):
-    """What a CSI driver can do; it has the driver's name."""
+    """The capabilities of a CSI driver; it has the driver's name."""
 
     metadata: Metadata
     spec: DriverSpec = msgspec.field(default_factory=DriverSpec)
 
 
 class CSIStorageCapacity(Struct):
-    """How much capacity a driver has for volumes of a class that are made for certain nodes."""
+    """How much capacity a driver has for volumes of a class on certain nodes."""
 
     metadata: Metadata
     storage_class_name: str = ""
@@ -225,5 +225,5 @@ class VolumeAttachment(Struct):
 
 
 def _class_of(metadata: Metadata, class_name: str | None) -> str:
-    """Return a class's name; the deprecated annotation comes first, as for the volume controller."""
+    """Return a class's name; the deprecated annotation has precedence, as for the volume controller."""
     return (metadata.annotations or {}).get(_CLASS, class_name or "")

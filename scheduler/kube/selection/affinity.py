@@ -1,7 +1,6 @@
-"""A pod as affinity rules see it: its namespace and labels, and its affinity and anti-affinity terms.
+"""A pod as affinity rules read it: its namespace and labels, and its affinity and anti-affinity terms.
 
-Equal pods (replicas) have equal `AffinityInfo`, which is shared, so that 100,000 pods take no more memory than their
-workloads.
+Equal pods (replicas) share one `AffinityInfo`, so that 100,000 pods take no more memory than their workloads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +12,8 @@ from scheduler.kube.intern_pool import InternPool
 from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
 from scheduler.kube.selection.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
 
-# A pod's labels, which every selector may be compared with; its terms, each of which is compared with every pod; and
-# what they name together: labels, expressions and namespaces.
+# Limits on a pod's labels, with which every selector may be compared; on its terms, each of which is compared with
+# every pod; and on what the terms name together: labels, expressions and namespaces.
 MOST_LABELS, MOST_TERMS, MOST_REQUIREMENTS = 1000, 64, MOST_EXPRESSIONS
 
 
@@ -37,7 +36,7 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
 
 
 class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
-    """A pod as other pods' terms and constraints see it.
+    """A pod as other pods' terms and constraints read it.
 
     ``preferred`` are its preferred terms with their weights, those of anti-affinity below zero. ``terminating`` pods do
     not count for topology spread.
@@ -55,7 +54,7 @@ NO_AFFINITY = AffinityInfo("")
 
 
 def read_affinity_info(pod: Pod) -> AffinityInfo:
-    """Return a pod's affinity info; raise ValueError in words for a malformed term, or for too many terms or labels."""
+    """Return a pod's affinity info; raise ValueError for a malformed term, or for too many terms or labels."""
     _hold_to_bounds(pod)
     affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
@@ -73,7 +72,7 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
 
 
 def without_terms(pod: Pod) -> AffinityInfo:
-    """Return a pod's affinity info without terms, and without labels that are too many: what can be read of any pod."""
+    """Return a pod's affinity info without terms, and without labels beyond the limit; possible for any pod."""
     labels = pod.metadata.labels or {}
     if len(labels) > MOST_LABELS:
         labels = {}
@@ -82,7 +81,7 @@ def without_terms(pod: Pod) -> AffinityInfo:
 
 
 def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
-    """Return the equal instance that is known already; its strings are kept once."""
+    """Return the equal instance if there is one; its strings are kept once."""
     return _affinity_infos.of(affinity_info, _interned)
 
 
@@ -91,7 +90,7 @@ def _interned(affinity_info: AffinityInfo) -> AffinityInfo:
     return msgspec.structs.replace(affinity_info, namespace=intern(affinity_info.namespace), labels=labels)
 
 
-# Pods with different labels still have terms in common.
+# Pods with different labels can still have terms in common.
 _affinity_infos, _terms = InternPool[AffinityInfo](), InternPool[Term]()
 
 
@@ -132,7 +131,7 @@ def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[t
 
 
 def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
-    """Read a term of a pod: without namespaces and a namespace selector, it applies to the pod's own namespace."""
+    """Read a term of a pod; without namespaces and a namespace selector, it applies to the pod's own namespace."""
     if not term.topology_key:
         raise ValueError("pod affinity term: topologyKey is missing")
     selector = read_selector(term.label_selector).with_labels(

@@ -11,11 +11,12 @@ import msgspec
 from mooring.parsing import shorten
 from scheduler.kube.objects import LabelSelector, Requirement
 
-# Labels and expressions of one selector, and the values of all of them: each may be compared with every pod.
+# Limits on the labels and expressions of one selector, and on the values of all of them: each may be compared with
+# every pod.
 MOST_EXPRESSIONS, MOST_VALUES = 1000, 10_000
 _VALUED = ("In", "NotIn")
 _UNVALUED = ("Exists", "DoesNotExist")
-# Up to so many a plain search is the quickest.
+# Up to this many values a plain search is fastest.
 _FEW = 8
 
 
@@ -24,7 +25,7 @@ class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
 
     key: str
     operator: str
-    # In order, so that a value is found by halves.
+    # Sorted, for binary search.
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
@@ -65,7 +66,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return all(need.holds(labels) for need in self.needs)
 
     def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
-        """Return whether labels given as pairs match, as in a pod's affinity info: most selectors test pairs only."""
+        """Return whether labels given as pairs match, as in a pod's affinity info; most selectors only test pairs."""
         if self.nothing:
             return False
         if len(self.equal) > _FEW:
@@ -76,15 +77,15 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return not self.needs or self.matches(dict(pairs))
 
     def narrowed(self, needs: Iterable[Needs]) -> "Selector":
-        """Return the selector that requires ``others`` too; one that selects nothing stays so."""
+        """Return the selector that also requires ``others``; a selector that selects nothing stays unchanged."""
         return self if self.nothing else _canonical([*self.all_needs(), *needs])
 
     def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
 
         An API server merges them into the selector itself since 1.31 (pod affinity) and 1.34 (topology spread), and it
-        forbids keys that a user has in both. So a key that the selector has already was merged, with the labels that
-        the pod was created with, and those hold. Labels that the pod does not have are ignored.
+        rejects keys that a user has in both. A key that the selector already has was therefore merged, with the labels
+        that the pod was created with, and these count. Labels that the pod does not have are ignored.
         """
         own_keys = self.keys()
         needs_equal = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in own_keys]
@@ -94,7 +95,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.narrowed(needs_equal + needs_unequal) if needs_equal or needs_unequal else self
 
     def all_needs(self) -> Iterator[Needs]:
-        """Yield all requirements; none of the selector that never matches."""
+        """Yield all requirements; none for the selector that never matches."""
         yield from (Needs(key, "In", (value,)) for key, value in self.equal)
         yield from self.needs
 
@@ -104,7 +105,7 @@ NOTHING = Selector(nothing=True)
 
 
 def read_selector(selector: LabelSelector | None) -> Selector:
-    """Return the canonical form; raise ValueError in words for a malformed expression."""
+    """Return the canonical form; raise ValueError for a malformed expression."""
     if selector is None:
         return NOTHING
     _hold_to_bounds(selector)
@@ -116,7 +117,7 @@ def read_selector(selector: LabelSelector | None) -> Selector:
 def select_labels(labels: Mapping[str, str]) -> Selector:
     """Return the selector of exactly these labels, as services and replication controllers write it.
 
-    Raise ValueError in words if they are too many.
+    Raise ValueError if there are too many.
     """
     _hold_to_bounds(LabelSelector(dict(labels)))
     return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])

@@ -20,9 +20,9 @@ from scheduler.kube.selection.selectors import (
 
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _POLICIES = ("Honor", "Ignore")
-# Each is counted over all nodes, and its selector compared with every pod.
+# Each is counted over all nodes, and its selector is compared with every pod.
 MOST_CONSTRAINTS = 64
-# Controllers whose selectors are read; kinds of the same name in other groups are not.
+# Controllers whose selectors are read; kinds of the same name in other API groups are not.
 _API_VERSIONS: Mapping[str, str] = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
 
@@ -30,9 +30,9 @@ _API_VERSIONS: Mapping[str, str] = {"ReplicationController": "v1", "ReplicaSet":
 class TopologySpreadConstraint:
     """Over the domains of the node label ``key``, numbers of selected pods may differ by ``max_skew``.
 
-    ``hard`` is DoNotSchedule, else ScheduleAnyway. With fewer than ``min_domains`` domains the minimum counts as 0.
-    Nodes that the pod's node affinity excludes do not count if ``honor_affinity``, untolerated ones if
-    ``honor_taints``.
+    ``hard`` is DoNotSchedule, otherwise ScheduleAnyway. With fewer than ``min_domains`` domains the minimum counts as
+    0. Nodes that the pod's node affinity excludes do not count if ``honor_affinity``, and nodes with untolerated taints
+    do not if ``honor_taints``.
     """
 
     key: str
@@ -45,7 +45,7 @@ class TopologySpreadConstraint:
 
 
 def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
-    """Return a pod's own constraints; raise ValueError in words for a malformed one."""
+    """Return a pod's own constraints; raise ValueError for a malformed one."""
     constraints = pod.spec.topology_spread_constraints or ()
     if len(constraints) > MOST_CONSTRAINTS:
         raise ValueError(f"{len(constraints)} topology spread constraints exceed the limit of {MOST_CONSTRAINTS}")
@@ -56,14 +56,14 @@ def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
 
 
 class DefaultSelectors:
-    """Services, replication controllers, replica sets and stateful sets: what each selects, by namespace and name."""
+    """The selectors of services, replication controllers, replica sets and stateful sets, by namespace and name."""
 
     def __init__(self) -> None:
         self._services: dict[str, dict[str, Selector]] = {}
         self._controllers: dict[str, dict[tuple[str, str], Selector]] = {}
 
     def put_service(self, service: Service) -> None:
-        """Record a service, which selects nothing without a selector; raise ValueError for one that is too large."""
+        """Record a service, which selects nothing without a selector; raise ValueError if its selector is too large."""
         services = self._services.setdefault(service.metadata.namespace, {})
         if service.spec.selector is None:
             services.pop(service.metadata.name, None)
@@ -74,7 +74,7 @@ class DefaultSelectors:
         self._services.get(namespace, {}).pop(name, None)
 
     def put_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
-        """Record a controller; raise ValueError in words for a malformed selector."""
+        """Record a controller; raise ValueError for a malformed selector."""
         if isinstance(controller, ReplicationController):
             selector = select_labels(controller.spec.selector or {})
         else:
@@ -86,7 +86,7 @@ class DefaultSelectors:
         self._controllers.get(namespace, {}).pop((kind, name), None)
 
     def selector_of(self, pod: Pod) -> Selector | None:
-        """Return the combined selector of a pod's services and its controller; None without any."""
+        """Return the combined selector of a pod's services and its controller; None if there is none."""
         if not pod.metadata.owner_references and not self._services.get(pod.metadata.namespace):
             return None
         needs = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
