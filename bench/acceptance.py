@@ -3,9 +3,9 @@
     python -m bench.acceptance [--json] [--rates 100 20] [--seconds 4]      in the lab kernel
     python -m bench.acceptance --here [--pf NAME] [...]                     on this machine, as root
 
-Two pods with one VF each, in exclusive RDMA mode; `ibv_rc_pingpong -e` between them stays within 15 % over max_tx_rate,
-and is unlimited without one. Exit status 0, 1 if it is not so, 2 if it cannot be measured. Source: rit-k8s-rdma's
-install.md, "Test connectivity between two pods".
+Two pods with one VF each, in exclusive RDMA mode; what `ib_write_bw` sends from one to the other stays within 15 % over
+max_tx_rate, and is unlimited without one. Exit status 0, 1 if it is not so, 2 if it cannot be measured. Source:
+rit-k8s-rdma's install.md, "Test connectivity between two pods".
 """
 
 import argparse
@@ -22,9 +22,12 @@ from bench.host.lab import MISSING, find_lab
 from bench.host.rdma_pods import first_pf, two_pods
 from cli.node.hardware.commands import CommandError
 from cli.node.hardware.plan.rates import OVER_PERCENT, rate_fault
-from cli.node.hardware.traffic import measured_mbps
+from cli.node.hardware.plan.stream import stream_for
+from cli.node.hardware.traffic import perftest
 
 _LAB_S = 240
+# Traffic without a limit is sized for this rate.
+_FREE_MBPS = 100_000
 _NOT_MEASURED = (
     "bandwidth reservation under competition (min_tx_rate): the lab stores it and does not enforce it",
     "what a VF receives: max_tx_rate limits sending only",
@@ -69,21 +72,22 @@ def judged(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> R
     return Run(limit_mbps, mbps, rate_fault(limit_mbps, mbps, limits_mbps))
 
 
-def measure(pf: str, limits_mbps: Sequence[int], seconds: float) -> Report:
+def measure(pf: str, limits_mbps: Sequence[int], seconds: int) -> Report:
     """Measure without a limit, then at each; raise CommandError if that cannot be done."""
     mode = subprocess.run(("rdma", "system", "show"), capture_output=True, text=True, check=False).stdout
     if "netns exclusive" not in mode:
         raise CommandError(f"the RDMA stack is not in exclusive mode but {mode.strip() or 'absent'!r}")
     runs = []
     for limit in (None, *limits_mbps):
-        with two_pods(pf, limit) as (server, client):
-            runs.append(judged(limit, measured_mbps(server, client, limit, seconds), limits_mbps))
+        with two_pods(pf, limit) as pair:
+            (mbps,) = perftest.measure([pair], stream_for(limit or _FREE_MBPS, seconds)).mbps
+            runs.append(judged(limit, mbps, limits_mbps))
     driver = (Path("/sys/class/net") / pf / "device/driver").readlink().name
     passed = all(run.fault is None for run in runs)
     return Report(pf, driver, platform.release(), OVER_PERCENT, tuple(runs), passed)
 
 
-def in_lab(lab: Path, limits_mbps: Sequence[int], seconds: float) -> Report:
+def in_lab(lab: Path, limits_mbps: Sequence[int], seconds: int) -> Report:
     """Run this program inside the lab kernel and return its report."""
     rates = " ".join(map(str, limits_mbps))
     root = Path(__file__).resolve().parent.parent
@@ -119,7 +123,7 @@ def main() -> int:
     parser.add_argument("--here", action="store_true", help="measure on this machine, not in the lab")
     parser.add_argument("--pf", help="with --here: the PF whose VFs 0 and 1 are used (default: the first with two)")
     parser.add_argument("--rates", type=int, nargs="+", default=[100, 20], help="limits in Mb/s (default 100 20)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="about how long each run lasts (default 4)")
+    parser.add_argument("--seconds", type=int, default=4, help="how long each run counts (default 4)")
     parser.add_argument("--json", action="store_true", help="print one JSON object, not a table")
     options = parser.parse_args()
     try:

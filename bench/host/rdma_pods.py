@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cli.node.hardware.commands import CommandError
 from cli.node.hardware.pods import Folders, pod
-from cli.node.hardware.traffic import Endpoint, endpoint
+from cli.node.hardware.traffic.endpoints import endpoint
+from cli.node.hardware.traffic.perftest import LocalReceiver, Pair
 from mooring.annotations.assignment import AssignedVf
 from mooring.nic.settings import VfSettings
 
@@ -20,13 +21,14 @@ def first_pf() -> str:
 
 
 @contextmanager
-def two_pods(pf: str, limit_mbps: int | None) -> Iterator[tuple[Endpoint, Endpoint]]:
-    """Make two pods whose VFs may send ``limit_mbps``, None for no limit; restore everything at the end."""
+def two_pods(pf: str, limit_mbps: int | None) -> Iterator[Pair]:
+    """Make a pair of pods whose VFs may send ``limit_mbps``, None for no limit; restore everything at the end."""
     with ExitStack() as stack:
-        first, second = (
-            endpoint(stack.enter_context(pod(vf, _assigned(pf, vf, limit_mbps), Folders())), vf) for vf in (0, 1)
+        sender, receiver = (
+            endpoint(stack.enter_context(pod(vf, _assigned(pf, vf, limit_mbps), Folders())), f"10.250.0.{vf + 1}")
+            for vf in (0, 1)
         )
-        yield first, second
+        yield Pair(sender, LocalReceiver(receiver))
 
 
 def _assigned(pf: str, vf: int, limit_mbps: int | None) -> AssignedVf:

@@ -98,7 +98,7 @@ def _hardware_test(arguments: Sequence[str]) -> int:
         from cli.node.hardware import run as hardware
     except ImportError as missing:
         print(f"{PROGRAM}: {missing}: install mooring[advertiser,cni] beside it", file=sys.stderr)
-        return 1
+        return 2
     try:
         _, options = load(hardware.Options, PROGRAM, arguments, os.environ, COMMANDS)
         return hardware.main(options)
@@ -107,7 +107,7 @@ def _hardware_test(arguments: Sequence[str]) -> int:
         return 2
     except (NodeError, OSError, subprocess.SubprocessError) as failed:
         print(f"{PROGRAM}: {failed}", file=sys.stderr)
-        return 1
+        return 2
 
 
 def _load(arguments: Sequence[str]) -> tuple[str, Options]:

@@ -13,7 +13,7 @@ from bench.acceptance import Report, Run, judged, table
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = (100, 20)
 # The lab sends by the CPU that it gets: what a core that is shared with much else sends all the same.
-LAB_LIMITS = (40, 10)
+LAB_LIMITS = (20, 5)
 # That traffic flows is true if it once did; that it stays under its limit must be true each time.
 MOST_RUNS = 3
 TOO_LITTLE = ("hardly flows", "does not run free")
@@ -27,7 +27,7 @@ def acceptance(*flags: str) -> "subprocess.CompletedProcess[str]":
 def measured() -> Any:
     """Return the first report of which traffic flowed; in none of them may anything else be wrong."""
     for number in range(1, MOST_RUNS + 1):
-        done = acceptance("--json", "--seconds", "3", "--rates", *map(str, LAB_LIMITS))
+        done = acceptance("--json", "--seconds", "2", "--rates", *map(str, LAB_LIMITS))
         assert done.returncode in (0, 1), done.stdout + done.stderr
         report = json.loads(done.stdout)
         faults = [run["fault"] for run in report["runs"] if run["fault"]]
@@ -43,11 +43,11 @@ def measured() -> Any:
 @pytest.mark.timeout(1500)
 @pytest.mark.slow
 def test_rdma_traffic_between_two_pods_stays_under_their_limit_and_is_free_without_one() -> None:
-    """40 and 10 Mb/s, at most 15 % over; real ADD and DEL, exclusive mode, RoCE between the pods."""
+    """20 and 5 Mb/s, at most 15 % over; real ADD and DEL, exclusive mode, RoCE between the pods."""
     report = measured()
     assert [run["max_tx_rate"] for run in report["runs"]] == [None, *LAB_LIMITS]
     free, *limited = (run["mbps"] for run in report["runs"])
-    assert free >= 2 * max(LAB_LIMITS)
+    assert free >= 1.5 * max(LAB_LIMITS)
     for limit, mbps in zip(LAB_LIMITS, limited, strict=True):
         assert limit / 2 <= mbps <= limit * 1.15
     assert any("min_tx_rate" in what for what in report["not_measured"])
@@ -57,10 +57,10 @@ def test_rdma_traffic_between_two_pods_stays_under_their_limit_and_is_free_witho
 @pytest.mark.timeout(500)
 @pytest.mark.slow
 def test_a_rate_that_is_not_as_it_should_be_fails_the_command() -> None:
-    """The lab's link is not 2.5 times faster than 20 Gb/s: the run without a limit does not count as free."""
-    done = acceptance("--seconds", "0.1", "--rates", "20000")
+    """The lab's link is not 1.5 times faster than 20 Gb/s: the run without a limit does not count as free."""
+    done = acceptance("--seconds", "1", "--rates", "20000")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "does not run free: less than 2 times 20000 Mb/s" in done.stdout
+    assert "does not run free: less than 1.5 times 20000 Mb/s" in done.stdout
     assert "BROKEN" in done.stdout
 
 
@@ -72,8 +72,8 @@ def test_a_rate_that_is_not_as_it_should_be_fails_the_command() -> None:
         (20, 23.0, None),
         (20, 23.1, "exceeds the limit by more than 15 %"),
         (20, 9.9, "hardly flows: less than half of the limit"),
-        (None, 200.0, None),
-        (None, 199.0, "does not run free: less than 2 times 100 Mb/s"),
+        (None, 150.0, None),
+        (None, 149.0, "does not run free: less than 1.5 times 100 Mb/s"),
     ],
 )
 def test_a_measurement_is_judged_by_its_limit(limit: int | None, mbps: float, fault: str | None) -> None:

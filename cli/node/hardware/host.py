@@ -12,6 +12,7 @@ from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.hardware.commands import CommandError, attempt, names_in, run_json, text_of
+from cli.node.hardware.plan.addresses import PfAddresses
 from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.plan.report import Subject
 from mooring.annotations.inventory import ADVERTISER, Inventory, Pf, read_inventory
@@ -34,6 +35,8 @@ _UDEV_KEYS = ("ID_NET_NAMING_SCHEME", "ID_NET_LINK_FILE", "ID_NET_NAME", "ID_REN
 _UNITS = ("containerd.service", "crio.service", "kubelet.service")
 _MODULES = ("ib_core", "ib_uverbs", "rdma_ucm", "ib_ipoib", "vfio_pci")
 _UNKNOWN = "unknown"
+# The document of `mooring-advertiser show`.
+Shown = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Target:
     settings: VfSettingsApi
     state: Path
     run: Path
+    addresses: PfAddresses
 
     @property
     def function(self) -> Path:
@@ -66,7 +70,7 @@ def discover() -> dict[str, Any]:
     return document
 
 
-def find_pf(shown: Mapping[str, Any], name: str, *, force: bool = False) -> Pf:
+def find_pf(shown: Shown, name: str, *, force: bool = False) -> Pf:
     """Return the PF with this name, without one the first on offer; raise NodeError if there is none.
 
     With ``force`` a NIC that is not on offer may be named, by netdev or PCI address. It is returned without VFs: only
@@ -92,6 +96,20 @@ def find_pf(shown: Mapping[str, Any], name: str, *, force: bool = False) -> Pf:
 def _first(inventory: Inventory) -> Pf | None:
     usable = [pf for pf in inventory.pfs if pf.usable]
     return next(iter((*usable, *inventory.pfs)), None)
+
+
+def addresses_of(pf: Pf) -> PfAddresses:
+    """Return addresses for the test, made from the PF's permanent MAC, on InfiniBand from its node GUID.
+
+    A bond changes the MAC of its PFs, and not the permanent one, which ``ip`` shows where it is another. An IPoIB
+    address changes with the driver's start. A PF with neither is known by its place in this machine.
+    """
+    if pf.link == "infiniband":
+        own = text_of(Path("/sys/class/infiniband") / str(pf.rdma) / "node_guid")
+    else:
+        links = run_json(("ip", "-j", "link", "show", pf.name)) if pf.name else None
+        own = next((link.get("permaddr") or link.get("address") for link in links or ()), None)
+    return PfAddresses(own or f"{text_of(Path('/etc/machine-id'))} {pf.pci}")
 
 
 def subject_of(target: Target) -> Subject:
@@ -141,7 +159,7 @@ def _kernel(target: Target) -> Answer:
     options = (text_of(target.root / "proc/cmdline") or "").split()
     kept = [each for each in options if each.partition("=")[0] in ("iommu", "intel_iommu", "amd_iommu", "net.ifnames")]
     found = {"release": platform.release(), "version": platform.version(), "system": pretty, "options": kept}
-    return Answer("host.kernel", "told", {**found, "programs": programs, "mooring": version("mooring")})
+    return Answer("host.kernel", "info", {**found, "programs": programs, "mooring": version("mooring")})
 
 
 def _nic(target: Target) -> Answer:
@@ -151,7 +169,7 @@ def _nic(target: Target) -> Answer:
     module = target.root / "sys/module" / (info.get("driver") or _UNKNOWN) / "version"
     found |= {"ethtool": {key: info[key] for key in ("driver", "version", "firmware-version") if key in info}}
     found |= {"module-version": text_of(module), "devlink": _devlink(("dev", "info"), target)}
-    return Answer("host.nic", "told", found)
+    return Answer("host.nic", "info", found)
 
 
 def _discovery(target: Target, shown: Mapping[str, Any]) -> Answer:
@@ -192,7 +210,7 @@ def _settings_reported(target: Target) -> Answer:
     can = sorted(target.pf.can)
     indexes = list(target.pf.vfs)
     if not indexes:
-        return Answer("host.settings-reported", "not asked", {"can": can}, "the PF has no VFs")
+        return Answer("host.settings-reported", "not asked", {"can": can}, "the PF has no VFs: --make-vfs makes some")
     found = target.settings.read(target.pf.name, indexes[-1])
     reported = [name for name in VfSettings.__slots__ if getattr(found, name) is not None]
     # A GUID that was never set is not reported.
@@ -216,7 +234,7 @@ def _pci(target: Target) -> Answer:
     found |= {"link-speed": text_of(target.function / "current_link_speed")}
     found |= {"link-width": text_of(target.function / "current_link_width")}
     found |= {"pf-iommu-group": _link(target.function / "iommu_group") is not None, "vf-iommu-groups": len(groups)}
-    return Answer("host.pci", "told", found)
+    return Answer("host.pci", "info", found)
 
 
 def _rdma_mode(target: Target) -> Answer:
@@ -239,7 +257,7 @@ def _rdma_users(target: Target) -> Answer:
             found[kind or "summary"] = said if not kind else len(said or ())
         except CommandError as refused:
             found[kind or "summary"] = str(refused)
-    return Answer("host.rdma-users", "told", found)
+    return Answer("host.rdma-users", "info", found)
 
 
 def _rdma_of_vfs(target: Target) -> Iterator[str]:
@@ -260,7 +278,7 @@ def _limits(target: Target) -> Answer:
         "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK),
         "nofile": resource.getrlimit(resource.RLIMIT_NOFILE),
     }
-    return Answer("host.limits", "told", {"units": units, **{name: list(both) for name, both in here.items()}})
+    return Answer("host.limits", "info", {"units": units, **{name: list(both) for name, both in here.items()}})
 
 
 def _udev(target: Target) -> Answer:
@@ -275,13 +293,13 @@ def _udev(target: Target) -> Answer:
         if any(word in (text_of(target.root / folder / name) or "") for word in ("rdma_rename", "NAME=", "sriov_"))
     ]
     found = {"running": (target.root / "run/udev/control").exists(), "vf": netdev, "rules": rules}
-    return Answer("host.udev", "told", {**found, **{key: values[key] for key in _UDEV_KEYS if key in values}})
+    return Answer("host.udev", "info", {**found, **{key: values[key] for key in _UDEV_KEYS if key in values}})
 
 
 def _agents(target: Target) -> Answer:
     processes = {text_of(path / "comm") for path in (target.root / "proc").glob("[0-9]*")}
     files = [path for path in _AGENT_FILES if (target.root / path).exists()]
-    return Answer("host.agents", "told", {"processes": sorted(_AGENTS & processes), "files": files})
+    return Answer("host.agents", "info", {"processes": sorted(_AGENTS & processes), "files": files})
 
 
 def _ethtool(netdev: str) -> dict[str, str]:

@@ -47,6 +47,11 @@ class Pod:
         """The beginning of a command that runs in the pod's namespace."""
         return ("ip", "netns", "exec", self.name)
 
+    @property
+    def netns(self) -> str:
+        """The path of the pod's network namespace."""
+        return str(_namespace(self.name))
+
     def attach(self) -> None:
         """Attach the VF; raise CommandError."""
         self.add_s = self._call("ADD")

@@ -13,6 +13,7 @@ from cli.node.hardware import vf_use
 from cli.node.hardware.commands import CommandError, attempt, run_json, text_of
 from cli.node.hardware.host import Target
 from cli.node.hardware.plan import trial
+from cli.node.hardware.plan.addresses import PfAddresses
 from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.pods import IFNAME, PREFIX, Folders, Pod, pod, refusal
@@ -46,6 +47,10 @@ class Subject:
         return AssignedVf(pf.name, self.vf.index, self.vf.pci, pf.link, pf.network, settings)
 
     @property
+    def addresses(self) -> PfAddresses:
+        return self.target.addresses
+
+    @property
     def folders(self) -> Folders:
         return Folders(self.target.state, self.target.run)
 
@@ -72,7 +77,7 @@ class Subject:
 def live(subject: Subject, tell: Tell) -> None:
     """Tell the answers of one VF's life; whatever fails, the VF is given back."""
     before = vf_use.state_of(subject.target, subject.vf.index)
-    wanted, guid = trial.trial(subject.target.pf.can, before.settings), _node_guid(subject)
+    wanted, guid = trial.trial(subject.target.pf.can, before.settings, subject.addresses), _node_guid(subject)
     first = trial.guid_kind(guid, trial.mac_of(before), before.settings.guid)
     made: Pod | None = None
     try:
@@ -83,11 +88,12 @@ def live(subject: Subject, tell: Tell) -> None:
                 _tell_add(subject, made, wanted, refused, tell)
                 _try_in_pod(subject, made, tell)
                 _try_rebind(subject, made.vf.settings, first, tell)
+                tell(_zero_guid(subject, made.vf.settings))
     except (CommandError, OSError) as failed:
         why = refusal(failed) if isinstance(failed, CommandError) else str(failed)
         tell(Answer("vf.add" if made is None else "vf.del", "differs", {}, why))
         return
-    tell(Answer("vf.del", "told", {"seconds": _rounded(made.del_s)}))
+    tell(Answer("vf.del", "info", {"seconds": _rounded(made.del_s)}))
     changed = trial.changed(before, vf_use.state_of(subject.target, subject.vf.index))
     tell(
         Answer("vf.restored", "differs" if changed else "ok", {"changed": changed}, "not as before" if changed else "")
@@ -126,7 +132,7 @@ def _pod(subject: Subject, settings: VfSettings) -> AbstractContextManager[Pod]:
 
 def _tell_add(subject: Subject, made: Pod, wanted: VfSettings, refused: dict[str, str], tell: Tell) -> None:
     settings = sorted(made.vf.settings.to_fields())
-    tell(Answer("vf.add", "told", {"seconds": _rounded(made.add_s), "settings": settings}))
+    tell(Answer("vf.add", "info", {"seconds": _rounded(made.add_s), "settings": settings}))
     for answer in trial.read_back(wanted, subject.read(), refused):
         tell(answer)
 
@@ -137,9 +143,12 @@ def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
             tell(ask(subject, made))
         except (CommandError, OSError) as failed:
             tell(Answer(check, "differs", {}, str(failed)))
+    of_macs = (("mac.own", _own_mac), ("mac.netdev", _netdev_mac), ("mac.unset", _unset_mac))
     if made.vf.settings.mac is None:
+        for check, _ in of_macs:
+            tell(Answer(check, "n/a", {}, "the VF has no MAC that its PF sets"))
         return
-    for check, ask in (("mac.own", _own_mac), ("mac.netdev", _netdev_mac), ("mac.unset", _unset_mac)):
+    for check, ask in of_macs:
         try:
             tell(ask(subject, made))
         except (CommandError, OSError) as failed:
@@ -163,8 +172,17 @@ def _rdma_device(subject: Subject, made: Pod) -> Answer:
 def _port_active(subject: Subject, made: Pod) -> Answer:
     name = vf_use.rdma_of(subject.target, subject.vf.pci)
     command = (*made.inside, "cat", f"/sys/class/infiniband/{name}/ports/1/state")
-    taken = _until(lambda: (attempt(command) or "").startswith(_ACTIVE), _ACTIVE_S)
-    return Answer("port.active", "told", {"seconds": taken, "state": attempt(command)})
+    began, states = time.monotonic(), list[list[object]]()
+
+    def is_active() -> bool:
+        state = attempt(command) or "unreadable"
+        if not states or states[-1][1] != state:
+            states.append([_rounded(time.monotonic() - began), state])
+        return state.startswith(_ACTIVE)
+
+    taken = _until(is_active, _ACTIVE_S)
+    why = f"the port is not ACTIVE after {_ACTIVE_S:.0f} s" if taken is None else ""
+    return Answer("port.active", "differs" if why else "info", {"seconds": taken, "states": states}, why)
 
 
 def _own_mac(subject: Subject, made: Pod) -> Answer:
@@ -175,24 +193,25 @@ def _own_mac(subject: Subject, made: Pod) -> Answer:
     for spoofchk in (True, False) if made.vf.settings.spoofchk is not None else (None,):
         if spoofchk is not None:
             subject.write(VfSettings(spoofchk=spoofchk))
-        accepted = _set_address(made, trial.OWN_MAC)
-        has_mac, reports = _address(made) == trial.OWN_MAC, trial.mac_kind(subject.read().mac)
-        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_mac, "pf-reports": reports})
-        _set_address(made, trial.ADMIN_MAC)
-    return Answer("mac.own", "told", {"tried": tried})
+        own = subject.addresses.mac(trial.OWN)
+        accepted = _set_address(made, own)
+        reports = trial.mac_kind(subject.read().mac, subject.addresses)
+        has_it = _address(made) == own
+        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_it, "pf-reports": reports})
+        _set_address(made, subject.addresses.mac(trial.ADMIN))
+    return Answer("mac.own", "info", {"tried": tried})
 
 
 def _netdev_mac(subject: Subject, made: Pod) -> Answer:
-    subject.write(VfSettings(mac=trial.SECOND_MAC))
-    return Answer(
-        "mac.netdev", "told", {"netdev-has-it-after-s": _until(lambda: _address(made) == trial.SECOND_MAC, _MAC_S)}
-    )
+    second = subject.addresses.mac(trial.SECOND)
+    subject.write(VfSettings(mac=second))
+    return Answer("mac.netdev", "info", {"netdev-has-it-after-s": _until(lambda: _address(made) == second, _MAC_S)})
 
 
 def _unset_mac(subject: Subject, made: Pod) -> Answer:
     refused = subject.refuses(VfSettings(mac=trial.NO_MAC))
-    found = {"refused": refused, "pf-reports": trial.mac_kind(subject.read().mac)}
-    return Answer("mac.unset", "told", {**found, "netdev-has": trial.mac_kind(_address(made))})
+    found = {"refused": refused, "pf-reports": trial.mac_kind(subject.read().mac, subject.addresses)}
+    return Answer("mac.unset", "info", {**found, "netdev-has": trial.mac_kind(_address(made), subject.addresses)})
 
 
 def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: Tell) -> None:
@@ -215,13 +234,32 @@ def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: T
     names = _names(subject)
     back = (rdma is None or rdma_s is not None) and (netdev is None or netdev_s is not None)
     times = {"bound-s": _rounded(bound_s), "rdma-more-s": rdma_s, "netdev-more-s": netdev_s, "renames": names}
-    tell(Answer("rebind.time", "told" if back else "differs", times, "" if back else "a device has not come back"))
+    tell(Answer("rebind.time", "info" if back else "differs", times, "" if back else "a device has not come back"))
     after = subject.read()
     lost = [name for name in settings.to_fields() if getattr(before, name) != getattr(after, name)]
-    tell(Answer("rebind.settings", "told", {"changed": lost}))
+    tell(Answer("rebind.settings", "info", {"changed": lost}))
     kinds = [trial.guid_kind(each, settings.mac, settings.guid) for each in (guid, _node_guid(subject))]
     found = {"before-add": guid_first, "before-rebind": kinds[0], "after-rebind": kinds[1]}
-    tell(Answer("guid.node", "told", found))
+    tell(Answer("guid.node", "info", found))
+
+
+def _zero_guid(subject: Subject, settings: VfSettings) -> Answer:
+    """Take the GUID away and bind the VF again; its devices are on the host since the rebind before."""
+    check = "guid.zero"
+    if settings.guid is None:
+        return Answer(check, "n/a", {}, "the VF has no GUID that its PF sets")
+    if (refused := subject.refuses(VfSettings(guid=trial.NO_GUID))) is not None:
+        return Answer(check, "info", {"refused": refused})
+    try:
+        driver.rebind(Sysfs(subject.target.root / "sys"), subject.vf.pci)
+        _until(lambda: vf_use.rdma_of(subject.target, subject.vf.pci) is not None, _BACK_S)
+        node = trial.guid_kind(_node_guid(subject), None, settings.guid)
+        found: dict[str, object] = {"pf-reports": trial.set_guid_kind(subject.read().guid, settings.guid), "node": node}
+    except OSError as stuck:
+        return Answer(check, "not asked", {}, str(stuck))
+    finally:
+        subject.refuses(VfSettings(guid=settings.guid))
+    return Answer(check, "info", found)
 
 
 def _names(subject: Subject) -> list[float]:

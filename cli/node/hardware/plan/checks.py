@@ -8,8 +8,8 @@ from mooring.nic.settings import SETTING_NAMES
 
 # Reads only; takes one free VF; sends traffic between two.
 Stage = Literal["host", "vf", "traffic"]
-# As expected; not as expected; a question without an expectation; not answered, with a reason.
-Outcome = Literal["ok", "differs", "told", "not asked"]
+# As Mooring expects; not so; an answer to which nothing is expected; it could not be asked; it has no meaning here.
+Outcome = Literal["ok", "differs", "info", "not asked", "n/a"]
 STAGES: tuple[Stage, Stage, Stage] = ("host", "vf", "traffic")
 
 
@@ -81,6 +81,13 @@ CHECKS: tuple[Check, ...] = (
         "udevadm info of a VF's netdev; /run/udev/control; rules with NAME or rdma_rename",
     ),
     Check("host.agents", "host", "Which other programs configure NICs here?", "/proc/*/comm; files of known agents"),
+    Check(
+        "sriov.numvfs",
+        "vf",
+        "How long does the driver take to make VFs, to bind them and to remove them?",
+        "sysfs: sriov_numvfs, with --make-vfs on a PF without VFs",
+        open=True,
+    ),
     Check("vf.free", "vf", "Is there a VF that nobody uses?", "ledger, pod records, sysfs, ip, rdma resource show"),
     Check("vf.add", "vf", "How long does ADD take with every setting?", "mooring-cni ADD", open=True),
     *(
@@ -97,7 +104,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "port.active",
         "vf",
-        "How long until the VF's port is active?",
+        "By which states does the VF's port become ACTIVE, and when?",
         "sysfs: ports/1/state of the RDMA device",
         open=True,
     ),
@@ -130,6 +137,13 @@ CHECKS: tuple[Check, ...] = (
         open=True,
     ),
     Check(
+        "guid.zero",
+        "vf",
+        "What do PF and VF report when the VF's GUID is set to zero?",
+        "RTM_SETLINK IFLA_VF_IB_NODE_GUID on the PF, a rebind; sysfs: node_guid",
+        open=True,
+    ),
+    Check(
         "rebind.time",
         "vf",
         "How long until netdev and RDMA device are back after a rebind, with the names that stay?",
@@ -148,22 +162,43 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "traffic.free",
         "traffic",
-        "How much RDMA traffic passes between two VFs without a limit?",
-        "ibv_rc_pingpong -e",
+        "How much RDMA traffic does one VF send without a limit?",
+        "ib_write_bw -D",
         open=True,
     ),
     Check(
         "traffic.max-rate",
         "traffic",
         "Does the NIC hold RDMA traffic to max_tx_rate?",
-        "ibv_rc_pingpong -e at each rate",
+        "ib_write_bw -D at each rate",
+        open=True,
+    ),
+    Check(
+        "traffic.burst",
+        "traffic",
+        "Does traffic that begins after a pause stay within max_tx_rate in its first second?",
+        "ib_write_bw --run_infinitely",
+        open=True,
+    ),
+    Check(
+        "traffic.rate-change",
+        "traffic",
+        "Is a new max_tx_rate kept within two seconds, while traffic flows?",
+        "ib_write_bw --run_infinitely; RTM_SETLINK IFLA_VF_RATE on the PF",
         open=True,
     ),
     Check(
         "traffic.min-rate",
         "traffic",
-        "Which shares do two senders get whose min_tx_rate are 1 to 3?",
-        "ibv_rc_pingpong -e of two pairs at the same time",
+        "Do two senders that compete get at least their min_tx_rate?",
+        "ib_write_bw -D of two pairs at the same time",
+        open=True,
+    ),
+    Check(
+        "traffic.counters",
+        "traffic",
+        "Do the VF's counters show known traffic?",
+        "ib_write_bw -n; sysfs: port_xmit_data, port_rcv_data; RTM_GETLINK of the PF with IFLA_VF_STATS",
         open=True,
     ),
     Check(
@@ -196,6 +231,12 @@ def not_asked(stages: Sequence[Stage], answered: Sequence[Answer], why: str) -> 
     return [
         Answer(check.id, "not asked", {}, why) for check in CHECKS if check.stage in stages and check.id not in known
     ]
+
+
+def exit_status(answers: Sequence[Answer], stages: Sequence[Stage]) -> int:
+    """Return 0 if all of the stages is as expected, 1 if anything differs, else 2 if anything could not be asked."""
+    outcomes = {answer.outcome for answer in answers if BY_ID[answer.check].stage in stages}
+    return 1 if "differs" in outcomes else 2 if "not asked" in outcomes else 0
 
 
 def differs(answers: Sequence[Answer]) -> bool:

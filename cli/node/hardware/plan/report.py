@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
-from cli.node.hardware.plan.checks import BY_ID, STAGES, Answer, differs, in_order
+from cli.node.hardware.plan.checks import BY_ID, STAGES, Answer, Outcome, differs, in_order
 
 VERSION = 1
 _HEX = "[0-9A-Fa-f]"
@@ -107,7 +107,7 @@ def as_text(report: Report) -> str:
         for answer in report.answers:
             if BY_ID[answer.check].stage == stage:
                 lines += _answer(answer)
-    counts = [f"{_count(report, outcome)} {outcome}" for outcome in ("ok", "told", "differs", "not asked")]
+    counts = [f"{_count(report, outcome)} {outcome}" for outcome in get_args(Outcome)]
     return "\n".join([*lines, "", ", ".join(counts)])
 
 

@@ -3,31 +3,32 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from cli.node.hardware.plan.addresses import PfAddresses
 from cli.node.hardware.plan.checks import Answer
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 
-# Locally administered; the second is what the PF is given while the VF is in the pod, the third what the VF tries.
-ADMIN_MAC, SECOND_MAC, OWN_MAC = "02:6d:6f:00:00:01", "02:6d:6f:00:00:02", "02:6d:6f:00:00:03"
 NO_MAC = "00:00:00:00:00:00"
-_GUID = "02:6d:6f:00:00:00:00:01"
+# What the PF gives the VF; what it gives it while the VF is in the pod; what the VF tries to give itself.
+ADMIN, SECOND, OWN = "admin", "second", "own"
+NO_GUID = "00:00:00:00:00:00:00:00"
 _VLAN, _QOS = 100, 3
 _BEFORE = {"qos": "vlan", "max_tx_rate": "min_tx_rate"}
 # Small beside every line rate, and multiples of the coarsest unit that is known (ice and bnxt_en: 1 Mb/s).
 _MIN_MBPS, _MAX_MBPS = 100, 1000
 
 
-def trial(can: Collection[str], found: VfSettings) -> VfSettings:
+def trial(can: Collection[str], found: VfSettings, addresses: PfAddresses) -> VfSettings:
     """Return a value for every setting that the PF supports, each another one than was found."""
     values: Mapping[str, object] = {
         "min_tx_rate": _other(found.min_tx_rate, _MIN_MBPS, _MIN_MBPS * 2),
         "max_tx_rate": _other(found.max_tx_rate, _MAX_MBPS, _MAX_MBPS * 2),
-        "mac": ADMIN_MAC,
+        "mac": addresses.mac(ADMIN),
         "vlan": _other(found.vlan, _VLAN, _VLAN + 1),
         "qos": _other(found.qos, _QOS, _QOS + 1),
         "trust": not found.trust,
         "spoofchk": not found.spoofchk,
         "link_state": _other(found.link_state, "enable", "auto"),
-        "guid": _GUID,
+        "guid": addresses.guid(ADMIN),
     }
     return replace(VfSettings(), **{name: values[name] for name in SETTING_NAMES if name in can})  # type: ignore[arg-type]
 
@@ -63,7 +64,7 @@ def read_back(wanted: VfSettings, found: VfSettings, refused: Mapping[str, str])
     for name in SETTING_NAMES:
         check, value, there = f"settings.{name.replace('_', '-')}", getattr(wanted, name), getattr(found, name)
         if value is None:
-            answers.append(Answer(check, "not asked", {}, "`can` does not list it"))
+            answers.append(Answer(check, "n/a", {}, "`can` does not list it"))
             continue
         # Addresses stay here: whether they are equal is all that the report needs.
         shown = {} if name in ("mac", "guid") else {"wanted": value, "read": there}
@@ -91,7 +92,7 @@ class VfState:
 
 
 def changed(before: VfState, after: VfState) -> list[str]:
-    """Return the names of what differs between two states; values may be addresses and are not told.
+    """Return the names of what differs between two states; values may be addresses and are not shown.
 
     An admin MAC that was not set may be restored as the netdev's own: mlx5 makes a node GUID of MAC 0 that all such VFs
     share (node_guid_gen_from_mac).
@@ -107,9 +108,9 @@ def mac_of(state: VfState) -> str | None:
     return state.settings.mac if state.settings.mac not in (None, NO_MAC) else state.address
 
 
-def mac_kind(mac: str | None) -> str:
-    """Describe a MAC without telling it."""
-    known = {None: "none", NO_MAC: "zero", ADMIN_MAC: "admin", SECOND_MAC: "second", OWN_MAC: "own"}
+def mac_kind(mac: str | None, addresses: PfAddresses) -> str:
+    """Describe a MAC without showing it."""
+    known = {None: "none", NO_MAC: "zero"} | {addresses.mac(purpose): purpose for purpose in (ADMIN, SECOND, OWN)}
     return known.get(mac, "other")
 
 
@@ -130,6 +131,11 @@ def guid_kind(guid: str | None, admin_mac: str | None, set_guid: str | None) -> 
     if set_guid is not None:
         known[set_guid.replace(":", "")] = "as-set"
     return known.get(digits, "other")
+
+
+def set_guid_kind(guid: str | None, given: str) -> str:
+    """Describe the GUID that a PF reports of a VF, without showing it."""
+    return {None: "none", NO_GUID: "zero", given: "as-set"}.get(guid, "other")
 
 
 def _of_mac(mac: str, *, flip: bool = False) -> str:

@@ -11,6 +11,7 @@ import pytest
 from cli.node.errors import NodeError
 from cli.node.hardware import host
 from cli.node.hardware.host import Target
+from cli.node.hardware.plan.addresses import PfAddresses
 from cli.node.hardware.plan.checks import CHECKS, Answer
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
@@ -24,6 +25,7 @@ PF = Pf(
     rdma="mlx5_0",
     can=frozenset({"mac", "vlan", "guid"}),
 )
+ADDRESSES = PfAddresses("b8:59:9f:12:34:56")
 FILES = {
     "vendor": "0x15b3",
     "device": "0x101d",
@@ -86,7 +88,9 @@ class FakeHost:
         return {"inventory": json.loads(dump_inventory(Inventory("boot", (self.pf,)))), "left_out": self.left_out}
 
     def answers(self) -> dict[str, Answer]:
-        target = Target(self.root, self.pf, FixedSettings(self.settings), self.root / "state", self.root / "run")
+        target = Target(
+            self.root, self.pf, FixedSettings(self.settings), self.root / "state", self.root / "run", ADDRESSES
+        )
         return {answer.check: answer for answer in host.ask(target, self.shown)}
 
 
@@ -180,7 +184,7 @@ def test_a_nic_that_is_not_on_offer_is_tested_where_that_is_wanted(fake: FakeHos
             host.find_pf(shown, name)
         fake.pf = host.find_pf(shown, name, force=True)
         assert list(fake.pf.vfs) == []
-        target = Target(fake.root, fake.pf, FixedSettings(VfSettings()), fake.root, fake.root)
+        target = Target(fake.root, fake.pf, FixedSettings(VfSettings()), fake.root, fake.root, ADDRESSES)
         answers = {answer.check: answer for answer in host.ask(target, shown)}
         assert (answers["host.discovery"].outcome, answers["host.discovery"].why) == ("differs", "switchdev")
     with pytest.raises(NodeError, match=r"no PF of this host is on offer \(ens1f0: switchdev\)"):
@@ -193,3 +197,15 @@ def test_a_pf_that_is_not_there_is_an_error(fake: FakeHost) -> None:
         host.find_pf(fake.shown, "eth9")
     with pytest.raises(NodeError, match="no NIC"):
         host.find_pf({"inventory": {"v": 1, "boot": "b", "pfs": []}, "left_out": []}, "")
+
+
+def test_addresses_of_the_test_come_from_the_permanent_address(fake: FakeHost) -> None:
+    """Both PFs of a bond have the bond's MAC; `ip` shows the permanent one only where it is another."""
+    bonded = [{"address": "02:00:00:00:00:99", "permaddr": f"b8:59:9f:12:34:5{n}"} for n in (6, 7)]
+    fake.command("ip", json.dumps([bonded[0]]))
+    first = host.addresses_of(PF)
+    fake.command("ip", json.dumps([bonded[1]]))
+    second = host.addresses_of(PF)
+    fake.command("ip", json.dumps([{"address": "b8:59:9f:12:34:56"}]))
+    assert host.addresses_of(PF) == first == ADDRESSES
+    assert first.mac("admin") != second.mac("admin")

@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from cli.node.hardware.plan import trial
-from cli.node.hardware.plan.checks import BY_ID, CHECKS, STAGES, Answer, differs, not_asked
+from cli.node.hardware.plan.addresses import PfAddresses
+from cli.node.hardware.plan.checks import BY_ID, CHECKS, STAGES, Answer, Outcome, differs, exit_status, not_asked
 from cli.node.hardware.plan.free_vf import VfUse, choose, why_in_use
 from cli.node.hardware.plan.report import Subject, as_json, as_text, build, file_name, masked
 from cli.node.hardware.plan.trial import VfState
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 
+PF = PfAddresses("b8:59:9f:12:34:56")
+ADMIN_MAC, ADMIN_GUID = PF.mac(trial.ADMIN), PF.guid(trial.ADMIN)
 FREE = VfUse(3, "0000:3b:00.5", "mlx5_core", "eth5")
 FOUND = VfSettings(0, 0, trial.NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
 SUBJECT = Subject("15b3", "101d", "mlx5_core", "22.39.1002", "ethernet", 100_000, "6.8.0-45-generic", "x86_64", "0.1.0")
@@ -48,10 +51,10 @@ def test_the_last_free_vfs_are_taken() -> None:
     assert choose([replace(FREE, entered=True)], 1) == ()
 
 
-@pytest.mark.parametrize("found", [FOUND, VfSettings(), trial.trial(SETTING_NAMES, FOUND)])
+@pytest.mark.parametrize("found", [FOUND, VfSettings(), trial.trial(SETTING_NAMES, FOUND, PF)])
 def test_every_setting_is_tried_with_another_value_than_was_found(found: VfSettings) -> None:
     """A value that the VF has already would be read back from a NIC that took nothing."""
-    tried = trial.trial(SETTING_NAMES, found)
+    tried = trial.trial(SETTING_NAMES, found, PF)
     assert tuple(tried.to_fields()) == SETTING_NAMES
     same = [name for name in SETTING_NAMES if getattr(tried, name) == getattr(found, name)]
     assert [name for name in same if name not in ("mac", "guid")] == []
@@ -59,22 +62,22 @@ def test_every_setting_is_tried_with_another_value_than_was_found(found: VfSetti
 
 def test_only_settings_that_the_pf_supports_are_tried() -> None:
     """`can` is what the advertiser publishes of the driver."""
-    assert trial.trial({"mac", "vlan"}, FOUND) == VfSettings(mac=trial.ADMIN_MAC, vlan=100)
+    assert trial.trial({"mac", "vlan"}, FOUND, PF) == VfSettings(mac=ADMIN_MAC, vlan=100)
 
 
 def test_a_setting_that_is_refused_or_read_back_otherwise_differs() -> None:
     """One answer for each setting; refusals carry the message, and addresses are not told."""
-    wanted = VfSettings(100, 1000, trial.ADMIN_MAC, 100, 3, trust=True, spoofchk=True, link_state="enable")
+    wanted = VfSettings(100, 1000, ADMIN_MAC, 100, 3, trust=True, spoofchk=True, link_state="enable")
     found = replace(wanted, max_tx_rate=992, trust=False, mac=trial.NO_MAC)
     answers = {answer.check: answer for answer in trial.read_back(wanted, found, {"trust": "not permitted"})}
-    assert {answer.outcome for answer in answers.values()} == {"ok", "differs", "not asked"}
+    assert {answer.outcome for answer in answers.values()} == {"ok", "differs", "n/a"}
     assert [name for name, answer in answers.items() if answer.outcome == "differs"] == [
         *("settings.max-tx-rate", "settings.mac", "settings.trust")
     ]
     assert answers["settings.max-tx-rate"].found == {"wanted": 1000, "read": 992}
     assert answers["settings.trust"].why == "not permitted"
     assert answers["settings.mac"].found == {}
-    assert answers["settings.guid"].outcome == "not asked"
+    assert answers["settings.guid"].outcome == "n/a"
     assert answers.keys() <= BY_ID.keys()
 
 
@@ -91,8 +94,8 @@ def test_settings_of_one_netlink_attribute_stay_together() -> None:
     assert trial.alone("max_tx_rate", wanted, {"min_tx_rate"}) == VfSettings(max_tx_rate=1000)
     wanted = VfSettings(vlan=100, qos=3, trust=True)
     assert trial.without(wanted, {"vlan"}) == VfSettings(trust=True)
-    assert trial.as_found(replace(wanted, mac=trial.ADMIN_MAC), FOUND) == VfSettings(
-        mac=trial.ADMIN_MAC, vlan=0, qos=0, trust=False
+    assert trial.as_found(replace(wanted, mac=ADMIN_MAC), FOUND) == VfSettings(
+        mac=ADMIN_MAC, vlan=0, qos=0, trust=False
     )
 
 
@@ -114,7 +117,14 @@ def test_every_part_of_a_vf_that_differs_after_its_life_is_named() -> None:
     after = replace(before, settings=replace(FOUND, max_tx_rate=1000, guid="02:00:00:00:00:00:00:01"))
     assert trial.changed(before, after) == ["settings.max_tx_rate", "settings.guid"]
     assert trial.changed(before, replace(before, settings=replace(FOUND, mac=before.address))) == []
-    assert trial.changed(before, replace(before, settings=replace(FOUND, mac=trial.ADMIN_MAC))) == ["settings.mac"]
+    assert trial.changed(before, replace(before, settings=replace(FOUND, mac=ADMIN_MAC))) == ["settings.mac"]
+
+
+def of_mac(mac: str, flipped: int = 0) -> str:
+    """Return the node GUID that mlx5 makes of a MAC, as sysfs shows it."""
+    digits = mac.replace(":", "")
+    text = f"{int(digits[:2], 16) ^ flipped:02x}{digits[2:6]}fffe{digits[6:]}"
+    return ":".join(text[at : at + 4] for at in range(0, 16, 4))
 
 
 @pytest.mark.parametrize(
@@ -123,15 +133,28 @@ def test_every_part_of_a_vf_that_differs_after_its_life_is_named() -> None:
         (None, "unreadable"),
         ("0000:0000:0000:0000", "zero"),
         ("0000:00ff:fe00:0000", "of-mac-zero"),
-        ("026d:6fff:fe00:0001", "of-admin-mac"),
-        ("006d:6fff:fe00:0001", "of-admin-mac-flipped"),
-        ("026d:6f00:0000:0001", "as-set"),
+        (of_mac(ADMIN_MAC), "of-admin-mac"),
+        (of_mac(ADMIN_MAC, 2), "of-admin-mac-flipped"),
+        (ADMIN_GUID, "as-set"),
         ("506b:4b03:00ab:cdef", "other"),
     ],
 )
-def test_a_node_guid_is_described_and_not_told(guid: str | None, kind: str) -> None:
+def test_a_node_guid_is_described_and_not_shown(guid: str | None, kind: str) -> None:
     """mlx5 makes a VF's node GUID of its admin MAC, and 0000:00ff:fe00:0000 of MAC 0 (node_guid_gen_from_mac)."""
-    assert trial.guid_kind(guid, trial.ADMIN_MAC, "02:6d:6f:00:00:00:00:01") == kind
+    assert trial.guid_kind(guid, ADMIN_MAC, ADMIN_GUID) == kind
+
+
+def test_addresses_of_the_test_are_those_of_one_pf_and_one_purpose() -> None:
+    """Two hosts that test on one network, or two PFs of one host, never use the same ones; another run does."""
+    other = PfAddresses("b8:59:9f:12:34:57")
+    names = (trial.ADMIN, trial.SECOND, trial.OWN, "traffic 0", "traffic 1")
+    for make in (PfAddresses.mac, PfAddresses.guid):
+        made = [make(pf, name) for pf in (PF, other) for name in names]
+        assert len(set(made)) == len(made)
+        assert made == [make(pf, name) for pf in (PF, other) for name in names]
+        # Locally administered, and of one interface.
+        assert all(int(each[:2], 16) & 3 == 2 for each in made)
+    assert (len(ADMIN_MAC), len(ADMIN_GUID)) == (17, 23)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +175,7 @@ def test_a_node_guid_is_described_and_not_told(guid: str | None, kind: str) -> N
 def test_addresses_guids_and_host_names_are_masked_wherever_they_stand(private: str) -> None:
     """In keys, values, lists and reasons: a report is sent to people who may not know them."""
     digits = private.removeprefix("enx").removeprefix("0x")
-    answer = Answer("host.nic", "told", {private: {"list": [f"link {private}, up"]}}, f"refused on {private}")
+    answer = Answer("host.nic", "info", {private: {"list": [f"link {private}, up"]}}, f"refused on {private}")
     report = build(replace(SUBJECT, firmware=private), [answer], {"host7", "host7.example.org"})
     for text in (as_json(report), as_text(report)):
         assert digits not in text
@@ -167,7 +190,7 @@ def test_what_names_nobody_is_not_masked() -> None:
 def test_serial_numbers_are_left_out() -> None:
     """devlink dev info has them by these names."""
     info = {"driver": "ice", "serial_number": "12-34", "board.serial_number": "K1", "versions": {"fixed": {}}}
-    report = build(SUBJECT, [Answer("host.nic", "told", {"devlink": info})], set())
+    report = build(SUBJECT, [Answer("host.nic", "info", {"devlink": info})], set())
     assert report.answers[0].found == {"devlink": {"driver": "ice", "versions": {"fixed": {}}}}
 
 
@@ -179,7 +202,7 @@ def test_a_report_is_named_after_nic_driver_firmware_and_kernel() -> None:
 
 def test_a_report_has_every_check_once_in_order_with_question_and_calls() -> None:
     """Both forms; the text counts the outcomes."""
-    answers = [Answer("vf.add", "told", {"seconds": 0.5}), Answer("host.nic", "differs", {}, "no firmware")]
+    answers = [Answer("vf.add", "info", {"seconds": 0.5}), Answer("host.nic", "differs", {}, "no firmware")]
     answers += not_asked(STAGES, answers, "its flag was not given")
     report = build(SUBJECT, answers, set())
     document = json.loads(as_json(report))
@@ -187,11 +210,28 @@ def test_a_report_has_every_check_once_in_order_with_question_and_calls() -> Non
     assert all(each["question"].endswith("?") and each["calls"] for each in document["answers"])
     assert document["ok"] is False
     text = as_text(report)
-    assert f"0 ok, 1 told, 1 differs, {len(CHECKS) - 2} not asked" in text
+    assert f"0 ok, 1 differs, 1 info, {len(CHECKS) - 2} not asked, 0 n/a" in text
     assert "no firmware" in text
 
 
 def test_only_what_differs_makes_the_test_fail() -> None:
     """An answer to an open question is not a failure, nor is a question that was not asked."""
-    assert not differs([Answer("vf.add", "told", {}), Answer("host.nic", "ok", {}), Answer("vf.del", "not asked", {})])
-    assert differs([Answer("vf.add", "told", {}), Answer("vf.restored", "differs", {})])
+    assert not differs([Answer("vf.add", "info", {}), Answer("host.nic", "ok", {}), Answer("vf.del", "not asked", {})])
+    assert differs([Answer("vf.add", "info", {}), Answer("vf.restored", "differs", {})])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        (("ok", "info", "n/a"), 0),
+        (("ok", "differs", "not asked"), 1),
+        (("ok", "not asked"), 2),
+        ((), 0),
+    ],
+)
+def test_the_exit_status_says_whether_the_nic_is_as_believed(outcomes: tuple[Outcome, ...], status: int) -> None:
+    """0 as believed, 1 something differs, 2 something could not be asked; stages that were not wanted do not count."""
+    names = [check.id for check in CHECKS if check.stage == "vf"]
+    answers = [Answer(name, outcome, {}) for name, outcome in zip(names, outcomes, strict=False)]
+    answers += not_asked(["traffic"], answers, "its flag was not given")
+    assert exit_status(answers, ["host", "vf"]) == status
