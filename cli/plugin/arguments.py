@@ -88,6 +88,8 @@ class Arguments:
     timeout: float = 300.0
     files: tuple[str, ...] = ()
     client: bool = False
+    bundle: str = ""
+    file: str = ""
     shell: str = ""
     scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
 
@@ -152,6 +154,10 @@ def _check(parsers: Parsers, given: dict[str, Any]) -> None:
         parser.error("a resource cannot be retrieved by name across all namespaces")
     if named and given.get("watch") and given["command"] == "groups":
         parser.error("--watch: groups are watched as a list, without NAME")
+    if given.get("bundle"):
+        live = next((flag for flag in ("watch", "wait", "kubeconfig", "context") if given.get(flag)), "")
+        if live:
+            parser.error(f"--from: not with --{live}: a bundle is read in place of the cluster")
     kind = given.get("output", ("table", ""))[0]
     if kind == "name" and given["command"] not in ("nodes", "pods", "groups"):
         parser.error("output format 'name': only nodes, pods and groups have names")

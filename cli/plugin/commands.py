@@ -135,7 +135,7 @@ async def _patient(reader: Reader, invocation: Invocation) -> Patient:
         policies,
         bindings,
         leaderships if len(leaderships) == len(leaders) else None,
-        version("mooring"),
+        invocation.version,
         arguments.without_guard,
         found,
         invocation.server,

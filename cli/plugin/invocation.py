@@ -7,13 +7,17 @@ from cli.plugin.arguments import Arguments
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command line, its namespace, the UNIX time, the API server, and whether the output shows symbols."""
+    """A command line, its namespace, the UNIX time, the API server, and whether the output shows symbols.
+
+    ``version`` is that of this program, or of the one that took the bundle that is read.
+    """
 
     arguments: Arguments
     namespace: str
     now: float
     server: str = ""
     symbols: bool = False
+    version: str = ""
 
     @property
     def is_wide(self) -> bool:

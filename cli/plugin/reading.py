@@ -6,12 +6,11 @@ decode. Without the list of a command's main objects there is nothing to show.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from mooring.kube.answers import check_list, check_object
-from mooring.kube.client import Client
 from mooring.kube.failures import Gone, NotFound, Refused, Unknown
 
 T = TypeVar("T")
@@ -42,13 +41,20 @@ class _Object(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
+class Source(Protocol):
+    """What a `Reader` asks: a `Client`, or a support bundle."""
+
+    async def request(self, method: str, path: str, /, *, params: Mapping[str, str] | None = None) -> bytes:
+        """Return the body of the answer; raise a KubeError."""
+
+
 class Reader:
     """A reader of one API server; ``notes`` collects what could not be read, ``tell`` gets a list's progress."""
 
     # The verbs of RBAC that a list takes.
     _verbs: tuple[str, ...] = ("list",)
 
-    def __init__(self, client: Client, tell: Tell = lambda _what, _count: None) -> None:
+    def __init__(self, client: Source, tell: Tell = lambda _what, _count: None) -> None:
         self._client = client
         self._tell = tell
         self.notes: list[str] = []
@@ -91,7 +97,7 @@ class Reader:
         try:
             return await self._all(path, kind, params or {})
         except NotFound:
-            self.notes.append(f"this API server has no {_resource(path)}")
+            self.notes.append(f"this API server has no {resource_of(path)}")
             return None
 
     async def _all(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T] | None:
@@ -100,7 +106,7 @@ class Reader:
         except Refused as refused:
             if refused.status.code != 403:
                 raise
-            self.notes.append(f"forbidden: needs the right to {' and '.join(self._verbs)} {_resource(path)}")
+            self.notes.append(missing_right(path, self._verbs))
             return None
 
     async def optional(self, paths: Sequence[str], kind: type[T]) -> list[T] | None:
@@ -134,7 +140,7 @@ class Reader:
             token = page.metadata.next_page
             if not token:
                 return found
-            self._tell(_resource(path), len(found))
+            self._tell(resource_of(path), len(found))
 
     def _one_by_one(self, path: str, body: bytes, kind: type[T]) -> _Page[T]:
         """Decode a page object by object, leaving out what does not decode."""
@@ -167,7 +173,12 @@ def _no_answer(path: str, odd: Exception) -> UnreadableError:
     return UnreadableError(f"GET {path}: the answer is not a Kubernetes API server's: {odd}")
 
 
-def _resource(path: str) -> str:
+def missing_right(path: str, verbs: Sequence[str] = ("list",)) -> str:
+    """Return the note about a list that the permissions do not allow."""
+    return f"forbidden: needs the right to {' and '.join(verbs)} {resource_of(path)}"
+
+
+def resource_of(path: str) -> str:
     """Return the resource of a list's path as RBAC names it."""
     parts = path.split("/")
     namespace = f" in namespace {parts[parts.index('namespaces') + 1]!r}" if "namespaces" in parts[:-1] else ""

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import TextIO
 
 from cli.plugin.arguments import Arguments
@@ -40,13 +42,28 @@ class Terminal:
 
 def ask(arguments: Arguments, terminal: Terminal) -> Answer:
     """Run a command; raise AccessError, KubeError or RuntimeError with the message for a person."""
+    if arguments.bundle:
+        return _read_bundle(arguments, terminal)
     flags = arguments.cluster
     kubeconfig, context = flags.kubeconfig or None, flags.context or None
     acts_as = Impersonation(flags.as_user, flags.as_groups, flags.as_uid)
     access = load_access(kubeconfig, context, acts_as)
     namespace = arguments.selection.namespace or context_namespace(kubeconfig, context)
-    invocation = Invocation(arguments, namespace, terminal.now(), access.server, terminal.symbols)
+    own = version("mooring")
+    invocation = Invocation(arguments, namespace, terminal.now(), access.server, terminal.symbols, own)
     return asyncio.run(_way(arguments)(access, invocation, terminal))
+
+
+def _read_bundle(arguments: Arguments, terminal: Terminal) -> Answer:
+    """Run a command on a support bundle, as it was on the cluster then; raise as `ask` does."""
+    from cli.plugin.bundle.memory import limited_memory
+    from cli.plugin.bundle.source import opened
+
+    with limited_memory(arguments.bundle), opened(Path(arguments.bundle)) as source:
+        then = source.manifest
+        namespace = arguments.selection.namespace or then.namespace
+        invocation = Invocation(arguments, namespace, then.taken_at, then.server, terminal.symbols, then.version)
+        return asyncio.run(run(Reader(source), invocation))
 
 
 _Way = Callable[[Access, Invocation, Terminal], Coroutine[None, None, Answer]]
@@ -58,6 +75,8 @@ def _way(arguments: Arguments) -> _Way:
         return _connectivity
     if arguments.command in ("drain", "undrain"):
         return _edit_drain
+    if arguments.command == "support-bundle":
+        return _support_bundle
     return _watch if arguments.watch else _wait if arguments.wait else _run
 
 
@@ -109,6 +128,18 @@ async def _edit_drain(access: Access, invocation: Invocation, _: Terminal) -> An
     async with _client(access, invocation) as client:
         reader = Reader(client)
         return with_notes(await edit_drain(client, reader, invocation.arguments), reader)
+
+
+async def _support_bundle(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    """Write what the other commands read to an archive."""
+    from cli.plugin.bundle.collect import write_bundle
+
+    progress = Progress(terminal.progress, time.monotonic)
+    try:
+        async with _client(access, invocation) as client:
+            return await write_bundle(client, invocation, progress.tell)
+    finally:
+        progress.end()
 
 
 async def _connectivity(access: Access, invocation: Invocation, _: Terminal) -> Answer:

@@ -62,6 +62,7 @@ class WatchingReader(Reader):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
+        self._server = client
         self._lists: dict[_ListKey, _WatchedList] = {}
         self._watches: dict[_ListKey, asyncio.Task[None]] = {}
         self.changed = asyncio.Event()
@@ -84,7 +85,7 @@ class WatchingReader(Reader):
 
     async def _follow(self, known: _WatchedList, path: str, kind: type[T], params: Mapping[str, str]) -> None:
         try:
-            async for event in watch(self._client, path, Decoder(kind), params, is_optional=True):
+            async for event in watch(self._server, path, Decoder(kind), params, is_optional=True):
                 known.apply(event)
                 self.changed.set()
         finally:

@@ -14,6 +14,10 @@ from mooring.program.version_flag import add_version_flag
 PROGRAM = "kubectl mooring"
 _ABOUT = "Show which pods hold which SR-IOV VFs in a cluster, and why."
 _ABOUT_DRAIN = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
+_ABOUT_BUNDLE = (
+    "Write what a bug report needs into one archive: what the commands read, and the logs and metrics of Mooring's "
+    "pods. Secrets and environment variables are left out. Read it with --from."
+)
 SHELLS = ("bash", "zsh", "fish")
 _Types = Mapping[str, Callable[[str], str]]
 # What `NAME…` is of the commands that take names.
@@ -63,24 +67,31 @@ class Parsers:
 
 def make_parsers() -> Parsers:
     """Return the parsers of the command line."""
-    shared, cluster, scoped, listed = _shared(), _cluster(), _scoped(), _listed()
+    shared, cluster, scoped, listed, bundled = _shared(), _cluster(), _scoped(), _listed(), _bundled()
     # As other plugins of kubectl take them, these flags may come before the command too.
     root = Parser(prog=PROGRAM, parents=[shared, cluster, scoped])
     root.description = _ABOUT
     add_version_flag(root)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add, of_all, of_pods = commands.add_parser, [shared, cluster, listed], [shared, cluster, scoped, listed]
+    add, of_all, of_pods = (
+        commands.add_parser,
+        [shared, cluster, listed, bundled],
+        [shared, cluster, scoped, listed, bundled],
+    )
     _add_names(add("nodes", parents=of_all, help="free, used and unusable VFs of each PF, and the bandwidth left"))
     _add_names(add("pods", parents=of_pods, help="the VFs of each pod, and the pods that wait for some"))
     _add_names(add("gpus", parents=of_all, help="the GPUs of each node, their pods, and the VF beside each"))
     _add_groups(add("groups", parents=of_pods, help="groups of pods: bound, waiting, and the unplaced member"))
-    one = [shared, cluster]
-    _add_explain(add("explain", parents=[*one, scoped], help="why a pod, group or job has its nodes, or has none"))
-    _add_top(add("top", parents=one, help="the bandwidth reserved, and the pods with most of it"))
-    _add_status(add("status", parents=one, help="one line for each check; status 1 if one fails"))
-    _add_checks(add("doctor", parents=one, help="the checks of status, with all findings and versions"))
+    one, read = [shared, cluster], [shared, cluster, bundled]
+    _add_explain(add("explain", parents=[*read, scoped], help="why a pod, group or job has its nodes, or has none"))
+    _add_top(add("top", parents=read, help="the bandwidth reserved, and the pods with most of it"))
+    _add_status(add("status", parents=read, help="one line for each check; status 1 if one fails"))
+    _add_checks(add("doctor", parents=read, help="the checks of status, with all findings and versions"))
     _add_drain(add("drain", parents=one, help="take PFs or VFs of a node out of scheduling; evicts no pod"))
     _add_drain_scope(add("undrain", parents=one, help="give drained PFs or VFs back to scheduling"))
+    _add_support_bundle(
+        add("support-bundle", parents=[cluster], help="write an archive for a bug report, without secrets")
+    )
     _add_connectivity(add("connectivity", parents=one, help="measure the networks between two nodes, with two pods"))
     _add_lint(add("lint", parents=[shared], help="what the scheduler would reject in a manifest; status 1 if anything"))
     _add_version(add("version", parents=one, help="the versions of this program and of those in the cluster"))
@@ -151,6 +162,19 @@ def _add_drain_scope(command: argparse.ArgumentParser) -> None:
         default="none",
         help="show what would change; server lets the API server check it",
     )
+
+
+def _add_support_bundle(bundle: argparse.ArgumentParser) -> None:
+    bundle.description = _ABOUT_BUNDLE
+    bundle.add_argument(
+        "-o",
+        "--output",
+        dest="file",
+        default="",
+        metavar="FILE.tar.gz",
+        help="(default mooring-support-TIME.tar.gz in this folder)",
+    )
+    _add_scheduler(bundle, "schedulerName whose Lease is read")
 
 
 def _add_lint(lint: argparse.ArgumentParser) -> None:
@@ -247,6 +271,15 @@ def _listed() -> Parser:
     )
     listed.add_argument("--sort-by", default="", metavar="COLUMN|JSONPATH", help="order of the rows")
     return listed
+
+
+def _bundled() -> Parser:
+    """Return the flag of commands that only read."""
+    bundled = Parser(add_help=False)
+    bundled.add_argument(
+        "--from", dest="bundle", default="", metavar="BUNDLE", help="a file of support-bundle, in place of the cluster"
+    )
+    return bundled
 
 
 def _flags() -> Parser:

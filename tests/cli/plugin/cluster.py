@@ -116,6 +116,12 @@ class Served:
         out, err = self.said()
         return status, out, err
 
+    async def run_alone(self, *argv: str) -> tuple[int, str, str]:
+        """Run it without a cluster."""
+        status = await asyncio.to_thread(main, argv)
+        out, err = self.said()
+        return status, out, err
+
     async def add_node(self, document: Json) -> None:
         path = f"/api/v1/nodes/{document['metadata']['name']}"
         await self.post("/api/v1/nodes", {"metadata": document["metadata"]})
@@ -147,9 +153,9 @@ class Served:
         metadata = {"name": "mooring-scheduler", "namespace": "kube-system"}
         await self.post(LEASES_OF_SYSTEM, {"metadata": metadata, "spec": spec})
 
-    async def restrict(self, *resources: str, verbs: Sequence[str] = ("list",)) -> None:
+    async def restrict(self, *resources: str, verbs: Sequence[str] = ("list",), rules: Sequence[Json] = ()) -> None:
         """Run the command from now on as an account that may only do this with these."""
-        role = {"rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}]}
+        role = {"rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}, *rules]}
         await self.post(f"{_RBAC}/clusterroles", {"metadata": {"name": "reader"}, **role})
         account = {"kind": "ServiceAccount", "name": "person", "namespace": "default"}
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
