@@ -1,4 +1,5 @@
-"""The CRI shim: a proxy between kubelet and runtime that gives containers the devices of their pod's VFs.
+"""The CRI shim: a proxy between kubelet and runtime that adds the devices of a pod's VFs to its containers.
 
-What is decided is in plan/, which is pure; the modules here serve, call and read files. pb/ is generated from protos/.
+`plan` is pure and makes the decisions. The other modules serve, call the runtime, and read files. `pb` is generated
+from protos/.
 """

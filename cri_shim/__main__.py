@@ -1,4 +1,4 @@
-"""mooring-cri-shim: a transparent proxy between the kubelet and the runtime that gives pods their VFs' devices."""
+"""mooring-cri-shim: a transparent proxy between kubelet and runtime that gives containers the devices of their VFs."""
 
 import asyncio
 import os
@@ -103,7 +103,7 @@ async def _serve(config: Config, predecessor: Predecessor | None, in_charge: Cal
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
     own = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
-    # systemd tells the main process alone, and this one becomes that.
+    # systemd sets these variables only for the main process, which this process replaces.
     systemd = own if predecessor is None else predecessor.systemd
     records = Records(config.state, config.run)
     check = DeviceCheck(records, _roots(config), config.run, metrics, stops=config.stop_without_devices)

@@ -1,8 +1,8 @@
-"""Check the two requests that concern VFs against the node's records, and keep those records.
+"""Check RunPodSandbox and CreateContainer requests against the node's records, and maintain those records.
 
-`Interceptors.run_pod_sandbox` and `Interceptors.create_container` get a request's bytes and yield those to forward;
-they raise `RefusedError` with the pod's name and the reason. Requests that cannot be decoded are forwarded: the runtime
-reports its own error.
+`Interceptors.run_pod_sandbox` and `Interceptors.create_container` get the bytes of a request and yield the bytes to
+forward. They raise `RefusedError` with the pod's name and the reason. Requests that cannot be decoded are forwarded, so
+that the runtime reports its own error.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ _Request = TypeVar("_Request", bound=Message)
 
 @dataclass(slots=True)
 class _RecordUse:
-    """The users of one pod's record, RunPodSandbox calls and garbage collection; they access it one at a time."""
+    """The RunPodSandbox calls and the garbage collection that use one pod's record; ``turn`` admits one at a time."""
 
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -63,7 +63,7 @@ class _RecordUse:
 
 @dataclass(frozen=True, slots=True)
 class _Equipped:
-    """What becomes of a CreateContainer: the bytes to forward; the request where a pod's VFs or GPUs are concerned."""
+    """The result for a CreateContainer: the bytes to forward, and the request if the pod has VFs or GPUs."""
 
     raw: bytes
     request: cri.CreateContainerRequest | None = None
@@ -72,7 +72,7 @@ class _Equipped:
 
 
 class Interceptors:
-    """The decisions of `cri_shim.plan.inject`, with the records below ``records`` and the devices below ``roots``."""
+    """Applies the decisions of `cri_shim.plan.inject`, with the node's ``records`` and the devices below ``roots``."""
 
     def __init__(self, rules: Rules, records: Records, roots: Roots) -> None:
         self._rules = rules
@@ -83,12 +83,12 @@ class Interceptors:
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
         self._large = LargeWork()
-        # The pod uids of sandboxes, by id.
+        # Pod uids by sandbox id.
         self._sandboxes: dict[str, str] = {}
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
+        """Yield the bytes to forward once the pod's assignment is recorded, and mark the call of such a pod."""
         request = await self._large.run(len(raw), _decode, cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
@@ -96,14 +96,14 @@ class Interceptors:
         uid = request.config.metadata.uid
         with self._in_use(uid), ExitStack() as mark:
             with _refusals(request.config, "RunPodSandbox"):
-                # A write that has begun completes, even if its caller has left by then.
+                # Shielded, so that a write completes even if the caller disconnects.
                 if await asyncio.shield(self._settle_record(raw, request)):
                     mark.enter_context(self._records.marked(uid))
             yield raw
 
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes to forward, with what the container gets of the pod's VFs and GPUs."""
+        """Yield the bytes to forward, with the devices and variables for the pod's VFs and GPUs."""
         equipped = await self._equip(raw)
         request = equipped.request
         if request is not None:
@@ -112,14 +112,14 @@ class Interceptors:
                 if equipped.units:
                     await self._refuse_gpus_in_use(uid, equipped.units)
                 if can_change_vfs(request.config):
-                    # Its fsync may take long; one that has begun completes, even if its caller has left by then.
+                    # The fsync may take long. Shielded, so that it completes even if the caller disconnects.
                     await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
         if equipped.injected:
             _log.info("devices injected", **equipped.injected)
         yield equipped.raw
 
     def ask(self, runtime: Runtime) -> None:
-        """Take the runtime that is asked who has GPUs; until then no container is given any."""
+        """Set the runtime to ask which pods have GPUs; before that, no container gets any."""
         self._runtime = runtime
 
     async def _refuse_gpus_in_use(self, uid: str, units: tuple[str, ...]) -> None:
@@ -129,12 +129,12 @@ class Interceptors:
             raise RefusedError(reason)
 
     def begin(self) -> None:
-        """Say that calls are marked from now on; raise OSError."""
+        """Record that calls are marked from now on; raise OSError."""
         self._records.begin()
 
     @asynccontextmanager
     async def stop_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes as they are; hide a pod whose VFs this sandbox has: it is to run here no more."""
+        """Yield the bytes unchanged; remove the extract of the pod whose VFs the sandbox holds: the pod ends."""
         request = _decode(cri.StopPodSandboxRequest, raw)
         uid = self._sandboxes.get(request.pod_sandbox_id) if request is not None else None
         if request is not None and uid is not None:
@@ -142,7 +142,7 @@ class Interceptors:
         yield raw
 
     def _hide(self, uid: str, sandbox: str) -> None:
-        """Hide a pod whose VFs this sandbox holds: an older sandbox of it is stopped, too, while it runs in another."""
+        """Remove the extract of a pod if this sandbox holds its VFs; an older sandbox of a running pod does not."""
         try:
             record = self._records.pod(uid)
             entries = [self._records.vf(vf.pci) for vf in record.assignment.vfs] if record is not None else []
@@ -152,21 +152,27 @@ class Interceptors:
             _log.warning("cannot mark the pod as ended", uid=uid, sandbox=sandbox, reason=str(reason))
 
     def know_sandboxes(self, listed: Mapping[str, str]) -> None:
-        """Take the uids of all sandboxes listed, by id; forget those that are gone and whose pods have no record."""
+        """Update the pod uids of sandboxes; ``listed`` has those of all sandboxes in the runtime's list, by id.
+
+        Sandboxes that are not listed are forgotten, unless their pods have a record.
+        """
         records = self._records.pods()
         newer = {sandbox: uid for sandbox, uid in self._sandboxes.items() if uid in records}
         self._sandboxes = {**listed, **newer}
 
     async def collect_records(self, listed: frozenset[str], now: float | None = None) -> frozenset[str]:
-        """Remove the records of deleted pods, given the uids of all sandboxes listed; return their uids."""
+        """Remove the records of deleted pods and return their uids.
+
+        ``listed`` has the pod uids of all sandboxes in the runtime's list; ``now`` is in monotonic seconds.
+        """
         at = time.monotonic() if now is None else now
         judged = find_stale_records(self._records.pods(), listed, self._uses.keys(), self._missing, at)
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
     async def _equip(self, raw: bytes) -> _Equipped:
-        """Return a CreateContainer's bytes to forward; raise RefusedError."""
-        # Whose record it is compared with is seen at once where the request is small.
+        """Return the result for a CreateContainer; raise RefusedError."""
+        # A small request is decoded at once, to know the size of its pod's record.
         small = _decode(cri.CreateContainerRequest, raw) if len(raw) <= LARGE_BYTES else None
         size = len(raw) if small is None else self._records.size(small.sandbox_config.metadata.uid)
         decided = await self._large.run(size, self._decide_container, raw)
@@ -179,14 +185,14 @@ class Interceptors:
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             if isinstance(decision, Inject):
-                # A driver that is bound again holds up who reads its devices; CDI specifications are large.
+                # In a thread: reading devices blocks while a driver is rebound, and CDI specifications are large.
                 return await asyncio.to_thread(self._inject, raw, request, decision)
             return _Equipped(raw)
 
     def _decide_container(
         self, raw: bytes
     ) -> tuple[cri.CreateContainerRequest, PodRecord | None, Pass | Inject | Refuse] | None:
-        """Decode a CreateContainer and decide about it, in one go: what is decoded takes five times its bytes."""
+        """Decode a CreateContainer and decide about it in one step: the decoded form has five times the size."""
         request = _decode(cri.CreateContainerRequest, raw)
         if request is None:
             return None
@@ -195,7 +201,7 @@ class Interceptors:
             return request, found, decide_container(request, found, self._rules)
 
     def _decide_sandbox(self, request: cri.RunPodSandboxRequest) -> tuple[PodRecord | None, Pass | Record | Refuse]:
-        """Read the pod's record and decide about a RunPodSandbox, in one go; a refusal keeps no record."""
+        """Read the pod's record and decide about a RunPodSandbox; with a refusal the record is not returned."""
         found = self._records.pod(request.config.metadata.uid)
         decision = decide_sandbox(request, found, self._rules)
         return None if isinstance(decision, Refuse) else found, decision
@@ -210,7 +216,7 @@ class Interceptors:
                     if not await asyncio.to_thread(self._records.remove_pod, uid):
                         return False
                 except OSError as reason:
-                    # Others are removed all the same.
+                    # The records of other pods are removed all the same.
                     _log.warning("pod record not removed", uid=uid, reason=str(reason))
                     return False
         _log.info("pod record removed", uid=uid, reason="the pod has no sandbox")
@@ -228,7 +234,7 @@ class Interceptors:
                         raise RefusedError(decision.reason)
                     if not isinstance(decision, Record):
                         break
-                    # Its fsyncs may take long; other calls go on meanwhile.
+                    # In a thread, because its fsyncs may take long.
                     if await asyncio.to_thread(self._records.write_pod, decision.record):
                         _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
                         return True
@@ -276,7 +282,7 @@ def _decode(kind: type[_Request], raw: bytes) -> _Request | None:
 
 @contextmanager
 def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterator[None]:
-    """Turn any error about a request into one refusal that names the pod, logged once."""
+    """Turn errors about a request into one RefusedError that names the pod, and log it."""
     try:
         yield
     except (RefusedError, RecordError, DeviceError, GpuError, AnnotationError, OSError) as reason:
@@ -288,7 +294,7 @@ def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterato
 def _injected(
     request: cri.CreateContainerRequest, given: list[LedgerEntry], addition: Addition
 ) -> Mapping[str, object]:
-    """Return what the log says of a container that gets something."""
+    """Return the log fields for a container that gets devices."""
     return {
         "pod": pod_name(request.sandbox_config),
         "uid": request.sandbox_config.metadata.uid,

@@ -1,4 +1,4 @@
-"""Record for `mooring-node` when the kubelet last called here (`mooring.records.kubelet_call`)."""
+"""Record when the kubelet last called the shim, for `mooring-node` (`mooring.records.kubelet_call`)."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ _log = structlog.get_logger()
 
 
 class KubeletCall:
-    """The record below ``run``: the kubelet's calls, by their ends."""
+    """Writes the record below ``run`` when a call of the kubelet ends."""
 
     def __init__(self, run: Path) -> None:
         self._path = run / NAME
         self._written_s = float("-inf")
 
     def observing(self, observe: Observe) -> Observe:
-        """Begin the record where there is none; return what takes each ended call for it and for ``observe``."""
+        """Create the record if it is missing; return a function that records each ended call and calls ``observe``."""
         if not self._path.exists():
             self._write(LastCall(time.monotonic(), waiting=True))
 
@@ -33,7 +33,7 @@ class KubeletCall:
             now_s = time.monotonic()
             if method == STATUS and now_s - self._written_s >= _PAUSE_S:
                 self._written_s = now_s
-                # Not in the event loop, where /run may be slow.
+                # Not in the event loop, because a write to /run may be slow.
                 asyncio.get_running_loop().run_in_executor(None, self._write, LastCall(now_s))
 
         return note

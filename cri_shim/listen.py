@@ -1,10 +1,10 @@
-"""Own the shim's socket: one server in charge of each path, root only, and no moment without a socket at the path.
+"""Own the shim's socket: one server for each path, for root only, and always a socket at the path.
 
-A lock decides who is in charge, and ends with its holder; `cri_shim.handover` passes it on. A server listens on a
-socket of its own name, ``<path>.<pid>``, and puts a hard link to it at the path: grpc can adopt no descriptor, replaces
-any file at a unix path, even a running server's socket, and unlinks the name that it bound when it ends. With its own
-name a server can be reached, and come back to the path, when the path is something else: gone, or mooring-shim-bypass'
-link to the runtime's socket.
+A lock decides which server owns the path. It ends with its process, and `cri_shim.handover` passes it on. A server
+listens on its own socket, ``<path>.<pid>``, and puts a hard link to it at the path. The reason is grpc: it cannot adopt
+a descriptor, replaces any file at a unix path (even a running server's socket), and unlinks the name that it bound when
+it ends. With its own name, a server can also be reached, and restore its socket at the path, if the path is gone or is
+the link of mooring-shim-bypass to the runtime's socket.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ _ROOT_ONLY = 0o600
 
 
 class ListenError(RuntimeError):
-    """A socket that cannot be served: which, and why."""
+    """A socket that cannot be served; the text has the socket and the reason."""
 
 
 def socket_path(address: str) -> Path:
@@ -33,7 +33,7 @@ def socket_path(address: str) -> Path:
 
 
 def lock(path: Path) -> BinaryIO:
-    """Lock ``<path>.lock`` and return it open, locked until it is closed; raise ListenError if another has it."""
+    """Lock ``<path>.lock`` until the returned file is closed; raise ListenError if another process holds it."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _ROOT_ONLY)
     held = os.fdopen(descriptor, "rb")
@@ -46,7 +46,7 @@ def lock(path: Path) -> BinaryIO:
 
 
 class OwnSocket:
-    """A server's socket at its own name beside ``path``, and at the path once it is in charge of it."""
+    """A server's socket: at its own name beside ``path``, and at ``path`` once the server owns that."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class OwnSocket:
         self._identity: tuple[int, int] | None = None
 
     def bind(self, server: grpc.aio.Server) -> None:
-        """Let ``server`` listen at the own name with mode 0600 from its first moment; raise ListenError."""
+        """Let ``server`` listen at the socket's own name, with mode 0600 from the start; raise ListenError."""
         self.name.unlink(missing_ok=True)
         with root_only():
             try:
@@ -69,23 +69,23 @@ class OwnSocket:
 
     @property
     def is_bypassed(self) -> bool:
-        """Return whether the path leads the kubelet past every shim."""
+        """Return whether the path is a link that bypasses the shim."""
         return self.path.is_symlink()
 
     def place(self) -> None:
-        """Put the socket at the path; remove the own names that killed processes left. The caller is in charge."""
+        """Put the socket at the path, and remove sockets that killed servers left; the caller holds the lock."""
         temporary = self.path.with_name(f".{self.name.name}")
         temporary.unlink(missing_ok=True)
         temporary.hardlink_to(self.name)
         temporary.replace(self.path)
-        # A rename over the same file does nothing (rename(2)).
+        # A rename to the same file does nothing and keeps the temporary name (rename(2)).
         temporary.unlink(missing_ok=True)
         for left in self.path.parent.glob(f"{self.path.name}.*"):
             if left.suffix[1:].isdigit() and left != self.name:
                 left.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the socket from both names; what another process has put at the path stays."""
+        """Remove the socket's two names; files of other processes at the path stay."""
         for name in (self.name, self.path):
             if self._identity is not None and _identity(name) == self._identity:
                 name.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ class OwnSocket:
 
 @contextmanager
 def root_only() -> Iterator[None]:
-    """Let files be made for their owner alone while the block runs."""
+    """Create files for their owner only while the block runs."""
     mask = os.umask(0o777 & ~_ROOT_ONLY)
     try:
         yield

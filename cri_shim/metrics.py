@@ -1,4 +1,4 @@
-"""The shim's Prometheus metrics: per method the calls by status code and the time that the shim added; devices."""
+"""The shim's Prometheus metrics: calls by method and status code, the time that the shim adds, and missing devices."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ _BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 
 
 
 class Metrics:
-    """Counters in a registry of their own."""
+    """The metrics in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,25 +46,25 @@ class Metrics:
         )
 
     def observe(self, method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
-        """Count one call; methods not known by name share one label, as callers choose the names."""
+        """Count one call; times are in seconds. Unknown methods share one label, because callers choose their names."""
         label = method.rpartition("/")[2] if method in UNARY | STREAMS else "other"
         self._calls.labels(label, code.name).inc()
         if method in UNARY:
             self._overhead.labels(label).observe(total_s - waited_s)
 
     def devices_checked(self, without: int, unknown: int) -> None:
-        """Take the result of one check: how many containers lack devices, and how many could not be judged."""
+        """Set the result of a check: how many containers lack devices, and how many could not be checked."""
         self._without_devices.set(without)
         self._unchecked.set(unknown)
 
     def container_stopped(self) -> None:
-        """Count a container that was stopped for its lack of devices."""
+        """Count a container that was stopped because it lacks devices."""
         self._stopped.inc()
 
     def serve(self, address: str) -> None:
         """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError.
 
-        While one shim takes over from another both do.
+        During a handover both shims serve there.
         """
         self._end_serving = serve_metrics(address, lambda: generate_latest(self.registry), shared=True)
 

@@ -1,4 +1,4 @@
-"""Report the program's state to systemd: the protocol of sd_notify(3), one datagram a message."""
+"""Report the program's state to systemd with the protocol of sd_notify(3): one datagram for each message."""
 
 import socket
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Systemd:
-    """How systemd is notified: $NOTIFY_SOCKET, and how often a sign of life is due."""
+    """How to notify systemd: $NOTIFY_SOCKET, and the interval of watchdog messages in seconds (None: no watchdog)."""
 
     socket: str | None = None
     watchdog_s: float | None = None
@@ -24,5 +24,5 @@ def notify(address: str | None, state: str) -> None:
 
 
 def watchdog_interval_s(timeout_us: str | None) -> float | None:
-    """Return how often to send WATCHDOG=1 for $WATCHDOG_USEC: twice per time-out, as sd_watchdog_enabled(3) advises."""
+    """Return the interval of WATCHDOG=1 for $WATCHDOG_USEC: half the timeout, as sd_watchdog_enabled(3) advises."""
     return int(timeout_us) / 2e6 if timeout_us and timeout_us.isdigit() and int(timeout_us) else None

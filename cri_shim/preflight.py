@@ -1,4 +1,4 @@
-"""Check whether this node is ready for the shim, point by point: ``mooring-cri-shim --check``."""
+"""Check whether this node is ready for the shim: ``mooring-cri-shim --check``."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -15,13 +15,13 @@ from cri_shim.proxy.proxy import SERVED
 from mooring.annotations.assignment_keys import AssignmentKeys
 
 _ANSWER_S = 5.0
-# The kubelet recognises CRI-O by the end of its socket's path.
+# The kubelet recognizes CRI-O by the end of its socket's path.
 CRIO_SUFFIX = "run/crio/crio.sock"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: its subject, what was found, and whether that is sufficient."""
+    """One check: its subject, its result as text, and whether it passed."""
 
     subject: str
     found: str
@@ -29,7 +29,7 @@ class Finding:
 
 
 def findings(listen: str, runtime: str, state: Path, roots: Roots) -> Iterator[Finding]:
-    """Check everything that the shim depends on; change nothing."""
+    """Check everything that the shim depends on, without changing anything."""
     name = yield from _runtime(runtime)
     yield _listen(listen, name)
     yield _state(state)
@@ -37,7 +37,7 @@ def findings(listen: str, runtime: str, state: Path, roots: Roots) -> Iterator[F
 
 
 def keys_finding(keys: AssignmentKeys) -> Finding:
-    """Return which keys this node believes; a file that cannot be used lets no assignment pass."""
+    """Return the keys that this node accepts; the check fails if their file cannot be used."""
     if fault := keys.look():
         return Finding("keys", fault, good=False)
     if keys.ids is None:

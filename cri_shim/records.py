@@ -1,7 +1,8 @@
-"""Read and write the node's two records, of which the shim owns pod records, and the marks of its calls.
+"""Read and write pod records and sandbox marks, which the shim owns, and read the ledger.
 
-Of each pod record the advertiser reads an extract below the run folder, where there is a place for it. It goes before
-the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
+The shim also writes an extract of each pod record for the advertiser, if the run folder has a folder for extracts. The
+extract is removed before the record, when the kubelet stops the pod's sandbox: a pod that still holds a VF after that
+should be gone.
 """
 
 import os
@@ -32,7 +33,7 @@ from mooring.records.pod_record import (
     unprivileged_name,
 )
 
-# Files that are never removed: so many, and not one for each pod.
+# Number of lock files. They are never removed, so pods share a fixed number of them.
 _LOCKS = 64
 _LOCK_S = 30.0
 _log = structlog.get_logger()
@@ -40,21 +41,21 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records below ``state``, marks and extracts below ``run``; every method raises RecordError or OSError."""
+    """The records below ``state``, and marks and extracts below ``run``; every method raises RecordError or OSError."""
 
     state: Path
     run: Path
 
     def begin(self) -> None:
-        """Write this program's version, and that it marks its calls."""
+        """Record this program's version, and that it marks its calls."""
         sandbox_marks.promise_marks(self.state, self.run, version("mooring"))
 
     def marked(self, uid: str) -> AbstractContextManager[None]:
-        """Mark a RunPodSandbox of a pod while the block runs."""
+        """Mark that a RunPodSandbox call of a pod is in progress while the block runs."""
         return sandbox_marks.marked(self.run, uid)
 
     def pod(self, uid: str) -> PodRecord | None:
-        """Return the record of a pod; None for a uid that cannot name one, and where something else is in its place."""
+        """Return the record of a pod; None without one, for an invalid uid, or if Mooring did not write the file."""
         if not is_uid(uid):
             return None
         name = pod_record_name(uid)
@@ -65,16 +66,16 @@ class Records:
         return None if text is None else read_pod_record(text, name)
 
     def size(self, uid: str) -> int:
-        """Return how many bytes the record of a pod has; 0 where there is none."""
+        """Return the size of a pod's record in bytes; 0 without one."""
         try:
             return (self.state / pod_record_name(uid)).lstat().st_size if is_uid(uid) else 0
         except FileNotFoundError:
             return 0
 
     def write_pod(self, record: PodRecord) -> bool:
-        """Write a pod's record; return False if there is one already, which another shim has written.
+        """Write a pod's record; return False if another shim has already written it.
 
-        The note that none of its containers has changed a VF goes before: there is none yet.
+        The note that no container of the pod could change its VFs is written first, because there is no container yet.
         """
         uid = record.assignment.uid
         with self._locked(uid):
@@ -86,16 +87,16 @@ class Records:
         return True
 
     def _locked(self, uid: str) -> AbstractContextManager[int]:
-        """Hold the lock under which a pod's record is made and removed: during a handover two shims have calls."""
+        """Hold the lock for writing and removing a pod's record: during a handover two shims have calls."""
         return hold(self.run, f"pods-{zlib.crc32(uid.encode()) % _LOCKS:02}", _LOCK_S)
 
     def note_privileged(self, uid: str) -> None:
-        """Remove a pod's note durably, before a container is made that can change its VFs."""
+        """Remove a pod's note durably, before a container that can change its VFs is created."""
         if os.path.lexists(note := self.state / unprivileged_name(uid)):
             remove_file(note)
 
     def show_pod(self, record: PodRecord) -> None:
-        """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
+        """Write the extract of a record if it is missing, because its pod runs here; log failures."""
         path = self._extract(record.assignment.uid)
         try:
             if path.parent.is_dir() and not is_record(path):
@@ -105,7 +106,7 @@ class Records:
 
     def hide_pod(self, uid: str) -> None:
         """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
-        # A folder in its place shows nothing.
+        # A folder at its path is not an extract.
         with suppress(IsADirectoryError):
             self._extract(uid).unlink(missing_ok=True)
 
@@ -113,7 +114,7 @@ class Records:
         return self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
 
     def remove_pod(self, uid: str) -> bool:
-        """Remove a pod's record; return False if any shim makes a sandbox of that pod just now."""
+        """Remove a pod's record; return False if a shim is creating a sandbox of that pod."""
         with self._locked(uid):
             if sandbox_marks.is_marked(self.run, uid):
                 return False
@@ -123,7 +124,7 @@ class Records:
             return True
 
     def pods(self) -> frozenset[str]:
-        """Return the uids that have a record or a note, readable or not."""
+        """Return the uids of pods with a record or a note, readable or not."""
         names = record_names(self.state / FOLDER, lambda name: IS_NAME(name) or IS_NOTE(name))
         return frozenset(name.partition(".")[0] for name in names)
 

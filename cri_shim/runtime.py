@@ -1,7 +1,7 @@
-"""What the shim itself asks of the runtime, beside the kubelet's calls that it forwards.
+"""The shim's own calls to the runtime, beside the kubelet's calls that it forwards.
 
-Every method raises grpc's AioRpcError, and DecodeError for an answer that is not CRI. A list holds the annotations of
-every pod of the node: its entries are read one at a time, so that the event loop never waits for all of them.
+Every method raises grpc's AioRpcError, and DecodeError for an answer that is not CRI. A list contains the annotations
+of every pod on the node, so its entries are decoded in a thread, to keep the event loop free.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Runtime:
         self._channel = channel
 
     async def sandboxes(self) -> Mapping[str, str]:
-        """Return the pods' uids by the ids of their sandboxes."""
+        """Return pod uids by sandbox id."""
         raw = await self._ask("ListPodSandbox", b"", _LIST_S)
         return await asyncio.to_thread(_read_sandboxes, raw)
 
@@ -41,12 +41,12 @@ class Runtime:
         return cri.VersionResponse.FromString(await self._ask("Version", b"", _ANSWER_S))
 
     async def verbose_status(self) -> cri.StatusResponse:
-        """Return the runtime's status with its configuration, as far as it tells it."""
+        """Return the runtime's status, with its configuration if the runtime reports it."""
         raw = await self._ask("Status", cri.StatusRequest(verbose=True).SerializeToString(), _ANSWER_S)
         return cri.StatusResponse.FromString(raw)
 
     async def running(self) -> Sequence[cri.Container]:
-        """Return the containers that run."""
+        """Return the running containers."""
         raw = await self._ask("ListContainers", _RUNNING.SerializeToString(), _LIST_S)
         return await asyncio.to_thread(_read_containers, raw)
 
@@ -57,7 +57,7 @@ class Runtime:
         return device_numbers(cri.ContainerStatusResponse.FromString(raw))
 
     async def stop(self, container: cri.Container) -> None:
-        """Stop a container, which gets the time that its pod grants."""
+        """Stop a container, with its pod's termination grace period."""
         request = cri.StopContainerRequest(container_id=container.id, timeout=grace_s(container))
         await self._ask("StopContainer", request.SerializeToString(), request.timeout + _LIST_S)
 

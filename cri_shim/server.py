@@ -1,4 +1,4 @@
-"""Run the shim: the proxy on its socket, the garbage collection of stale pod records, the check for devices."""
+"""Run the shim: the proxy at its socket, the garbage collection of pod records, and the check for devices."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -28,18 +28,18 @@ from cri_shim.proxy.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observ
 from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()
-_GRACE_S = 3.0  # Calls in progress may end; a stream of events never would.
-# A connection of this age is told to be followed by another (GOAWAY), and ends with its last call. A server that stops
-# instead fails the calls that are on their way. grpc varies the age by a tenth (GRPC_ARG_MAX_CONNECTION_AGE_MS).
+_GRACE_S = 3.0  # Time for calls in progress to end; streams of events never end.
+# The server asks clients to replace a connection of this age (GOAWAY); it ends with its last call. A server that stops
+# without this fails calls that are on their way. grpc varies the age by a tenth (GRPC_ARG_MAX_CONNECTION_AGE_MS).
 _CONNECTION_AGE_S = 10.0
 _CONNECTIONS_GONE_S = _CONNECTION_AGE_S * 1.1 + 1.0
 _ANSWER_S = 10.0
-_LOOK_S = 1.0  # How often the socket's path is looked at.
+_LOOK_S = 1.0  # Seconds between checks of the socket's path.
 
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """From which process this one takes over, and what it calls when it is in charge and when it is no longer."""
+    """The process to take over from (None: none), and functions to call when this process gets and loses the socket."""
 
     predecessor: Predecessor | None = None
     in_charge: Callable[[], None] = lambda: None
@@ -59,7 +59,8 @@ async def serve(
 ) -> None:
     """Serve until ``stop`` is set, or until another process has taken over and the last call here has ended.
 
-    Raise ListenError if the socket is another server's or is not handed over, OSError if /run is full.
+    Raise ListenError if another server has the socket or does not hand it over, or OSError, for example if /run is
+    full.
     """
     path, own_part = socket_path(listen), succession or Succession()
     with _lock_of(path, own_part.predecessor) as held:
@@ -132,9 +133,9 @@ def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, note: Observe)
 
 
 async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | None) -> None:
-    """Take over once the runtime has answered through this process' own socket; raise ListenError.
+    """Take over from the predecessor once the runtime has answered through this process; raise ListenError.
 
-    Without a predecessor return at once, but not where the kubelet is led past the shim: there it is served.
+    Without a predecessor, return at once. During a bypass, first wait until this process serves steadily.
     """
     if predecessor is None:
         if own.is_bypassed:
@@ -153,7 +154,7 @@ async def _call_version(channel: grpc.aio.Channel) -> None:
 
 
 async def _serve_steadily(own: OwnSocket) -> None:
-    """Return once the runtime has answered through this process' own socket for a while without a failure."""
+    """Wait until the runtime has answered through this process' own socket for STEADY_S without a failure."""
     now_s = asyncio.get_running_loop().time
     since_s = now_s()
     _log.warning("socket is bypassed: testing this shim before it takes the socket back", path=str(own.path))
@@ -167,7 +168,7 @@ async def _serve_steadily(own: OwnSocket) -> None:
 
 
 async def _keep_path(own: OwnSocket) -> None:
-    """Put the socket back wherever something else is at its path."""
+    """Restore the socket whenever something else is at its path."""
     while True:
         await asyncio.sleep(_LOOK_S)
         try:
@@ -182,7 +183,10 @@ async def _keep_path(own: OwnSocket) -> None:
 
 
 def _begin(interceptors: Interceptors) -> None:
-    """Say that calls are marked from now on. Plain pods need none of it; without a version the node offers no VFs."""
+    """Record that calls are marked from now on; log a failure.
+
+    Pods without VFs do not need the record. Without it the node offers no VFs.
+    """
     try:
         interceptors.begin()
     except OSError as failed:
@@ -196,12 +200,12 @@ async def _work(
     systemd: Systemd,
     let_go: Callable[[], None],
 ) -> bool:
-    """Do what only the process in charge does, until ``stop`` is set; return True if another has taken over before."""
+    """Run the work of the socket's owner until ``stop`` is set; return True if another process took over before."""
     tasks = [asyncio.ensure_future(each) for each in background]
 
     def end(successor: int) -> None:
         notify(systemd.socket, f"MAINPID={successor}")
-        # From here on systemd takes signs of life from the other process alone (NotifyAccess=main).
+        # From now on systemd accepts watchdog messages only from the other process (NotifyAccess=main).
         for task in tasks:
             task.cancel()
         let_go()
@@ -219,7 +223,7 @@ async def _work(
 
 
 async def _first(*awaitables: Awaitable[object]) -> None:
-    """Return when one has ended; the others are cancelled."""
+    """Wait until one of the awaitables has ended, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -227,18 +231,21 @@ async def _first(*awaitables: Awaitable[object]) -> None:
 
 
 async def _last_call(calls: Calls) -> None:
-    """Return when clients call the other process, and the last call of theirs here has ended."""
+    """Wait until clients have moved to the other process, and their last call here has ended."""
     await asyncio.sleep(_CONNECTIONS_GONE_S)
     await calls.none_left()
 
 
 def _list_intervals(list_interval_s: float, *, taken_over: bool) -> Iterable[float]:
-    """Return the pauses between lists: the second finds what the last calls of the process before have made."""
+    """Return the pauses between lists in seconds; after a takeover the second list follows soon.
+
+    It then includes the sandboxes from the last calls of the previous process.
+    """
     return chain([min(2 * _CONNECTIONS_GONE_S, list_interval_s)] * taken_over, repeat(list_interval_s))
 
 
 async def _collect_records(runtime: Runtime, interceptors: Interceptors, intervals: Iterable[float]) -> None:
-    """List the runtime's sandboxes periodically; a list that fails counts as none."""
+    """List the runtime's sandboxes periodically and remove stale records; a failed list is ignored."""
     for interval_s in intervals:
         try:
             listed = await runtime.sandboxes()

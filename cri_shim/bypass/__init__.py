@@ -1,5 +1,5 @@
-"""Lead the kubelet past a shim that has failed, by a link in the place of its socket, and back once it serves again.
+"""Bypass a failed shim with a link in place of its socket, and end the bypass once the shim serves again.
 
-It is to work when nothing of the shim does: the modules here use the standard library and no configuration file. Only
-the check for containers without devices, a process of its own, needs more.
+It must work if nothing of the shim works, so its modules use the standard library and no configuration file. Only the
+check for containers without devices needs more, and runs in a separate process.
 """

@@ -14,7 +14,7 @@ _SCHEME = "unix://"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit status. The installer writes its flags: it reads no configuration file."""
+    """Run the program and return its exit status; it has only flags, which the installer writes."""
     options = _parser().parse_args(arguments)
     ended = Event()
     for number in (signal.SIGTERM, signal.SIGINT):

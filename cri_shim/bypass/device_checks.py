@@ -1,6 +1,7 @@
-"""Run the check for containers without devices while no shim does: a process of its own, again and again.
+"""Run the check for containers without devices repeatedly while no shim runs it, each time in a new process.
 
-It imports what the shim imports, and may break as the shim does: then its exit status says so, and nothing else ends.
+The check imports the same modules as the shim, and may fail for the same reason. Its exit status shows that, and does
+not stop the bypass.
 """
 
 import subprocess
@@ -9,14 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# What restarts past the shim is to be found within ten minutes: the pause, and the longest time of one check.
+# The pause between checks and the limit of one check, in seconds: together within the ten minutes in which a container
+# that restarted without the shim must be found.
 INTERVAL_S, _LONGEST_S = 240.0, 240.0
 _USAGE = 2
 _DEFAULTS = Path(__file__).with_name("defaults.yaml")
 
 
 class DeviceChecks:
-    """The checks of one bypass; ``flags`` are those of `cri_shim.devices`, ``clock`` is monotonic, in seconds."""
+    """Runs the checks of one bypass; ``flags`` are those of `cri_shim.devices`, ``clock`` returns monotonic seconds."""
 
     def __init__(self, flags: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._command = [sys.executable, "-m", "cri_shim.devices", *flags]
@@ -27,7 +29,7 @@ class DeviceChecks:
         self.failure = ""
 
     def advance(self) -> None:
-        """Begin a check that is due; take the result of one that has ended, end one that takes too long."""
+        """Start a check if it is due, take the result of a finished one, or kill one that takes too long."""
         now_s = self._clock()
         if self._running is None:
             if now_s - self._began_s >= INTERVAL_S:
@@ -39,14 +41,14 @@ class DeviceChecks:
             self._running.kill()
             status = self._running.wait()
         if status == _USAGE and self._configured:
-            # The configuration file may be what has broken the shim; the defaults are those of an installation.
+            # The configuration file may be the fault that broke the shim, so try again with an installation's defaults.
             self._begin(configured=False)
         elif status is not None:
             self._running = None
             self.failure = f"exit status {status}" if status else ""
 
     def stop(self) -> None:
-        """End a check that runs; the next bypass begins with one."""
+        """Kill a running check; the next bypass starts with a new one."""
         if self._running is not None:
             self._running.kill()
             self._running.wait()

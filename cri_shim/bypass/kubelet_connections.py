@@ -1,9 +1,9 @@
-"""The kubelet's connections to the runtime's socket: those that lead past the shim, and how they are closed.
+"""Find and close the kubelet's connections to the runtime's socket, which bypass the shim.
 
-A link at the path decides about new connections only. The kubelet keeps the one that it has made through the link for
-as long as the runtime does, and nobody else than its two ends can close a unix socket (sock_diag's SOCK_DESTROY knows
-TCP and UDP only). pidfd_getfd(2) gives this process a descriptor of the kubelet's own socket; shutdown(2) of it ends
-the connection for both. grpc then connects again at once, by the path.
+A link at the path affects only new connections. The kubelet keeps a connection that it made through the link as long as
+the runtime does, and only the two ends of a unix socket can close it (sock_diag's SOCK_DESTROY supports only TCP and
+UDP). pidfd_getfd(2) gives this process a descriptor of the kubelet's own socket, and shutdown(2) on it ends the
+connection for both. grpc then reconnects at once, by the path.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# Of all architectures (Linux 5.6; pidfd_getfd(2)).
+# The syscall number on all architectures (Linux 5.6; pidfd_getfd(2)).
 _PIDFD_GETFD = 438
 _KUBELET, _KUBELET_GROUP = "kubelet", "/kubelet.service"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -23,16 +23,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A socket of a process, by its inode."""
+    """A socket of a process, identified by its inode."""
 
     pid: int
     inode: str
 
 
 def close_connections(runtime: Path, proc: Path = Path("/proc")) -> frozenset[Connection]:
-    """Close the kubelet's connections to the socket ``runtime``; return all that there were.
+    """Close the kubelet's connections to the socket ``runtime``, and return them.
 
-    Raise OSError for a process whose sockets cannot be had, after those of all others: anybody may have the name.
+    Raise OSError for a process whose sockets cannot be read, after closing those of the others: any process may have
+    the kubelet's name.
     """
     there: set[Connection] = set()
     refusals: list[OSError] = []
@@ -49,13 +50,13 @@ def close_connections(runtime: Path, proc: Path = Path("/proc")) -> frozenset[Co
 
 
 def open_among(connections: frozenset[Connection], proc: Path = Path("/proc")) -> frozenset[Connection]:
-    """Return which of the connections their processes still have."""
+    """Return the connections that are still open."""
     found = {Connection(pid, inode) for pid in {each.pid for each in connections} for _, inode in _sockets(pid, proc)}
     return connections & found
 
 
 def _kubelets(proc: Path) -> Iterator[int]:
-    """Yield the processes of the kubelet's unit, and those of its name."""
+    """Yield the ids of processes in the kubelet's unit or with its name."""
     for folder in proc.iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
@@ -65,7 +66,7 @@ def _kubelets(proc: Path) -> Iterator[int]:
 
 
 def _sockets(pid: int, proc: Path) -> Iterator[tuple[int, str]]:
-    """Yield the descriptors of a process that are sockets, each with its inode; none of one that has ended."""
+    """Yield descriptor number and inode of each socket of a process; nothing if the process has ended."""
     with suppress(ProcessLookupError, FileNotFoundError):
         for link in (proc / str(pid) / "fd").iterdir():
             with suppress(FileNotFoundError):
@@ -87,7 +88,7 @@ def _closed(pid: int, runtime: Path, proc: Path) -> Iterator[Connection]:
 
 
 def _copied(process: int, number: int) -> socket.socket:
-    """Return the socket that another process has as descriptor ``number``; raise OSError."""
+    """Return a copy of the socket that another process has as descriptor ``number``; raise OSError."""
     descriptor: int = _libc.syscall(_PIDFD_GETFD, process, number, 0)
     if descriptor < 0:
         refused = ctypes.get_errno()
@@ -98,7 +99,7 @@ def _copied(process: int, number: int) -> socket.socket:
 
 
 def _peer(connection: socket.socket) -> Path | None:
-    """Return the path of the unix socket to which a connection was made, without its links; None for any other."""
+    """Return the resolved path of the unix socket at the other end of a connection; None for other sockets."""
     if connection.family != socket.AF_UNIX:
         return None
     with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Call Version at a CRI socket, with the standard library alone: one HTTP/2 request, and the kind of its answer.
+"""Call Version at a CRI socket with the standard library: send one HTTP/2 request, and classify its answer.
 
-What is answered is not read. A unary call that succeeds sends a message, which is a DATA frame; one that fails sends
-headers that end the stream (gRPC's PROTOCOL-HTTP2.md, "Trailers-Only"). Frames are those of RFC 9113, header fields are
-literals of RFC 7541 ("without Indexing"), whose lengths below 127 are one byte.
+The contents of the answer are not decoded. A unary call that succeeds sends a message, which is a DATA frame. One that
+fails sends headers that end the stream (gRPC's PROTOCOL-HTTP2.md, "Trailers-Only"). Frames are as in RFC 9113. Header
+fields are literals of RFC 7541 ("without Indexing"), with lengths below 127 in one byte.
 """
 
 import socket
@@ -32,14 +32,14 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a socket has done with a call, and the process that listens there, where the connection came about."""
+    """The outcome of a call, and the id of the process that listens at the socket (None without a connection)."""
 
     outcome: Literal["answers", "fails", "hangs"]
     pid: int | None = None
 
 
 def call_version(path: Path, limit_s: float) -> Probe:
-    """Return what becomes of a call of Version at the socket ``path`` within ``limit_s`` seconds."""
+    """Call Version at the socket ``path`` and return the outcome within ``limit_s`` seconds."""
     ends_s = time.monotonic() + limit_s
     pid = None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as caller:
@@ -68,7 +68,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _has_message(caller: socket.socket, ends_s: float) -> bool:
-    """Read frames until the answer's message or its end; raise TimeoutError or OSError."""
+    """Read frames until the answer; return whether it has a message. Raise TimeoutError or OSError."""
     while True:
         high, low, kind, flags, stream = _HEAD.unpack(_read(caller, _HEAD.size, ends_s))
         length = (high << 16) + low
@@ -83,7 +83,7 @@ def _has_message(caller: socket.socket, ends_s: float) -> bool:
 
 
 def _read(caller: socket.socket, length: int, ends_s: float) -> bytes:
-    """Read so many bytes; raise ConnectionError at the connection's end, TimeoutError."""
+    """Read ``length`` bytes; raise ConnectionError if the connection ends, or TimeoutError."""
     content = b""
     while len(content) < length:
         caller.settimeout(max(ends_s - time.monotonic(), 0.001))

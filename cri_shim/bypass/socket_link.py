@@ -1,11 +1,11 @@
-"""The link in the place of the shim's socket."""
+"""The link that replaces the shim's socket during a bypass."""
 
 import os
 from pathlib import Path
 
 
 class SocketLink:
-    """The socket's path, and the runtime's socket to which a link there leads."""
+    """A link at the shim's socket path that points to the runtime's socket."""
 
     def __init__(self, path: Path, runtime: Path) -> None:
         self._path = path
@@ -13,11 +13,11 @@ class SocketLink:
 
     @property
     def is_placed(self) -> bool:
-        """Return whether a link is at the path, to whatever: only a bypass puts one there."""
+        """Return whether the path is a link, with any target: only a bypass creates one."""
         return self._path.is_symlink()
 
     def place(self) -> None:
-        """Put the link at the path, whatever is there, at one moment; raise OSError."""
+        """Replace the path atomically with the link, whatever is there; raise OSError."""
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.link")
         temporary.unlink(missing_ok=True)
@@ -25,6 +25,6 @@ class SocketLink:
         temporary.replace(self._path)
 
     def remove(self) -> None:
-        """Remove the link; what else is at the path stays."""
+        """Remove the link; anything else at the path stays."""
         if self.is_placed:
             self._path.unlink(missing_ok=True)

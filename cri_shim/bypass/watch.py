@@ -1,7 +1,7 @@
-"""Watch the shim's socket: lead the kubelet past a shim that has failed, and take it back when that serves again.
+"""Watch the shim's socket: bypass a failed shim, and end the bypass when the shim serves again.
 
-Nothing is kept in memory that the host does not show: a link at the path is a bypass, and the record says since when.
-So this program may end and start at any moment.
+All state is visible on the host: a link at the path is a bypass, and the record has its start time. So this program may
+stop and start at any moment.
 """
 
 import json
@@ -26,9 +26,9 @@ from mooring.files import ForeignFileError, read_record, write_shared
 from mooring.records.shim_bypass import NAME, ShimBypass, dump_shim_bypass, read_shim_bypass
 
 _PERIOD_S = 1.0
-# A shim or a runtime that takes longer for Version counts as one that does not answer, this time.
+# Seconds for an answer to Version; a shim or runtime that takes longer counts as not answering.
 _ANSWER_S = 4.0
-# How often it is tried again to close the connections past the shim.
+# Seconds between attempts to close the connections that bypass the shim.
 _CLOSE_S = 60.0
 _PROGRAM = "mooring-shim-bypass"
 _FAILED = f"mooring-cri-shim has not served for {UNSERVED_S:.0f} s: journalctl -u mooring-cri-shim"
@@ -44,7 +44,7 @@ class Paths:
 
 
 class Watch:
-    """The watch of one socket. ``never``: it stays the shim's, and a link that is there goes."""
+    """Watches one socket. ``never``: no bypass is allowed, and an existing link is removed."""
 
     def __init__(
         self, paths: Paths, check_flags: Sequence[str], *, never: bool, clock: Callable[[], float] = time.monotonic
@@ -72,7 +72,7 @@ class Watch:
         self._checks.stop()
 
     def advance(self) -> None:
-        """Look once, and do what is due; raise OSError."""
+        """Check once, and begin or end a bypass if that is due; raise OSError."""
         if self._link.is_placed and self._never:
             self._link.remove()
             _log("warning", "bypass link removed: no pod starts without the shim", path=str(self._paths.listen))
@@ -96,7 +96,7 @@ class Watch:
             self._take_kubelet_back()
 
     def _begin(self, shim: Probe) -> None:
-        """Put the link in place; end a shim that hangs, so that the kubelet's calls to it end and it connects again."""
+        """Put the link in place, and kill an unresponsive shim, so that the kubelet reconnects."""
         self._link.place()
         _log("error", "shim bypassed", path=str(self._paths.listen), runtime=str(self._paths.runtime), reason=_FAILED)
         if shim.outcome == "hangs" and shim.pid is not None:
@@ -106,7 +106,7 @@ class Watch:
         self._record(_FAILED)
 
     def _take_kubelet_back(self) -> None:
-        """Close the connections that the kubelet has made through the link; the record goes when they are gone."""
+        """Close the connections that the kubelet made through the link, and remove the record when all are closed."""
         if self._past is None or (open_among(self._past) and self._clock() - self._closed_s >= _CLOSE_S):
             self._closed_s = self._clock()
             try:
@@ -128,7 +128,7 @@ class Watch:
         return f"; the check for missing devices of restarted containers fails: {failure}" if failure else ""
 
     def _recorded(self) -> ShimBypass | None:
-        """Return the record; one that cannot be read counts as one of now, and what is no record as none."""
+        """Return the record; an unreadable record counts as a new one, and a foreign file as none."""
         try:
             text = read_record(self._paths.run / NAME)
             return None if text is None else read_shim_bypass(text)

@@ -1,1 +1,1 @@
-"""Devices of VFs and GPUs on this host, and the containers that lack theirs."""
+"""Find the devices of VFs and GPUs on this host, and containers that lack theirs."""

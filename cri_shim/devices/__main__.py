@@ -1,6 +1,6 @@
-"""Look once for containers that lack their devices: ``python -m cri_shim.devices``, while no shim looks.
+"""Check once for containers without their devices: ``python -m cri_shim.devices``, for use while no shim runs.
 
-It stops none: the kubelet would start it again without its devices.
+It stops no container, because the kubelet would start it again without its devices.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Options:
 
 
 class _NoMetrics:
-    """Nobody asks a process that ends at once."""
+    """Metrics that are not served, because this process ends at once."""
 
     def devices_checked(self, without: int, unknown: int) -> None: ...
 
@@ -51,7 +51,7 @@ class _NoMetrics:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 once the result is left for the advertiser, 1 if it is not known, 2 for wrong usage."""
+    """Run the check; return 0 if its result is written for the advertiser, 1 on a failure, 2 for wrong usage."""
     try:
         _, options = load(Options, _SHIM, sys.argv[1:] if arguments is None else arguments, os.environ)
     except ConfigError as wrong:

@@ -1,11 +1,12 @@
-"""Look for running containers of recorded pods that lack devices of VFs or GPUs, say so, and stop them where wanted.
+"""Find running containers of recorded pods without the devices of their VFs or GPUs, report them, and stop them.
 
-The shim gives a container its devices when it is created. One that the kubelet creates on the runtime's own socket, in
-a sandbox that has its VFs, runs with the netdevs, without the devices and without GPUs. Nothing else tells that: its
-calls never come here. So the shim looks when it starts, when the kubelet calls again after a while, when it is asked
-(SIGHUP), and every ten minutes. While no shim serves mooring-shim-bypass has `python -m cri_shim.devices` look.
+The shim adds devices to a container when it is created. If the kubelet creates a container on the runtime's own socket,
+in a sandbox that has VFs, the container has the netdevs but no devices and no GPUs. The shim does not see that call. So
+it checks at its start, when the kubelet calls again after a pause, on SIGHUP, and every ten minutes. While no shim
+serves, mooring-shim-bypass runs `python -m cri_shim.devices`.
 
-A container is stopped only while the kubelet calls the shim: it would start it again on the same wrong way.
+Containers are stopped only if configured, and only while the kubelet calls the shim. Otherwise the kubelet would start
+them again without devices.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The containers that lack devices, by the runtime's description, and how many could not be judged."""
+    """The containers that lack devices, by container id, and how many could not be checked."""
 
     without: Mapping[str, tuple[cri.Container, WithoutDevices]]
     unknown: int = 0
@@ -52,7 +53,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class _Entitled:
-    """The VFs and GPUs, by PCI address, whose devices a container of a pod must have."""
+    """The PCI addresses of the VFs and GPUs whose devices a container of a pod must have."""
 
     pod: str
     uid: str
@@ -69,7 +70,7 @@ class DeviceMetrics(Protocol):
 
 
 class KubeletCalls:
-    """Whether the kubelet calls here, by its calls of Status; ``clock`` is in monotonic seconds."""
+    """Records whether the kubelet calls the shim, by its Status calls; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -80,7 +81,7 @@ class KubeletCalls:
         return self._clock() - self._last < _GONE_S
 
     def note(self, method: str) -> bool:
-        """Take a call that has ended; return whether it is the kubelet's first one after a while without."""
+        """Record a finished call; return whether it is the kubelet's first Status call after a pause."""
         if method != STATUS:
             return False
         returned = not self.are_recent
@@ -89,7 +90,7 @@ class KubeletCalls:
 
 
 class DeviceCheck:
-    """The check of one node: records, devices below ``roots``, the report below ``run``."""
+    """The check of one node, with its ``records`` and the devices below ``roots``; its report is below ``run``."""
 
     def __init__(self, records: Records, roots: Roots, run: Path, metrics: DeviceMetrics, *, stops: bool) -> None:
         self._records = records
@@ -105,16 +106,16 @@ class DeviceCheck:
         self._untold: set[str] = set()
 
     def ask(self) -> None:
-        """Let `run` look now."""
+        """Make `run` check now."""
         self._asked.set()
 
     def note(self, method: str) -> None:
-        """Take a forwarded call that has ended."""
+        """Record a forwarded call that has ended; the kubelet's first call after a pause starts a check."""
         if self._kubelet.note(method):
             self.ask()
 
     async def run(self, runtime: Runtime, interval_s: float = INTERVAL_S) -> None:
-        """Look at once, whenever asked, and every ``interval_s`` seconds; never return."""
+        """Check now, whenever asked, and every ``interval_s`` seconds; never return."""
         while True:
             self._asked.clear()
             try:
@@ -125,11 +126,11 @@ class DeviceCheck:
                 await asyncio.wait_for(self._asked.wait(), interval_s)
 
     async def once(self, runtime: Runtime) -> None:
-        """Look, and say what was found; raise AioRpcError, DecodeError or OSError."""
+        """Check once and report the result; raise AioRpcError, DecodeError or OSError."""
         await self._act(runtime, await self.look(runtime))
 
     async def look(self, runtime: Runtime) -> Findings:
-        """Judge every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""
+        """Check every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""
         uids = await asyncio.to_thread(self._records.pods)
         containers = await self._containers(runtime) if uids else ()
         entitled, unknown = await asyncio.to_thread(self._entitled, uids, containers)
@@ -152,12 +153,12 @@ class DeviceCheck:
         return Findings(without, unknown)
 
     async def _containers(self, runtime: Runtime) -> Sequence[tuple[str, cri.Container]]:
-        """Return the running containers, each with its pod's uid."""
+        """Return the running containers, each after its pod's uid."""
         uids = await runtime.sandboxes()
         return [(uids.get(each.pod_sandbox_id, ""), each) for each in await runtime.running()]
 
     def _take_unknown(self, container: cri.Container, pod: str, reason: Exception) -> None:
-        """Log once why a container cannot be judged; raise the reason if the runtime is gone."""
+        """Log once why a container cannot be checked; raise the reason if the runtime is unavailable."""
         if isinstance(reason, grpc.aio.AioRpcError) and reason.code() == grpc.StatusCode.UNAVAILABLE:
             raise reason
         if container.id not in self._untold:
@@ -167,10 +168,10 @@ class DeviceCheck:
     def _entitled(
         self, uids: Iterable[str], containers: Sequence[tuple[str, cri.Container]]
     ) -> tuple[list[tuple[cri.Container, _Entitled]], int]:
-        """Return what each running container of a recorded pod must have, and how many records cannot be read.
+        """Return what each running container of a recorded pod must have, and the number of unreadable records.
 
-        Such a record refuses every container. Of the others nothing is kept but that, and half of the time is the event
-        loop's: a tenant may have 256 KiB in each.
+        The shim refuses every container of a pod with an unreadable record. A tenant's record may have 256 KiB, so
+        records are not kept in memory, and this thread sleeps half of the time for the event loop.
         """
         of_pod: dict[str, list[cri.Container]] = {}
         for uid, container in containers:
@@ -194,7 +195,7 @@ class DeviceCheck:
         numbers = await asyncio.to_thread(self._numbers, due)
         if container.id not in self._given:
             try:
-                # They never change while the container lives.
+                # The devices of a container never change.
                 self._given[container.id] = await runtime.devices_of(container.id)
             except grpc.aio.AioRpcError as failure:
                 if failure.code() == grpc.StatusCode.NOT_FOUND:
@@ -203,12 +204,12 @@ class DeviceCheck:
         return lacking(numbers, self._given[container.id])
 
     def _numbers(self, due: _Entitled) -> Mapping[str, str]:
-        """Return the number of the device that computes, or sends, of each VF and GPU."""
+        """Return the device number of each VF (its uverbs device) and GPU (its compute device), by PCI address."""
         of_vfs = {pci: uverbs_number(pci, self._roots) for pci in due.vfs}
         return of_vfs | {pci: node_number(self._roots.dev / self._gpus.node(pci)) for pci in due.gpus}
 
     async def _act(self, runtime: Runtime, found: Findings) -> None:
-        """Say what was found, then stop those containers if that is wanted and the kubelet would start them here."""
+        """Report the containers without devices, and stop them if configured and the kubelet calls the shim."""
         stops = self._stops and self._kubelet.are_recent
         each = [(container, replace(without, stopped=stops)) for container, without in found.without.values()]
         self._metrics.devices_checked(len(each), found.unknown)

@@ -1,7 +1,7 @@
-"""Find the device nodes of a VF by its PCI address, at each call: a driver that is bound again has other numbers.
+"""Find the device nodes of a VF by its PCI address, at each call, because a rebind of its driver changes them.
 
-``infiniband_verbs/`` below the PCI function is read, not ``infiniband/``: in exclusive mode the RDMA device itself
-is in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in
+``infiniband_verbs/`` below the PCI function is read, not ``infiniband/``: in exclusive mode the RDMA device itself is
+in the pod's network namespace and the host's folder is empty. Source: the kernel's uverbs_main.c and user_mad.c in
 drivers/infiniband/core.
 """
 
@@ -20,14 +20,14 @@ _CONNECTION_MANAGER = "rdma_cm"
 
 
 class DeviceError(LookupError):
-    """A VF whose devices cannot be given to a container: which, and why."""
+    """A VF whose devices cannot be added to a container; the text has the VF and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where sysfs and the device nodes are, and whether containers get umad and issm as well.
+    """The folders of sysfs and of the device nodes, and whether containers get umad and issm devices too.
 
-    ``proc`` and the folders of CDI specifications say which GPUs there are.
+    ``proc`` and the CDI specifications in ``cdi`` (folders, separated by colons) describe the GPUs.
     """
 
     sysfs: Path = Path("/sys")
@@ -40,8 +40,8 @@ class Roots:
 def resolve(pci: str, roots: Roots) -> VfDevices:
     """Return the devices of the VF at ``pci``; raise DeviceError.
 
-    In shared mode any pod with NET_ADMIN can rename the RDMA device (nldev_set_doit in the kernel's
-    drivers/infiniband/core/nldev.c): a name that cannot be told is no reason to refuse the container.
+    An unusable name of the RDMA device does not refuse the container: in shared mode any pod with NET_ADMIN can rename
+    the device (nldev_set_doit in the kernel's drivers/infiniband/core/nldev.c).
     """
     function = roots.sysfs / "bus/pci/devices" / pci
     try:
@@ -55,7 +55,7 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
 
 
 def uverbs_number(pci: str, roots: Roots) -> str:
-    """Return major and minor number (``231:195``) of the VF's uverbs device; raise DeviceError."""
+    """Return the number of the VF's uverbs device as ``major:minor``, such as ``231:195``; raise DeviceError."""
     try:
         return (_only(pci, roots.sysfs / "bus/pci/devices" / pci / "infiniband_verbs") / "dev").read_text().strip()
     except OSError as unreadable:
@@ -63,7 +63,7 @@ def uverbs_number(pci: str, roots: Roots) -> str:
 
 
 def node_number(path: Path) -> str:
-    """Return major and minor number of a device node; raise DeviceError."""
+    """Return the number of a device node as ``major:minor``; raise DeviceError."""
     try:
         found = path.stat()
     except OSError as unreadable:
@@ -87,7 +87,10 @@ def _management(function: Path, rdma: str) -> list[Path]:
 
 
 def _node(source: Path, node: Path) -> str:
-    """Return a node's path if its number is the one in sysfs; the runtime itself refuses what is not a device."""
+    """Return a node's path if its number matches sysfs; raise DeviceError.
+
+    Other files than devices pass, because the runtime refuses them itself.
+    """
     number = (source / "dev").read_text(encoding="utf-8").strip()
     found = node.stat()
     if stat.S_ISCHR(found.st_mode):

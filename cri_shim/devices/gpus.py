@@ -1,4 +1,4 @@
-"""Find a GPU on this host by its PCI address, and ask the runtime whether a container may have it now."""
+"""Find a GPU on this host by its PCI address, and check with the runtime that no other pod has it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,19 +35,19 @@ from mooring.gpu.inventory import is_uuid
 
 @dataclass(frozen=True, slots=True)
 class GpuFolders:
-    """Where GPUs and the CDI devices that hold them are described."""
+    """The folders that describe the host's GPUs and the CDI devices that contain them."""
 
     sysfs: Path
     proc: Path
     cdi: CdiFolders
 
     def names(self, gpus: GpuAssignment, units: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the CDI device of each unit, as the host is now; raise GpuError."""
+        """Return the name of each unit's CDI device at this moment; raise GpuError."""
         devices = self.cdi.devices() if units else ()
         return tuple(cdi_name(pci, gpus.uuid_of(pci), self._host_gpu(pci), devices) for pci in units)
 
     def node(self, pci: str) -> str:
-        """Return the device node by which a GPU computes, below /dev; raise GpuError."""
+        """Return a GPU's compute device node, relative to /dev; raise GpuError."""
         return known_nodes(pci, self._host_gpu(pci))[0]
 
     def _host_gpu(self, pci: str) -> HostGpu:
@@ -61,7 +61,7 @@ class GpuFolders:
         return HostGpu(uuid if uuid is not None and is_uuid(uuid) else None, device_nodes(vendor, drm, known.minor))
 
     def _nvidia_file(self, pci: str) -> NvidiaFile:
-        # The driver writes addresses as sysfs does, in lower case; older ones in upper case.
+        # The driver writes addresses in lower case, as sysfs does; older drivers use upper case.
         folders = (self.proc / NVIDIA_GPUS / name for name in (pci, pci.upper()))
         return read_nvidia_file(next(filter(None, (_text(folder / "information") for folder in folders)), ""))
 
@@ -69,8 +69,7 @@ class GpuFolders:
 async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records, cdi: Sequence[str]) -> str:
     """Return why a container of the pod ``uid`` must not be given these GPUs now; empty if it may.
 
-    ``cdi`` are the folders in which their CDI devices were found.
-    Raise RecordError or OSError.
+    ``cdi`` are the folders in which the shim reads CDI specifications. Raise RecordError or OSError.
     """
     try:
         status = await runtime.verbose_status()

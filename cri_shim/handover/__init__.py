@@ -1,1 +1,1 @@
-"""One shim takes the socket over from another: both sides, what they say to each other, and the calls that are left."""
+"""Hand the socket over to a new shim: both sides, their messages, and the calls that the old shim still finishes."""

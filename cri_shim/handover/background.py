@@ -1,4 +1,4 @@
-"""Go on in the background once the program serves: systemd awaits the end of what ExecReload= starts."""
+"""Continue in the background once the program serves, because systemd waits for the end of the ExecReload= command."""
 
 import os
 from collections.abc import Callable
@@ -8,10 +8,11 @@ Run = Callable[[Callable[[], None]], int]
 
 
 def in_background(run: Run) -> int:
-    """Run ``run`` in a process that is a child of process 1; return 0 here once that calls its argument, 1 if it ends.
+    """Run ``run`` in a background process that is a child of process 1.
 
-    In that process return what ``run`` returns. systemd learns of a main process' end by SIGCHLD, so that must be its
-    child before it is made known (MAINPID=): the process in between ends at once. The caller has no threads.
+    In this process, return 0 once ``run`` calls its argument, or 1 if it ends first. In the background process, return
+    the result of ``run``. systemd learns of the end of a main process by SIGCHLD, so the process must be systemd's
+    child before it is announced (MAINPID=); the process in between exits at once. The caller must not have threads.
     """
     told, tell = os.pipe()
     if between := os.fork():
@@ -24,7 +25,7 @@ def in_background(run: Run) -> int:
         os._exit(0)
 
     def ready() -> None:
-        # Whoever waits may have been killed; this process is in charge nonetheless.
+        # The waiting process may have been killed. This process owns the socket all the same.
         with suppress(BrokenPipeError):
             os.write(tell, b"1")
         os.close(tell)

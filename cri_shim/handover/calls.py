@@ -1,4 +1,4 @@
-"""Count the calls that a server works on, so that it ends after the last one."""
+"""Count the calls in progress, so that a server can exit after the last one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,26 +11,26 @@ _Behaviour = Callable[[bytes, Any], Awaitable[Any]]
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
-    """The methods of ``inner``, which are coroutines; those in progress are counted."""
+    """The methods of ``inner``, which are coroutines, with a count of the calls in progress."""
 
     def __init__(self, inner: grpc.GenericRpcHandler) -> None:
         self._inner = inner
         self._in_progress = 0
         self._ended = asyncio.Event()
-        # A handler is a value; callers choose the names of methods, so there are bounds.
+        # The cache is bounded, because callers choose the names of methods.
         self._counted = lru_cache(maxsize=256)(self._count)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return how a method is answered; None for one that ``inner`` does not answer."""
+        """Return the handler of a method; None if ``inner`` has none."""
         handler = self._inner.service(details)
         return None if handler is None else self._counted(handler)
 
     def counted(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> Mapping[str, grpc.RpcMethodHandler]:
-        """Return handlers that the server registers by name beside these, counted as well."""
+        """Return handlers for methods that the server registers by name, with their calls counted too."""
         return {name: self._count(handler) for name, handler in handlers.items()}
 
     async def none_left(self) -> None:
-        """Return when no call is in progress."""
+        """Wait until no call is in progress."""
         while self._in_progress:
             self._ended.clear()
             await self._ended.wait()

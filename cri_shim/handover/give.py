@@ -1,4 +1,4 @@
-"""Hand a socket over to another process: the side of the process in charge."""
+"""Hand a socket over to a new process: the side of the old process."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ _log = structlog.get_logger()
 
 @contextmanager
 def offered(path: Path) -> Iterator[socket.socket]:
-    """Listen where other processes ask for ``path``, which is this one's; raise OSError.
+    """Listen for processes that want to take over ``path``, which this process owns; raise OSError.
 
-    What was there is an ended process', or that of the one that this one has taken over from.
+    An existing socket belongs to a process that ended, or to the one that handed over to this process.
     """
     place = meeting_place(path)
     place.unlink(missing_ok=True)
@@ -39,23 +39,23 @@ def offered(path: Path) -> Iterator[socket.socket]:
 
 
 async def give(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> None:
-    """Wait for a process that takes over; return when it is in charge, and this one's ``lock`` is closed.
+    """Wait for a process that takes over; return when it owns the socket and this process's ``lock`` is closed.
 
-    ``let_go`` gets its pid: it says so to systemd, and ends what only one process may do. A process that fails before
-    that, or that is none of this service, changes nothing.
+    ``let_go`` gets the pid of that process. It notifies systemd, and stops the work that only one process may do. A
+    process that fails before that, or does not belong to this service, changes nothing.
     """
     while True:
         try:
             if await _meet(listener, lock, systemd, let_go):
                 return
         except OSError as reason:
-            # For instance without descriptors.
+            # For example, there is no free file descriptor.
             _log.warning("no process can take over", reason=str(reason))
             await asyncio.sleep(_AGAIN_S)
 
 
 async def _meet(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> bool:
-    """Meet the next process that asks; return whether it is in charge now."""
+    """Hand over to the next process that asks; return whether it owns the socket now."""
     taker, _ = await asyncio.get_running_loop().sock_accept(listener)
     with taker:
         pid, uid, _ = _CREDENTIALS.unpack(taker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -67,14 +67,14 @@ async def _meet(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_g
             _log.warning("handover failed", to=pid, reason=str(reason) or type(reason).__name__)
             return False
         lock.close()
-        # One that has ended meanwhile is the main process all the same: systemd starts the unit again.
+        # If it has ended meanwhile, it is the main process all the same, and systemd restarts the unit.
         with suppress(OSError):
             taker.send(dump({"yours": True}))
         return True
 
 
 async def _agree(taker: socket.socket, pid: int, uid: int, lock: BinaryIO, systemd: Systemd) -> None:
-    """Return when the taker serves; raise OSError or ValueError with the reason why it does not."""
+    """Wait until the new process serves; raise OSError or ValueError with the reason if it does not."""
     loop = asyncio.get_running_loop()
     if refusal := _refusal(read(await loop.sock_recv(taker, MOST_BYTES)), pid, uid):
         taker.send(dump({"refused": refusal}))
@@ -89,7 +89,7 @@ def _refusal(hello: Mapping[str, Any], pid: int, uid: int) -> str:
         return f"the running shim supports handover protocol {PROTOCOL}, not {protocol!r}: restart it"
     if uid != os.geteuid():
         return f"process {pid} belongs to another user"
-    # systemd stops a unit's processes by their control group: another would stay when the unit is stopped.
+    # systemd stops a unit by its control group; a process of another group would keep running.
     if _control_group(pid) != _control_group(os.getpid()):
         return f"process {pid} is in another control group: use systemctl reload"
     return ""

@@ -1,13 +1,13 @@
-"""What two processes say to each other when one takes a socket over: at ``<path>.handover``, one packet a message.
+"""The messages of a handover between two processes, at ``<path>.handover``, one packet for each message.
 
     taker → holder   {"handover": 1}
     holder → taker   {"pid": …, "notify": "/run/systemd/notify", "watchdog_s": 15.0}, with the lock's descriptor; or
                      {"refused": "…"}
     taker → holder   {"serving": true}: it serves at its own name, and the runtime has answered through it
-    holder → taker   {"yours": true}: the lock is the taker's alone now, and systemd knows it as the main process
+    holder → taker   {"yours": true}: only the taker has the lock now, and it is systemd's main process
 
-Either may leave at any time; until the last message the holder is in charge. The lock's descriptor is the very one
-(SCM_RIGHTS), so that there is no moment at which a third process could take it.
+Either side may disconnect at any time; the holder owns the socket until the last message. The holder passes its own
+descriptor of the lock (SCM_RIGHTS), so that no third process can take the lock in between.
 """
 
 import json
@@ -17,12 +17,12 @@ from typing import Any
 
 PROTOCOL = 1
 MOST_BYTES = 4096
-# From its greeting until it serves a process has so many seconds: ExecReload= has 90 (DefaultTimeoutStartSec).
+# Seconds for the whole handover; ExecReload= has 90 (DefaultTimeoutStartSec).
 LIMIT_S = 30.0
 
 
 def meeting_place(path: Path) -> Path:
-    """Return where the process in charge of ``path`` is asked for it."""
+    """Return the path of the socket at which the owner of ``path`` accepts handovers."""
     return path.with_name(f"{path.name}.handover")
 
 
@@ -31,7 +31,7 @@ def dump(message: Mapping[str, Any]) -> bytes:
 
 
 def read(packet: bytes) -> Mapping[str, Any]:
-    """Return a message; raise ConnectionError for the end of the connection, ValueError for what is no message."""
+    """Decode a message; raise ConnectionError if the connection ended, ValueError if it is not a message."""
     if not packet:
         raise ConnectionError("the other process closed the connection")
     message: Mapping[str, Any] = dict(json.loads(packet))

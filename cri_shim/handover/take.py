@@ -1,4 +1,4 @@
-"""Take a socket over from the process that is in charge of it: the side of the new process."""
+"""Take a socket over from the process that owns it: the side of the new process."""
 
 import os
 import socket
@@ -11,13 +11,13 @@ from cri_shim.notify import Systemd
 
 
 class Predecessor:
-    """The process in charge of ``path``; ``lock`` is its lock, ``systemd`` how that process notifies systemd."""
+    """The process that owns ``path``; ``lock`` is its lock, ``systemd`` is how it notifies systemd."""
 
     def __init__(self, path: Path) -> None:
-        """Meet it; raise ListenError if there is none, or it refuses."""
+        """Connect to the process; raise ListenError if there is none, or it refuses."""
         self._path = path
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        # One that hands over to another process just now answers when that has failed.
+        # A process that is handing over to another one answers only if that fails.
         self._connection.settimeout(LIMIT_S)
         try:
             self._connection.connect(str(meeting_place(path)))
@@ -43,7 +43,7 @@ class Predecessor:
         return int(greeting["pid"]), lock, Systemd(greeting["notify"], greeting["watchdog_s"])
 
     def take_charge(self) -> None:
-        """Say that this process serves, and return when it is the one in charge; raise ListenError."""
+        """Report that this process serves, and wait until it owns the socket; raise ListenError."""
         try:
             self._connection.send(dump({"serving": True}))
             read(self._connection.recv(MOST_BYTES))
@@ -51,5 +51,5 @@ class Predecessor:
             raise ListenError(f"process {self.pid} did not hand over {str(self._path)!r}: {reason}") from reason
 
     def leave(self) -> None:
-        """End the conversation: before `take_charge` that leaves everything as it was."""
+        """Close the connection; before `take_charge` this changes nothing."""
         self._connection.close()

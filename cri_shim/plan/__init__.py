@@ -1,4 +1,4 @@
-"""Decide from values: what two CRI requests become, which pod records are stale, which containers lack their devices.
+"""Decide from values: how to change CRI requests, which pod records are stale, which containers lack devices.
 
-Pure: the code that acts on the result lies in `cri_shim`. No file, no call, no clock: time is an argument.
+Pure: no files, no calls, no clock (time is an argument). The other modules of `cri_shim` act on the results.
 """

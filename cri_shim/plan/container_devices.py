@@ -1,9 +1,9 @@
 """Decide which containers lack the devices of their pod's VFs and GPUs: values in, values out.
 
-A container's devices are those that the runtime made it with. The verbose ContainerStatus has them: ``info`` is JSON,
-and its ``runtimeSpec.linux.devices`` the device nodes, in containerd (toCRIContainerInfo in
-internal/cri/server/container_status.go) and in CRI-O (createContainerInfo in server/container_status.go). Names of
-device nodes are the container's own; major and minor number are the kernel's, so these are compared.
+A container has the devices with which the runtime created it. The verbose ContainerStatus lists them: ``info`` is JSON
+with the device nodes in ``runtimeSpec.linux.devices``, both in containerd (toCRIContainerInfo in
+internal/cri/server/container_status.go) and in CRI-O (createContainerInfo in server/container_status.go). A container
+may have other names for the nodes, so the kernel's major and minor numbers are compared.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +12,7 @@ import msgspec
 
 from cri_shim.pb import cri_pb2 as cri
 
-# The pod's owner decides how much environment there is; reading so much takes 20 ms.
+# Limit of ``info``: a pod's owner decides how much environment it has. Decoding this much takes 20 ms.
 _MOST_BYTES = 8 << 20
 _CHARACTER_DEVICES = ("c", "u")
 # Source: pkg/kubelet/kuberuntime/labels.go of Kubernetes.
@@ -38,12 +38,12 @@ class _Info(msgspec.Struct, rename="camel"):
     runtime_spec: _Spec
 
 
-# It builds no objects for what it does not look for, however much that is.
+# msgspec creates no objects for fields that these classes do not have.
 _decoder = msgspec.json.Decoder(_Info)
 
 
 class UnreadableSpecError(ValueError):
-    """A container whose devices the runtime's answer does not tell: why."""
+    """The runtime's answer does not list the container's devices; the text has the reason."""
 
 
 def device_numbers(answer: cri.ContainerStatusResponse) -> frozenset[str]:
@@ -59,12 +59,12 @@ def device_numbers(answer: cri.ContainerStatusResponse) -> frozenset[str]:
 
 
 def lacking(numbers: Mapping[str, str], given: Collection[str]) -> tuple[str, ...]:
-    """Return the PCI addresses of the functions whose device, by its number, is not among those given."""
+    """Return the PCI addresses whose device number in ``numbers`` is not in ``given``."""
     return tuple(pci for pci, number in numbers.items() if number not in given)
 
 
 def grace_s(container: cri.Container) -> int:
-    """Return how many seconds a container may take to end: the pod's own, as the kubelet notes them, within limits."""
+    """Return the termination grace period of a container's pod in seconds, up to a limit; the kubelet records it."""
     text = container.annotations.get(_GRACE, b"").decode(errors="replace")
     given = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else _DEFAULT_GRACE_S
     return min(given, _LONGEST_GRACE_S)

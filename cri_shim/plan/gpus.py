@@ -1,7 +1,7 @@
 """Decide how a container gets its GPUs: values in, values out.
 
-A GPU is given by the name of the CDI device that holds exactly it, which the runtime resolves. Names are chosen at each
-CreateContainer: indexes and device minors may be others by then, PCI address and UUID are not.
+A container gets a GPU by the name of the CDI device that contains exactly that GPU; the runtime resolves the name. The
+names are chosen at each CreateContainer, because indexes and device minors may change, unlike PCI address and UUID.
 """
 
 import posixpath
@@ -16,27 +16,27 @@ from mooring.gpu.assignment import GpuAssignment
 from mooring.gpu.cdi import CdiDevice, holds
 from mooring.parsing import dump
 
-# NVIDIA's runtime gives GPUs to who names them here; with this value it gives none and sets up nothing. What a
-# container gets comes by CDI alone. Source: NVIDIA Container Toolkit, "Specialized configurations with Docker".
+# NVIDIA's runtime adds the GPUs in this variable to a container; with "void" it adds none. Containers get GPUs only by
+# CDI. Source: NVIDIA Container Toolkit, "Specialized configurations with Docker".
 HIDDEN = {"NVIDIA_VISIBLE_DEVICES": "void"}
-# `crictl info` of a runtime has some 20 kB.
+# Limit of the runtime's configuration, which usually has 20 kB (`crictl info`).
 _MOST_BYTES = 8 << 20
-# The first that takes ContainerConfig.CDI_devices: cri-o pull request 6944.
+# The first CRI-O that supports ContainerConfig.CDI_devices: cri-o pull request 6944.
 _CRIO = (1, 28)
-# The first that takes ContainerConfig.CDI_devices: containerd pull request 6654.
+# The first containerd that supports ContainerConfig.CDI_devices: containerd pull request 6654.
 _CONTAINERD_TAKES = (1, 7)
-# The first that always does CDI, and has no field that says so: containerd pull request 14166.
+# The first containerd that always has CDI on, and no field for it: containerd pull request 14166.
 _CONTAINERD = (2, 4)
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
 class GpuError(LookupError):
-    """A GPU that cannot be given to a container: which, and why."""
+    """A GPU that cannot be added to a container; the text has the GPU and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
-    """What the host says of a GPU: its UUID, None before its driver tells, and its device nodes below /dev."""
+    """A GPU on the host: its UUID (None until its driver reports it), and its device nodes below /dev."""
 
     uuid: str | None
     nodes: tuple[str, ...]
@@ -50,9 +50,9 @@ def known_nodes(pci: str, found: HostGpu) -> tuple[str, ...]:
 
 
 def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) -> str:
-    """Return the CDI device that holds exactly the assigned GPU; raise GpuError.
+    """Return the name of the CDI device that contains exactly the assigned GPU; raise GpuError.
 
-    Of several with the same edits it is the one named by UUID, else the first by name.
+    If several have the same edits, it is the one named by UUID, or else the first by name.
     """
     if found.uuid is not None and found.uuid != uuid:
         raise GpuError(f"GPU {pci}: the host has {found.uuid} there, not {uuid}")
@@ -67,13 +67,13 @@ def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) 
 
 
 def gpu_environment(gpus: GpuAssignment, units: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables that list a container's GPUs, in the order in which CUDA then numbers them."""
+    """Return the environment variables that list a container's GPUs, in the order of their CUDA numbers."""
     described = [{"pci": pci, "uuid": gpus.uuid_of(pci), "interface": gpus.beside.get(pci)} for pci in units]
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "MOORING_GPUS": dump(described)}
 
 
 def held_elsewhere(units: Collection[str], others: Mapping[str, GpuAssignment]) -> str:
-    """Return why GPUs are not free, by the GPUs of other pods that live, by uid; empty if they are."""
+    """Return why GPUs are not free, empty if they are; ``others`` has the GPUs of other live pods, by uid."""
     for uid, gpus in others.items():
         for pci in units:
             if pci in gpus.units:
@@ -100,10 +100,10 @@ _config = msgspec.json.Decoder(_Config)
 
 
 def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str:
-    """Return why the runtime would not inject CDI devices, empty if it does; one that does not ignores them silently.
+    """Return why the runtime would ignore CDI devices, empty if it supports them.
 
-    containerd tells its configuration in the verbose Status (``enableCDI``: containerd pull request 6654; off by
-    default in 1.7, without the field always on), CRI-O does it from a version on.
+    containerd reports its configuration in the verbose Status (``enableCDI``: containerd pull request 6654). It is off
+    by default in 1.7, and always on in releases without the field. CRI-O supports CDI from 1.28.
     """
     name = f"{version.runtime_name} {version.runtime_version}"
     if version.runtime_name == "cri-o":
@@ -119,10 +119,10 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
 
 
 def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
-    """Return why the runtime may find another device under a name than we do; empty if it reads the same folders.
+    """Return why a CDI name may mean another device for the runtime; empty if it reads the same folders.
 
-    A name in a later folder counts, so that order matters. A runtime that does not tell its folders is believed: a name
-    that it does not find fails the call.
+    The order matters, because later folders override earlier ones. A runtime that does not report its folders passes:
+    the call fails if it does not find the name.
     """
     config = _config_of(status)
     theirs = config.folders if config is not None else None
@@ -133,7 +133,7 @@ def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
 
 
 def _at(folder: str) -> str:
-    """Return a folder's path in one form: /var/run is /run."""
+    """Return a folder's path in normal form, with /run for /var/run."""
     path = posixpath.normpath(folder)
     return path.removeprefix("/var") if path.startswith("/var/run/") else path
 

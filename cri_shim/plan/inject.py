@@ -1,9 +1,10 @@
-"""Decide about the two CRI requests that concern VFs, and write devices into one of them.
+"""Decide about RunPodSandbox and CreateContainer requests, and add devices to the latter.
 
-RunPodSandbox: pass, record the pod's assignment first, or refuse. CreateContainer: pass, add the devices of the pod's
-own VFs, or refuse. A pod that requests nothing is passed; anything else that is not fully valid is refused, with a
-message that people read in ``kubectl describe``. An assignment answers the request as it was at the time of the
-decision: the current request is read only if there is no assignment. Once recorded, an assignment holds.
+A RunPodSandbox passes, passes after the pod's assignment is recorded, or is refused. A CreateContainer passes, gets the
+devices of the pod's own VFs, or is refused. Pods without a request pass. Everything else that is not fully valid is
+refused, with a message that users see in ``kubectl describe``. An assignment belongs to the request at the time of the
+scheduling decision, so the present request is read only if there is no assignment. A recorded assignment stays in
+force.
 """
 
 import posixpath
@@ -28,9 +29,10 @@ _POWERFUL = frozenset((b"ALL", b"BPF", b"NET_ADMIN", b"SYS_ADMIN"))
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The node's side of each check: its name, and the runtime handlers whose containers can use a VF's devices.
+    """The node's settings for the checks: its name, and the runtime handlers whose containers can use a VF's devices.
 
-    ``unsigned`` returns why an assignment is not believed, by the exact bytes of both annotations; empty if it is.
+    ``unsigned`` takes the exact bytes of the assignment and of its signature (None without one). It returns why the
+    node does not accept the assignment, empty if it does.
     """
 
     node: str
@@ -45,16 +47,16 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Forward the request's original bytes, once this record is on disk."""
+    """Forward the request's original bytes after writing this record to disk."""
 
     record: PodRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Inject:
-    """Forward the request with the devices of ``entitled``, if the ledger agrees about all VFs of ``assignment``.
+    """Forward the request with the devices of ``entitled``, if the sandbox holds all VFs of ``assignment``.
 
-    ``gpus`` are those of the pod, None if it has none; ``units`` those of them that the container gets.
+    ``gpus`` are the pod's GPUs, None without any; ``units`` are those that the container gets.
     """
 
     assignment: Assignment
@@ -74,7 +76,7 @@ class Refuse:
 class VfDevices:
     """One VF as a container uses it: its RDMA device's name, its uverbs device, and all its host device nodes.
 
-    ``rdma`` is None where the name cannot be told, because of a space or what is no UTF-8.
+    ``rdma`` is None if the name has a space or is not UTF-8, and so cannot be passed to the container.
     """
 
     rdma: str | None
@@ -87,7 +89,7 @@ def pod_name(config: cri.PodSandboxConfig) -> str:
 
 
 def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, rules: Rules) -> Pass | Record | Refuse:
-    """Decide about a RunPodSandbox, given the existing record of the pod's uid."""
+    """Decide about a RunPodSandbox; ``found`` is the existing record of the pod."""
     settled = _settle(request.config, found, rules)
     if isinstance(settled, Refuse):
         return settled
@@ -104,7 +106,7 @@ def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, r
 def decide_container(
     request: cri.CreateContainerRequest, found: PodRecord | None, rules: Rules
 ) -> Pass | Inject | Refuse:
-    """Decide about a CreateContainer, given the existing record of the pod's uid."""
+    """Decide about a CreateContainer; ``found`` is the existing record of the pod."""
     settled = _settle(request.sandbox_config, found, rules)
     if isinstance(settled, Refuse):
         return settled
@@ -128,9 +130,10 @@ def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ..
 
 
 def can_change_vfs(config: cri.ContainerConfig) -> bool:
-    """Return whether a container can change links of its pod, or attach programs to them; case and CAP_ do not matter.
+    """Return whether a container can change links of its pod, or attach programs to them.
 
-    CAP_NET_ADMIN and CAP_BPF are what the kernel asks for; who is privileged, or has CAP_SYS_ADMIN, can get them.
+    The kernel requires CAP_NET_ADMIN or CAP_BPF; privileged containers, or those with CAP_SYS_ADMIN, can get them. The
+    names of capabilities are compared without case and without the prefix CAP_.
     """
     context = config.linux.security_context
     asked = (*context.capabilities.add_capabilities, *context.capabilities.add_ambient_capabilities)
@@ -138,7 +141,7 @@ def can_change_vfs(config: cri.ContainerConfig) -> bool:
 
 
 def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEntry | None]) -> str | None:
-    """Return why the ledger, by PCI address, does not show every VF of a pod held by ``sandbox``; None if it does."""
+    """Return why ``sandbox`` does not hold every VF of a pod, None if it does; ``ledger`` is by PCI address."""
     for vf in assignment.vfs:
         entry = ledger[vf.pci]
         if entry is None:
@@ -154,7 +157,7 @@ def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEn
 
 
 def devices(given: Sequence[VfDevices]) -> list[cri.Device]:
-    """Return the CRI devices for a container with these VFs; what two of them share appears once."""
+    """Return the CRI devices for a container with these VFs; a device that two VFs share appears once."""
     nodes = dict.fromkeys(node for vf in given for node in vf.nodes)
     return [
         cri.Device(
@@ -168,7 +171,7 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
     """Return the environment variables that list a container's VFs."""
     described = [
         {
-            # An InfiniBand VF without IPoIB has no network interface, nor has one that is requested without it.
+            # None without a network interface: an InfiniBand VF without IPoIB, or a VF requested without netdev.
             "name": entry.ifname if entry.has_interface else None,
             "pci": vf.pci,
             "network": vf.network,
@@ -181,13 +184,14 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
     variables = {"MOORING_DEVICES": dump(described)}
     named = [found.rdma for _, _, found in given if found.rdma is not None]
     if len(named) < len(given):
-        # The programs would not use the others. Without names they take what the container has.
+        # With a partial list the programs would ignore the other VFs; without a list they use all devices of the
+        # container.
         return variables
-    # The first port. Only a VF of mlx4 may have a second one.
+    # Port 1: only VFs of mlx4 may have a second port.
     ports = ",".join(f"{name}:1" for name in named)
     return variables | {
         "MOORING_RDMA_DEVICES": ",".join(named),
-        # After a leading "=" NCCL takes the names exactly; without it mlx5_1 would match mlx5_10 as well.
+        # The leading "=" makes NCCL match names exactly; otherwise mlx5_1 would also match mlx5_10.
         "NCCL_IB_HCA": "=" + ",".join(named),
         # UCX, and with it NIXL, which vLLM, llm-d and Dynamo use. Source: vLLM's "NixlConnector Usage Guide".
         "UCX_NET_DEVICES": ports,
@@ -198,7 +202,11 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a container gets: devices, variables that it does not set itself, others whatever it sets, CDI devices."""
+    """The additions to a container.
+
+    ``variables`` apply only if the container does not set them itself, ``forced`` in any case. ``cdi`` are names of CDI
+    devices.
+    """
 
     devices: Sequence[cri.Device] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -207,10 +215,10 @@ class Addition:
 
 
 def add_to_container(raw: bytes, request: cri.CreateContainerRequest, addition: Addition) -> bytes:
-    """Return the request ``raw``, decoded as ``request``, with what is added.
+    """Return the bytes of a request with the additions; ``request`` is ``raw`` decoded.
 
-    A decoder of the result gets the original fields, including those unknown here. If nothing is replaced the original
-    bytes stay as they are: protobuf merges a message that occurs twice, and joins repeated fields.
+    The result keeps all original fields, including unknown ones. If nothing is replaced, the additions are appended to
+    the original bytes: protobuf merges a message that occurs twice, and concatenates repeated fields.
     """
     config = request.config
     present = {variable.key for variable in config.envs}
@@ -237,12 +245,12 @@ def add_to_container(raw: bytes, request: cri.CreateContainerRequest, addition: 
 
 
 def _normal(path: str) -> str:
-    # POSIX lets two leading slashes stand for something else; no runtime does.
+    # normpath keeps two leading slashes, which POSIX allows to mean something else; for runtimes they do not.
     return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
 def _paths_and_folders(added: Sequence[cri.Device]) -> frozenset[str]:
-    """Return the paths at which another device would occupy that of an added one: its own, and the folders above."""
+    """Return the paths at which another device would conflict with an added one: its own, and the folders above."""
     found: set[str] = set()
     for device in added:
         path = device.container_path
@@ -253,17 +261,17 @@ def _paths_and_folders(added: Sequence[cri.Device]) -> frozenset[str]:
 
 
 def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, rules: Rules) -> Assignment | Refuse | None:
-    """Return the assignment that holds for a pod; None if the pod requests nothing.
+    """Return the assignment of a pod, None if the pod requests nothing, or the refusal.
 
-    A signature is verified before anything of the assignment is parsed. What is recorded was verified then: the same
-    bytes need no key any more, so that old keys can go while pods run.
+    The signature is verified before the assignment is parsed. A recorded assignment was already verified. The same
+    bytes need no key again, so that old keys can be removed while pods run.
     """
     node, raw = rules.node, config.annotations.get(names.ASSIGNMENT)
     if raw is not None and found is not None and raw == dump_assignment(found.assignment).encode():
         return _recorded(found.assignment, None, node)
     if raw is not None and (reason := rules.unsigned(raw, config.annotations.get(names.SIGNATURE))):
         return Refuse(reason)
-    # Invalid UTF-8 becomes U+FFFD, which no rule accepts where it matters.
+    # Invalid UTF-8 becomes U+FFFD, which no rule accepts.
     annotations = {key: value.decode(errors="replace") for key, value in config.annotations.items()}
     try:
         written = verified_assignment(annotations, config.metadata.uid, node)
@@ -285,7 +293,7 @@ def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> As
 def _without_assignment(annotations: Mapping[str, str]) -> Refuse | None:
     request = read_request(annotations)
     asked = f"{len(request.interfaces)} VFs" if request is not None and request.interfaces else ""
-    # A CRI request does not carry the limits that are a request for GPUs too.
+    # A request for GPUs by resource limits is not visible in a CRI request.
     if not asked and GPU_REQUEST in annotations:
         asked = "GPUs"
     if not asked:

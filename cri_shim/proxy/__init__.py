@@ -1,1 +1,1 @@
-"""Forward CRI calls to the runtime as bytes; those that a tenant can make many or large are bounded."""
+"""Forward CRI calls to the runtime as bytes, with limits for calls that tenants can make numerous or large."""

@@ -1,12 +1,12 @@
-"""Forward ExecSync, which a tenant has made as often as he wants, for answers as long as he wants: by exec probes.
+"""Forward ExecSync calls, which tenants cause with exec probes, as often and with answers as large as they want.
 
-A call waits to be accepted behind others of ExecSync only. grpc's core has a queue for each method that is registered,
-and one for all others. Source: RequestMatcher in src/core/server/server.cc of grpc.
+ExecSync calls only delay each other before they are accepted: grpc's core has one queue for each registered method, and
+one for all others. Source: RequestMatcher in src/core/server/server.cc of grpc.
 
-Answers come from the runtime two at a time. One of 16 MiB, which is what containerd keeps, is copied several times on
-its way, and the event loop does nothing else for tens of milliseconds. So it is read as a stream, of one message. Of a
-stream that nobody reads, grpc's core takes what the window of its flow control has room for; the rest stays with the
-runtime. Source: StreamFlowControl in src/core/ext/transport/chttp2/transport/flow_control.cc.
+At most two answers are read from the runtime at a time. An answer may have 16 MiB (containerd's limit). It is copied
+several times, which blocks the event loop for tens of milliseconds. So it is read as a stream of one message: grpc's
+core receives only as much of an unread stream as the flow control window allows, and the rest stays in the runtime.
+Source: StreamFlowControl in src/core/ext/transport/chttp2/transport/flow_control.cc.
 """
 
 import asyncio
@@ -28,24 +28,25 @@ from cri_shim.proxy.proxy import (
 from mooring.program.large_work import Rest, Turns
 
 RUNTIME_SERVICE = f"{SERVED}RuntimeService".removeprefix("/")
-# Without the probe the window stays at HTTP/2's 64 KiB; with it the core lets it grow to megabytes, for each stream.
+# Without the probe the window stays at HTTP/2's 64 KiB; with it the core lets each stream's window grow to megabytes.
 EXEC_CHANNEL_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.bdp_probe", 0))
 _NAME = "ExecSync"
 _METHOD = f"{SERVED}RuntimeService/{_NAME}"
-# What comes at once, as it fits the window; one that is larger keeps the event loop.
+# Answers up to this size fit into the window and arrive at once; larger ones block the event loop.
 _SMALL_BYTES = 1 << 16
-# A turn takes about as many rounds of the event loop as it takes to accept a call: with one, small answers would wait.
+# Answers read at a time. A turn takes as many rounds of the event loop as accepting a call; with one turn, small
+# answers would wait.
 _AT_ONCE = 2
-# What so many calls at once leave in the heap is worth giving back.
+# After this many concurrent calls, freed memory is returned to the system.
 _MANY = 100
-# A runtime or a kubelet that stops in the middle of an answer holds up others for so long.
+# Seconds for which a runtime or kubelet that stops in the middle of an answer can delay others.
 LONGEST_TURN_S = 1.0
-# Of so many requests it is known that their answers were large.
+# Number of requests whose large answers are remembered.
 _KNOWN = 4096
 
 
 class ExecSync:
-    """ExecSync by ``channel``, which has `EXEC_CHANNEL_OPTIONS`."""
+    """Forwards ExecSync through ``channel``, which has `EXEC_CHANNEL_OPTIONS`."""
 
     def __init__(self, channel: grpc.aio.Channel, observe: Observe) -> None:
         self._send = channel.unary_stream(_METHOD)
@@ -53,11 +54,11 @@ class ExecSync:
         self._turns = Turns(_AT_ONCE)
         self._rest = Rest()
         self._under_way = 0
-        # The size of the last answer to a request by its hash, where it was large.
+        # Sizes of the last large answers, by the hash of the request.
         self._large: dict[int, int] = {}
 
     def handlers(self) -> Mapping[str, grpc.RpcMethodHandler]:
-        """Return what a server registers for `RUNTIME_SERVICE`."""
+        """Return the handlers that a server registers for `RUNTIME_SERVICE`."""
         return {_NAME: grpc.unary_unary_rpc_method_handler(self._once)}
 
     async def _once(self, request: bytes, context: Context) -> bytes:
@@ -71,7 +72,7 @@ class ExecSync:
                     await send_headers(await call.initial_metadata(), context)
                 turn = await self._turn(hash(request))
                 with waited:
-                    # A read that has begun completes: grpc would not free what it has received.
+                    # Shielded, so that a read completes: otherwise grpc would not free the received data.
                     answer: bytes = await asyncio.shield(asyncio.ensure_future(call.read()))
                     turn.received(len(answer))
                     await _trailers(call, context)
@@ -87,9 +88,9 @@ class ExecSync:
         self._under_way -= 1
 
     async def _turn(self, request: int) -> "_Turn":
-        """Return when an answer may be read. Small ones come first, as far as is known, then the smallest."""
+        """Wait for a turn to read an answer; answers that are expected to be small come first."""
         if self._turns.taken == _AT_ONCE:
-            # Others wait to be accepted, and they leave as much.
+            # Other calls are waiting, so the freed memory is returned to the system later.
             self._rest.begin()
         await self._turns.take(self._large.get(request, 0))
         turn = _Turn(self._turns)
@@ -112,9 +113,9 @@ class ExecSync:
 
 
 def _at_the_end(act: Callable[[object], None]) -> None:
-    """Act once the answer is sent, or the call has failed: grpc serves each call in a task.
+    """Call ``act`` once the answer is sent or the call has failed: grpc serves each call in a task.
 
-    The context's own callbacks would keep the call, in a cycle, until the garbage is collected.
+    The context's own callbacks would keep the call alive in a reference cycle.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -122,9 +123,9 @@ def _at_the_end(act: Callable[[object], None]) -> None:
 
 
 class _Turn:
-    """A turn that is passed on once a small answer is received, or a large one sent; at the latest when it is too long.
+    """A turn to read an answer; it ends when a small answer is received or a large one sent, or after LONGEST_TURN_S.
 
-    After a large answer the event loop is for others as long as it was for this one.
+    After a large answer the next turn waits as long as this one took, to give the event loop to other calls.
     """
 
     def __init__(self, turns: Turns) -> None:

@@ -1,8 +1,8 @@
-"""Forward every CRI call to the runtime as bytes, and return its answer: metadata, deadline, cancellation, status.
+"""Forward CRI calls to the runtime as bytes, with metadata, deadline, cancellation and status.
 
-Methods that are known to answer once use grpc's unary path. Any other, current or future, is forwarded as a stream of
-answers; a stream with a single answer is the same on the wire. CRI has no streams of requests. ExecSync is forwarded by
-`cri_shim.proxy.exec_sync`.
+Known unary methods use grpc's unary path. All other methods, including future ones, are forwarded as streams of
+answers; a stream with a single answer is the same on the wire. CRI has no streams of requests.
+`cri_shim.proxy.exec_sync` forwards ExecSync.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from mooring.program.large_work import Rest
 Context: TypeAlias = "grpc.aio.ServicerContext"
 Metadata = tuple[tuple[str, str | bytes], ...]
 Intercept = Callable[[bytes], AbstractAsyncContextManager[bytes]]
-# (method, status code, seconds in all, seconds of these spent waiting for the runtime)
+# Called with method, status code, total seconds, and the seconds of these spent waiting for the runtime.
 Observe = Callable[[str, grpc.StatusCode, float, float], None]
 
 SERVED = "/runtime.v1."
 _OLD = "/runtime.v1alpha2."
 _UNLIMITED = -1
-# Status messages travel as headers; grpc-go accepts 16 MiB of these where grpc's core would stop at 16 KiB.
+# Status messages are sent as headers, of which grpc-go accepts 16 MiB, but grpc's core only 16 KiB by default.
 _HEADER_BYTES = 16 * 1024 * 1024
 _SIZES = (
     ("grpc.max_receive_message_length", _UNLIMITED),
@@ -34,23 +34,23 @@ _SIZES = (
     ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
 )
 _NEVER = (1 << 31) - 1
-# What an answer of this size leaves in the heap is worth giving back.
+# After an answer of this size, freed memory is returned to the system.
 LARGE_ANSWER_BYTES = 1 << 20
-# From 1,000 calls on that wait to be taken grpc's core cancels some, whoever made them; the runtime's server does not.
+# By default grpc's core cancels calls once 1,000 are waiting, whoever made them; the runtime's server does not.
 SERVER_OPTIONS = (
     *_SIZES,
     ("grpc.so_reuseport", 0),
     ("grpc.server.max_pending_requests", _NEVER),
     ("grpc.server.max_pending_requests_hard_limit", _NEVER),
 )
-# A runtime that restarts is back within a second; grpc's own back-off would grow to two minutes.
+# A runtime restarts within a second; grpc's default back-off would grow to two minutes.
 CHANNEL_OPTIONS = (
     *_SIZES,
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),
 )
-# Each side's transport writes these itself.
+# Each side's transport sets these itself.
 _HOP_BY_HOP = ("user-agent", "grpc-accept-encoding", "grpc-encoding", "grpc-timeout")
 
 _RUNTIME_UNARY = (
@@ -61,7 +61,7 @@ _RUNTIME_UNARY = (
     " ListPodSandboxMetrics RuntimeConfig UpdatePodSandboxResources"
 )
 _IMAGE_UNARY = "ListImages ImageStatus PullImage RemoveImage ImageFsInfo"
-# Source of the lists as streams: KEP-5825.
+# Lists as streams: KEP-5825.
 _RUNTIME_STREAMS = (
     "GetContainerEvents StreamPodSandboxes StreamContainers StreamContainerStats StreamPodSandboxStats"
     " StreamPodSandboxMetrics"
@@ -79,14 +79,14 @@ STREAMS = _methods(_RUNTIME_STREAMS, _IMAGE_STREAMS)
 
 
 class RefusedError(Exception):
-    """A request that is not forwarded, with the message for its caller."""
+    """A request that is not forwarded; the text is the message for its caller."""
 
 
 class Proxy:
-    """Serve runtime.v1 by forwarding it to ``channel``.
+    """Serves runtime.v1 by forwarding it to ``channel``.
 
-    ``intercepts`` maps a unary method to a context manager that gets the request's bytes and returns those to forward,
-    or raises `RefusedError`. It stays open until the runtime has answered.
+    ``intercepts`` maps a unary method to a context manager that gets the request's bytes and yields the bytes to
+    forward, or raises `RefusedError`. It stays open until the runtime has answered.
     """
 
     def __init__(self, channel: grpc.aio.Channel, intercepts: Mapping[str, Intercept], observe: Observe) -> None:
@@ -94,11 +94,11 @@ class Proxy:
         self._intercepts = intercepts
         self._observe = observe
         self._rest = Rest()
-        # Bounded, as callers choose the names.
+        # The cache is bounded, because callers choose the names.
         self._way = lru_cache(maxsize=256)(self._find_way)
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return how a method is answered; None for a method outside of CRI."""
+        """Return the handler of a method; None for a method outside of CRI."""
         return self._way(details.method)
 
     def _find_way(self, method: str) -> grpc.RpcMethodHandler | None:
@@ -151,14 +151,14 @@ class Proxy:
                 try:
                     await context.send_initial_metadata(tuple(await call.initial_metadata()))
                     while (message := await call.read()) is not grpc.aio.EOF:
-                        await context.write(message)  # Returns when the client has room: that is the back-pressure.
+                        await context.write(message)  # Waits until the client can receive more.
                     context.set_trailing_metadata(tuple(await call.trailing_metadata()))
                 finally:
-                    call.cancel()  # If the client left in a write, the runtime would continue without a reader.
+                    call.cancel()  # If the client disconnected, the runtime would continue without a reader.
 
 
 class Waited:
-    """The seconds that a call has waited for the runtime: those within the context."""
+    """Measures the seconds that a call waits for the runtime: the time within the context."""
 
     __slots__ = ("_began_s", "seconds")
 
@@ -174,7 +174,7 @@ class Waited:
 
 @asynccontextmanager
 async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncIterator[Waited]:
-    """End a call as the block ends, and observe it; within what is yielded time counts as the runtime's."""
+    """End a call with the status of the block's error, and observe it; the yielded context measures waiting."""
     code = grpc.StatusCode.OK
     started_s, waited = time.monotonic(), Waited()
     try:
@@ -184,7 +184,7 @@ async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncI
         await context.abort(code, str(refusal))
     except grpc.aio.AioRpcError as failure:
         code = failure.code()
-        # As the runtime ended it; grpc-status-details-bin is one of the trailers.
+        # The runtime's own status; grpc-status-details-bin is one of the trailers.
         await context.abort(code, failure.details() or "", tuple(failure.trailing_metadata()))
     except asyncio.CancelledError:
         code = grpc.StatusCode.CANCELLED
@@ -194,7 +194,7 @@ async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncI
 
 
 def cancel(call: grpc.aio.Call) -> None:
-    """Cancel a call whose task is left to free what grpc's core holds for it, which is 1 KiB.
+    """Cancel a call without ending its task, which must free the 1 KiB that grpc's core holds for the call.
 
     ``call.cancel()`` would end the task before that. Source: https://github.com/grpc/grpc/issues/43360.
     """
