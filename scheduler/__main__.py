@@ -39,17 +39,18 @@ from scheduler.state.vfs.lost_vfs import LostVfOptions
 
 _log = structlog.get_logger()
 PROGRAM = "mooring-scheduler"
-# Seconds after which a bind's request is given up; a new leader waits as long before its first bind.
+# Seconds after which a Binding's request is given up; a new leader waits as long before its first Binding.
 _REQUEST_S = 5.0
 _READ_S = 15.0
 _CANCEL_AGAIN_S = 1.0
 # Allocations net of frees before the youngest generation is collected (some ms), and collections of one generation
-# before the next older one: hardly ever, as the older ones hold the whole cluster. With Python's own thresholds (700,
-# 10, 10) garbage collection takes a tenth of all CPU.
+# before the next older one: almost never, because the older ones hold the whole cluster. With Python's own thresholds
+# (700, 10, 10) garbage collection takes a tenth of all CPU.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
-# Connections for lists and the lease, for conditions and events, and for binds, so that none delays another. The more
-# Bindings come at once, the less CPU an API server and etcd spend on each: 995 µs at 32, 870 at 64, 775 at 128 (1.36.2,
-# two cores). A server carries out 200 writes at once by default (kube-apiserver, --max-mutating-requests-inflight).
+# Connections for lists and the lease, for conditions and events, and for Bindings, so that none delays another. The
+# more Bindings arrive at once, the less CPU an API server and etcd spend on each: 995 µs at 32, 870 at 64, 775 at 128
+# (1.36.2, two cores). A server processes 200 writes at once by default (kube-apiserver,
+# --max-mutating-requests-inflight).
 _READ_CONNECTIONS = 16
 _REPORT_CONNECTIONS = 17
 _WRITES = 128
@@ -126,10 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spare_collections() -> None:
-    """Collect garbage seldom: a pass over a large cluster's objects would stop everything for seconds.
+    """Collect garbage rarely: a pass over a large cluster's objects would stop everything for seconds.
 
-    What has been listed is frozen, so the collector skips it; what changes is freed by reference counts. Hardly
-    anything is in cycles.
+    Listed objects are frozen, so the collector skips them, and changed objects are freed by reference counts. Almost
+    nothing is in cycles.
     """
     gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
 
@@ -179,12 +180,12 @@ async def _run(config: Config, access: Access) -> None:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Let work go on meanwhile that nothing waits for; when this ends it has ended too, and its clients may close."""
+    """Run background work meanwhile; when the block ends, the work has ended too, and its clients may close."""
     task = asyncio.create_task(work)
     try:
         yield
     finally:
-        # A cancellation that falls together with the timeout of a request is taken for that by the HTTP client.
+        # The HTTP client mistakes a cancellation that coincides with a request's timeout for that timeout.
         while not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
@@ -202,7 +203,7 @@ async def _alone(loop: Loop) -> None:
 
 
 async def _stand(election: Election, loop: Loop) -> None:
-    """Follow the cluster; lead once the lease is ours, and release it when all binds have ended."""
+    """Follow the cluster; lead once the lease is ours, and release it when all Bindings have ended."""
     async with asyncio.TaskGroup() as group:
         candidacy = group.create_task(_lead(election, loop))
         drained = await loop.run()
@@ -212,7 +213,8 @@ async def _stand(election: Election, loop: Loop) -> None:
 
 
 async def _lead(election: Election, loop: Loop) -> None:
-    # A scheduler that is ready knows the cluster: it leads at once, and its second list finds little that is new.
+    # A scheduler that is ready has the state of the cluster: it leads at once, and its second list finds little that is
+    # new.
     await loop.ready()
     took_over = await election.acquire()
     # A Binding that an earlier leader sent may still arrive for as long as its requests last.

@@ -1,8 +1,8 @@
 """Write a decision: one POST of a Binding, repeated until the API server's answer is definite.
 
-The same bytes are sent every time, with the pod's uid as a precondition, so that repeating is safe. After a write whose
-answer was lost, the repetition finds the pod already assigned, and the pod is read back. A refused repetition proves
-nothing about an earlier copy that may still arrive: then the pod is read back once that copy can no longer arrive.
+The same bytes are sent every time, with the pod's uid as a precondition, so repeating is safe. After a write whose
+answer was lost, the repetition finds the pod already assigned, and the pod is read back. If a repetition is rejected,
+an earlier copy may still arrive: the pod is then read back once that copy can no longer arrive.
 
 The body is protobuf, as kube-scheduler's: an API server reads it with less work than JSON.
 """
@@ -21,13 +21,13 @@ from scheduler.server.read_back import read_back
 # Seconds during which the API server may still carry out an abandoned request.
 ON_ITS_WAY_S = 5.0
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-# What precedes every object: k8s.io/apimachinery, pkg/runtime/serializer/protobuf, protoEncodingPrefix.
+# The prefix of every object: k8s.io/apimachinery, pkg/runtime/serializer/protobuf, protoEncodingPrefix.
 MAGIC = b"k8s\x00"
 _TYPE = TypeMeta(api_version="v1", kind="Binding")
 
 
 def binding(decision: Bind) -> bytes:
-    """Return the body of the Binding, equal bytes for equal decisions."""
+    """Return the body of the Binding; equal decisions give equal bytes."""
     pod = decision.pod_info.pod.metadata
     metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid, annotations=decision.annotations)
     return encode(metadata, decision.assigned.node)

@@ -1,8 +1,8 @@
-"""End a constraint's call that takes too long, by the process's alarm signal.
+"""Interrupt a constraint's call that takes too long, by the process's alarm signal.
 
-Python cannot end code in another thread, so the alarm interrupts this one: it works where signals are delivered, in the
-main thread, between two bytecode instructions. Elsewhere, and in a call that stays in C code, the time is checked after
-the call.
+Python cannot end code in another thread, so the alarm interrupts this one. This works where signals are delivered: in
+the main thread, between two bytecode instructions. In other threads, and in a call that stays in C code, the time is
+checked after the call.
 """
 
 import signal
@@ -14,7 +14,7 @@ from types import FrameType
 
 from scheduler.constraints.isolation import TooSlow
 
-# In seconds. Reading an annotation takes microseconds; a machine may stall for a moment.
+# Seconds. Reading an annotation takes microseconds; a machine may stall for a moment.
 LIMIT_S = 0.5
 
 
@@ -46,7 +46,8 @@ class CallTimeout:
         signal.setitimer(signal.ITIMER_REAL, self._limit_s)
 
     def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        # The signal may arrive after the call has ended, before the timer was stopped; and never twice for one call.
+        # The signal may arrive after the call has ended, before the timer was stopped; it must never raise twice for
+        # one call.
         if self._armed:
             self._armed = False
             raise self._too_slow()

@@ -1,7 +1,8 @@
-"""Delete the victims of a preemption: patch the condition with the reason on all, then delete them; uids guard both.
+"""Delete the victims of a preemption: first patch the condition with the reason on all, then delete them. Uids guard
+both.
 
-All are marked before the first is deleted. So after a crash every marked pod was a chosen victim, and if one cannot be
-marked, none is deleted. The mark of a victim whose deletion is refused is taken back. Source: kube-scheduler's
+All are marked before the first is deleted. After a crash, every marked pod was therefore a chosen victim. If one cannot
+be marked, none is deleted. If the deletion of a victim is rejected, its mark is removed. Source: kube-scheduler's
 PreemptPod, which marks and deletes one after another.
 """
 
@@ -19,18 +20,18 @@ from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 from scheduler.server.reporting.writer import timestamp
 
 _log = structlog.get_logger()
-# How many of an order are deleted at once, so that a group's many victims keep no other write waiting. Source: the
-# Parallelizer's 16 (DefaultParallelism in framework/parallelize of kube-scheduler), by which prepareCandidate in
+# Number of victims of an order that are deleted at once, so that a group's many victims delay no other write. Source:
+# the Parallelizer's 16 (DefaultParallelism in framework/parallelize of kube-scheduler), with which prepareCandidate in
 # framework/preemption deletes victims.
 _AT_ONCE = 16
-# The API server's response to a patch that names another uid: the field is immutable.
+# The API server's response to a patch with another uid: the field is immutable.
 _ANOTHER_UID = 422
-# Part of the message of a 409 that means the same.
+# Part of the message of a 409 with the same meaning.
 _NOT_MET = "Precondition failed"
 
 
 def disruption(assigned_pod: AssignedPod, message: str, now: str, *, is_victim: bool = True) -> bytes:
-    """Return the strategic merge patch of pods/status with the reason of the deletion; ``now`` is RFC 3339."""
+    """Return the strategic merge patch of pods/status with the reason for the deletion; ``now`` is RFC 3339."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True" if is_victim else "False",
@@ -62,12 +63,12 @@ async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: s
 
 
 class _Victims:
-    """What is written to each victim of one order."""
+    """The writes to each victim of one order."""
 
     def __init__(self, client: Client, order: DeleteVictims, scheduler_name: str) -> None:
         self._client, self._order, self._name = client, order, scheduler_name
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        # The uids of those whose last write was refused.
+        # The uids of victims whose last write was rejected.
         self.refused: set[str] = set()
 
     async def each(
@@ -92,7 +93,9 @@ class _Victims:
         _log.warning("pod preempted", **self._fields(assigned_pod))
 
     async def _written(self, write: Callable[[AssignedPod], Awaitable[None]], assigned_pod: AssignedPod) -> str | None:
-        """Return empty if the write was accepted, the reason if it was not, None if the pod no longer existed."""
+        """Return an empty text if the write was accepted, the reason if it was not, None if the pod no
+        longer existed.
+        """
         try:
             async with self._turns:
                 await write(assigned_pod)
@@ -122,7 +125,7 @@ def _path(assigned_pod: AssignedPod) -> str:
 
 
 def _is_gone(error: KubeError) -> bool:
-    """Return whether the pod no longer exists. A conflict with another write does not show that."""
+    """Return whether the pod no longer exists. A conflict with another write does not prove that."""
     if isinstance(error, Denied):
         return False
     if isinstance(error, Conflict):

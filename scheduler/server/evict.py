@@ -1,7 +1,4 @@
-"""Evict a pod by policy/v1, so that disruption budgets and admission apply.
-
-It can never start on its node, or its group has waited for its other members for too long.
-"""
+"""Evict a pod through policy/v1, so that disruption budgets and admission apply."""
 
 import msgspec
 import structlog
@@ -28,7 +25,7 @@ def eviction(order: Evict) -> bytes:
 
 
 async def evict(client: Client, order: Evict) -> EvictionResult:
-    """Send one request; the machine tries again later if the API server refused, or did not answer."""
+    """Send one request; the machine tries again later if the API server rejected it or did not answer."""
     pod = order.pod.metadata
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:

@@ -1,9 +1,9 @@
 """Leader election by a coordination Lease, as in client-go.
 
-A lease lasts 15 s without renewal; renewing is tried every 2 s and given up after 10 s. So a leader stops before
-another may start, whatever their clocks show, because each measures the other's silence by its own monotonic clock. A
-leader that was stopped (SIGSTOP, a frozen machine) finds its lease expired when it continues, before it sends anything.
-`check` precedes every write that only a leader may do.
+A lease lasts 15 s without renewal. The leader tries to renew it every 2 s and gives up after 10 s. It therefore stops
+before another may start, whatever their clocks show, because each measures the other's silence by its own monotonic
+clock. A leader that was stopped (SIGSTOP, a frozen machine) finds its lease expired when it continues, before it sends
+anything. `check` precedes every write that only a leader may make.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
 class LeaseUnsure(Throttled):
     """The lease is not certainly ours at this moment, so nothing was sent.
 
-    A late renewal may help, or this process ends. The writer tries again until then: its reservations must not outlive
-    its write in a leader that continues.
+    Either a late renewal succeeds, or this process ends. The writer retries until then: in a leader that continues, a
+    reservation must not exist without its write.
     """
 
 
@@ -65,7 +65,7 @@ _decode = msgspec.json.Decoder(Lease).decode
 
 @dataclass(slots=True)
 class _ObservedLease:
-    """A lease as it last changed, and when we saw that, on our monotonic clock."""
+    """A lease as it last changed, and when we received that, on our monotonic clock."""
 
     spec: LeaseSpec
     at: float
@@ -112,8 +112,8 @@ class Election:
     async def keep(self) -> None:
         """Renew without end; raise LeadershipLost.
 
-        A process that was stopped for so long that its lease ran out does not renew it, even if nobody took it
-        meanwhile. What it knows of the cluster is as old, and a new leader lists before its first decision.
+        A process that was stopped for so long that its lease expired does not renew it, even if no other process took
+        it. Its state of the cluster is just as old, and a new leader lists before its first decision.
         """
         while True:
             await asyncio.sleep(RETRY_S)
@@ -124,7 +124,7 @@ class Election:
                     if not await self._try():
                         self._lose("another scheduler holds the lease")
             except (KubeError, TimeoutError) as failed:
-                # A conflict only shows that another process wrote to the lease: the next read shows who holds it.
+                # A conflict only shows that another process wrote to the lease; the next read shows who holds it.
                 if not self.leads:
                     self._lose(str(failed) or "no answer in time")
 
@@ -134,7 +134,9 @@ class Election:
         raise LeadershipLost(f"lease {self._name!r}: {reason}")
 
     async def release(self) -> None:
-        """Release the lease if it is ours, so that the next leader need not wait for its end; then write nothing."""
+        """Release the lease if it is ours, so that the next leader need not wait until it expires; write nothing after
+        that.
+        """
         self._renewed = float("-inf")
         metrics.LEADER.labels(self._name).set(0)
         try:
@@ -148,7 +150,7 @@ class Election:
 
     async def _try(self) -> bool:
         """Take or renew the lease; return False if another holds it, raise Conflict if it was written meanwhile."""
-        # Counted from before the request: other candidates count from when they see it, which is later.
+        # Time counts from before the request; other candidates count from when they receive it, which is later.
         began = time.monotonic()
         try:
             lease = await self._get()
@@ -165,7 +167,7 @@ class Election:
         if holder not in ("", self._identity) and not self._is_over(lease.spec):
             return False
         if holder != self._identity:
-            # Kept, so that if the answer to the write is lost, the lease is found to be ours already.
+            # Stored, so that the lease counts as ours even if the answer to the write is lost.
             self._took_over = holder != ""
         if holder != self._identity:
             lease.spec.acquire_time = now
@@ -197,7 +199,9 @@ class Election:
 
 
 def _read(answer: bytes) -> Lease:
-    """Return the Lease in an answer; raise Unknown: one without holder or version would be taken from its leader."""
+    """Return the Lease in an answer; raise Unknown for one without holder or version, which would be taken from its
+    leader.
+    """
     try:
         return _decode(check_object("Lease", answer))
     except msgspec.MsgspecError as unreadable:

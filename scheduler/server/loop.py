@@ -1,9 +1,9 @@
-"""Run the machine: watches in, decisions out, many binds in flight.
+"""Run the machine: watch events in, decisions out, with many Bindings in progress.
 
 The readers only put events into the inbox. The one task that owns the machine takes them out, decides in slices of a
-few milliseconds, and starts a task for each bind. A standby follows the cluster too and decides nothing. `lead` lists
-everything again, so that all writes of an earlier leader are included, and then decides for as long as ``may_decide``
-returns True.
+few milliseconds, and starts a task for each Binding. A standby follows the cluster too, and decides nothing. `lead`
+lists everything again, so that all writes of an earlier leader are included, and then decides for as long as
+``may_decide`` returns True.
 """
 
 import asyncio
@@ -46,25 +46,25 @@ from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
-# The machine's task yields to the readers after this long, in seconds.
+# Seconds after which the machine's task yields to the readers.
 _SLICE_S = 0.01
-# A slice goes to decisions after so many seconds of messages without a pause: a node may change faster than its changes
-# are taken in.
+# Seconds of messages without a pause after which a slice goes to decisions: a node may change faster than its changes
+# are processed.
 _MESSAGES_S = 0.05
 # Seconds between two checks while a leader may not decide.
 _LOOK_S = 0.25
-# The connections and a few binds that wait for the next answer; not more, because a decision should use the newest
-# state. With so many in progress, the next pods are decided together once fewer are, and not before so many seconds:
-# work in one batch takes a tenth less CPU.
+# The number of connections, and of a few Bindings that wait for the next answer; not more, because a decision should
+# use the newest state. With this many in progress, the next pods are scheduled together once fewer are, and not before
+# this many seconds: working in one batch takes a tenth less CPU.
 _MOST_BINDS = 160
 _FEWER_BINDS = 96
 _TOGETHER_S = 0.002
-# While so many are in progress events wait.
+# While this many are in progress, events wait.
 _PRESSED = 16
-# A write without a definite answer for this many seconds no longer counts among them: its namespace gets few at once
+# Seconds after which a write without a definite answer no longer counts as in progress: its namespace gets few at once
 # (`scheduler/state/open_writes.py`).
 _LONG_S = 1.0
-# At the end the loop waits for binds this long, in seconds: well within a pod's 30 s of grace.
+# Seconds for which the loop waits for Bindings when it ends: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
 
 
@@ -77,10 +77,10 @@ class Finished(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _OpenList:
-    """A whole list that is being read: entry by entry, before all later messages, in slices like all else.
+    """A whole list that is being processed: entry by entry, before all later messages, in slices like all other work.
 
-    All entries have one time of arrival, so that pods that wait together are ordered by age, not by their place in the
-    list.
+    All entries have one time of arrival, so that pods that wait together are ordered by age, and not by their place in
+    the list.
     """
 
     rest: Iterator[WatchEvent | EndOfList | None]
@@ -99,10 +99,10 @@ class ApiClients:
 
 
 class Loop:
-    """One scheduler at work; ``settled`` is called when all lists have been taken in.
+    """One running scheduler; ``settled`` is called when all lists have been processed.
 
-    ``clock`` is monotonic, in seconds: an administrator or NTP may set UNIX time back or forward, and then pods would
-    wait for hours, or healthy ones would be evicted. UNIX time is only for what the API server shows.
+    ``clock`` is monotonic, in seconds. An administrator or NTP may set UNIX time back or forward; pods would then wait
+    for hours, or healthy ones would be evicted. UNIX time is only for what the API server shows.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class Loop:
         self._may_decide = may_decide
         self._settled = settled
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
-        # Of a decision that takes another step.
+        # The time of a decision that needs another step.
         self._timed: metrics.DecisionTiming | None = None
         self._inbox: Inbox[_Message] = Inbox()
-        # When messages were last not in the way of decisions.
+        # When messages last did not delay decisions.
         self._undisturbed = time.monotonic()
         self._awake = asyncio.Event()
         self._reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
         self._group: asyncio.TaskGroup | None = None
-        # Ordered, so that a simulation by seed repeats itself.
+        # Ordered, so that a simulation with the same seed gives the same result.
         self._writes: dict[asyncio.Task[Any], float] = {}
         self._leads = False
         self._stopping = False
@@ -146,9 +146,9 @@ class Loop:
         await self._reflectors.followed.wait()
 
     def lead(self, not_before: float = 0.0) -> None:
-        """List everything again, then decide; no bind starts before ``not_before`` on the monotonic clock.
+        """List everything again, then decide; no Binding starts before ``not_before`` on the monotonic clock.
 
-        Nothing starts after `stop`: it would keep `run` from ending, and the lease from the next leader.
+        Nothing starts after `stop`: it would keep `run` from ending, and the next leader from getting the lease.
         """
         if self._stopping:
             return
@@ -159,7 +159,7 @@ class Loop:
             self._reflectors.begin(self._group)
 
     async def run(self) -> bool:
-        """Work until `stop`, then wait for the binds in progress; return whether all of them have ended."""
+        """Work until `stop`, then wait for the Bindings in progress; return whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._reflectors.begin(self._group)
@@ -184,7 +184,7 @@ class Loop:
         return "" if time.monotonic() >= self._not_before else "has just become the leader"
 
     def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
-        """Start a write that must finish before the end; what it frees is assigned again when it has ended."""
+        """Start a write that must finish before the loop ends; what it releases is assigned again when it has ended."""
         task = asyncio.create_task(write)
         self._writes[task] = time.monotonic()
         task.add_done_callback(self._ended)
@@ -236,18 +236,18 @@ class Loop:
         return True
 
     def _are_decisions_due(self, now: float) -> bool:
-        """Return whether messages have come first for too long; a list is taken in as a whole."""
+        """Return whether messages have come first for too long; a list is processed as a whole."""
         return bool(self._inbox) and now - self._undisturbed > _MESSAGES_S and not self._inbox.starts_with(_OpenList)
 
     def _advance(self) -> bool:
-        """Take one message, do what is due, or decide about one pod; return whether there was anything to do."""
+        """Process one message, do what is due, or schedule one pod; return whether there was anything to do."""
         if self._inbox:
             self._follow(self._take(self._inbox.take()))
             return True
         return self._decide()
 
     def _decide(self) -> bool:
-        """Do what is due, or decide about one pod; return whether there was anything to do."""
+        """Do what is due, or schedule one pod; return whether there was anything to do."""
         self._undisturbed = time.monotonic()
         self._has_most = self._are_under_way(_FEWER_BINDS if self._has_most else _MOST_BINDS)
         self._was_held_up = self._held_up()
@@ -267,16 +267,18 @@ class Loop:
         return True
 
     def _held_up(self) -> bool:
-        """Return whether nothing may be decided now: another leads, lists are old, too many binds are in progress."""
+        """Return whether nothing may be decided now: another scheduler leads, lists are old, or too many Bindings are
+        in progress.
+        """
         if not self._leads or not self._may_decide() or self._reflectors.missing():
             return True
         return self._has_most or time.monotonic() < self._not_before
 
     def _are_under_way(self, count: int) -> bool:
-        """Return whether at least so many writes are in progress; those without an answer for long do not count."""
+        """Return whether at least this many writes are in progress; those without an answer for long do not count."""
         if len(self._writes) < count:
             return False
-        # They are in the order in which they began.
+        # They are in the order in which they started.
         earliest = next(islice(self._writes.values(), len(self._writes) - count, None))
         return earliest > time.monotonic() - _LONG_S
 
@@ -334,7 +336,7 @@ class Loop:
         self._writes.pop(task, None)
         self._awake.set()
         if not task.cancelled() and (failed := task.exception()) is not None:
-            # What it was to write stays assumed.
+            # The state that it was to write stays assumed.
             _log.error("bug: a write failed", exc_info=failed, reason=str(failed))
 
     async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
@@ -379,7 +381,9 @@ class Loop:
         self._writer.put(report)
 
     async def _wait(self) -> None:
-        """Sleep until a message arrives, something is due, the first bind may start or the Lease may be sure again."""
+        """Sleep until a message arrives, something is due, the first Binding may start or the Lease may be certain
+        again.
+        """
         if self._has_most:
             await asyncio.sleep(_TOGETHER_S)
         try:
@@ -391,7 +395,7 @@ class Loop:
     def _idle_s(self) -> float | None:
         """Return the longest time without work unless a message arrives, in seconds; None without limit."""
         if self._held_up():
-            # A late renewal sends no message, nor does a write that has become old.
+            # A late renewal sends no message, nor does a write that becomes old.
             early = self._not_before - time.monotonic()
             return (min(_LOOK_S, early) if early > 0 else _LOOK_S) if self._leads else None
         if self._was_held_up:

@@ -1,7 +1,7 @@
-"""The scheduler's metrics, under kube-scheduler's names (``scheduler_*``) where it has them.
+"""The scheduler's metrics, under kube-scheduler's names (``scheduler_*``) if it has them.
 
-Counters and histograms are plain numbers, which Prometheus reads on a scrape. All work is done in one thread, so that
-no lock is needed, and counting is adding to an entry of a dictionary.
+Counters and histograms are plain numbers, which are read on a scrape. All work is done in one thread, so no lock is
+needed, and counting is an addition to an entry of a dictionary.
 """
 
 import time
@@ -44,7 +44,7 @@ class Count(Collector):
 
 
 class Buckets:
-    """How many values were at most each bound, of which the last is infinite, and their sum."""
+    """How many values were at most each bound, the last of which is infinite, and their sum."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -59,7 +59,7 @@ class Buckets:
 
 
 class Distribution(Collector):
-    """A histogram, by the values of its labels; ``of`` returns the buckets to observe a value in."""
+    """A histogram, by the values of its labels; ``of`` returns the buckets for a value."""
 
     def __init__(self, name: str, text: str, bounds: Sequence[float], labels: Sequence[str] = ()) -> None:
         self._about = name, text, labels
@@ -70,7 +70,7 @@ class Distribution(Collector):
         REGISTRY.register(self)
 
     def of(self, *values: str) -> Buckets:
-        """Return the buckets of these label values; callers should keep them for values that occur often."""
+        """Return the buckets of these label values; callers should store them for values that occur often."""
         found = self._by.get(values)
         if found is None:
             found = self._by[values] = Buckets(self._bounds)
@@ -121,7 +121,7 @@ EVICTIONS = Count(
     "Number of evictions, by cause (the reason of the pod's event) and result",
     ["cause", "result"],
 )
-# Prometheus computes an increase only from a series that exists: so the first eviction counts too.
+# Prometheus computes an increase only for a series that exists, so each starts at 0 to count the first eviction too.
 EVICTIONS.by.update(dict.fromkeys(product(get_args(EvictionCause), get_args(EvictionResult)), 0))
 RATE_CHANGES = Count(
     "mooring_rate_changes", "Number of writes of changed rates for running pods, by result", ["result"]
@@ -140,13 +140,13 @@ EVENTS_DROPPED = Count(
 LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
-# One in so many decisions is timed in phases, as kube-scheduler samples its plugins.
+# One in this many decisions is timed in phases, as kube-scheduler samples its plugins.
 _ONE_IN = 10
 _PLACED = (Bind, PreBind)
 
 
 class DecisionTiming:
-    """A decision that is being timed; if it is sampled ``record_phase`` takes the time since its last call."""
+    """The timing of a decision; if it is sampled, ``record_phase`` stores the time since its last call."""
 
     __slots__ = ("_is_sampled", "_last", "began", "phases")
 
@@ -181,7 +181,7 @@ class ProfileMetrics:
         return DecisionTiming(sampled=self._decisions % _ONE_IN == 0)
 
     def decision(self, timed: DecisionTiming, instructions: Sequence[Instruction]) -> None:
-        """Count a decision; one with a bind becomes an attempt with `bind`."""
+        """Count a decision; one with a Binding becomes an attempt in `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
         self._decision_s.observe(spent_s)
@@ -189,12 +189,12 @@ class ProfileMetrics:
         if not is_placed:
             self._attempt("unschedulable", spent_s)
         for point, phase_s in timed.phases:
-            # Only the last plugin has rejected the pod.
+            # Only the last phase has rejected the pod.
             status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
             POINT_S.of(point, status, self._profile).observe(phase_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
-        """Count the definite outcome of a bind."""
+        """Count the definite outcome of a Binding."""
         bound = outcome.kind == "bound"
         BINDS.by[outcome.kind,] += 1
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
@@ -220,7 +220,7 @@ def unix_offset_s() -> float:
 
 
 class _MachineCollector(Collector):
-    """Gauges that are derived from the machine when they are read, so that no second count can drift."""
+    """Gauges that are derived from the machine when they are read, so that no second count can become wrong."""
 
     def __init__(self, machine: Machine, unix_offset_s: Callable[[], float] = unix_offset_s) -> None:
         self._machine = machine

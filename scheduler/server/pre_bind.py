@@ -1,8 +1,8 @@
-"""PreBind: write what a pod's volumes need before the bind, each patch repeated until its answer is definite.
+"""PreBind: write what a pod's volumes need before the Binding; each patch is repeated until its answer is definite.
 
-As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node for which its volume is to be made. The
+As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node for which its volume is to be created. The
 volume controller and the provisioner do the rest. The version is a precondition: an object that has changed since the
-decision is not the one that was decided about. An answer that cannot be read shows no more than a conflict does: the
+decision is not the one that was decided about. An answer that cannot be read proves no more than a conflict does: the
 object is read back, once, to check what is written.
 """
 
@@ -37,21 +37,21 @@ class _Patch:
     value: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
-        """Return the object in a response; raise MsgspecError if there is none, or a part of one."""
+        """Return the object in a response; raise MsgspecError if it is missing or incomplete."""
         try:
             return msgspec.json.decode(check_object(self.kind.__name__, answer), type=self.kind)
         except Unknown as incomplete:
             raise msgspec.ValidationError(str(incomplete)) from incomplete
 
     def is_done(self, stored: PersistentVolume | PersistentVolumeClaim) -> bool:
-        """Return whether an object already has what is to be written."""
+        """Return whether an object already has the value to write."""
         if isinstance(stored, PersistentVolume):
             return stored.spec.claim_ref is not None and stored.spec.claim_ref.uid == self.value
         return stored.selected_node == self.value
 
 
 async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
-    """Write a plan and return the result; nothing is undone if a later write fails."""
+    """Write a plan and return the result; if a later write fails, nothing is undone."""
     versions: dict[str, str] = {}
     try:
         for patch in _patches(order.plan):

@@ -1,4 +1,4 @@
-"""Read a pod back after a write whose answer left open what became of it, until it is there or certainly gone."""
+"""Read a pod back after a write with an unknown result, until it is read or certainly deleted."""
 
 import msgspec
 

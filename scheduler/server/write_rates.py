@@ -1,9 +1,9 @@
-"""Allocate other rates to a running pod: one PATCH, repeated until the API server's answer is definite.
+"""Allocate changed rates to a running pod: one PATCH, repeated until the API server's answer is definite.
 
-Uid and version are preconditions, so that the pod is as it was when this was decided. A conflict may be with our own
-write whose answer was lost: the pod is read back. As no earlier version comes again, no copy of the write can still
-arrive after a conflict. After any other refusal one can, and the pod is read back once that is over. The condition goes
-with the annotation, through pods/status, which takes both.
+Uid and version are preconditions, so the pod is as it was at the decision. A conflict may be with our own write whose
+answer was lost, so the pod is read back. Because versions never repeat, no copy of the write can still arrive after a
+conflict. After any other rejection one can, and the pod is read back once that is over. The condition is written with
+the annotation, through pods/status, which accepts both.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Read a pod's resource claims from the API server, and where the devices lie that they have been allocated.
+"""Read a pod's resource claims from the API server, and the location of their allocated devices.
 
-Nothing is watched or kept: what is read is as the API server has it at that moment. That costs a request for each claim
-and each driver, for pods alone whose VFs must lie beside claimed devices.
+Nothing is watched or cached. That costs a request for each claim and each driver, only for pods whose VFs must be near
+claimed devices.
 """
 
 import asyncio
@@ -36,25 +36,26 @@ class _Unfound(Exception):  # noqa: N818 - an outcome, in words for the pod's ow
 
 
 class _NotThereError(_Unfound):
-    """There is nothing at a path."""
+    """The object at a path does not exist."""
 
 
 class ClaimedDevices:
-    """The devices that pods have claimed; which version of the API is served is looked up once, and after a miss."""
+    """The claimed devices of pods; the served version of the API is looked up once, and again after a miss."""
 
     def __init__(self, api: Client) -> None:
         self._api = api
         self._version = ""
 
     async def of(self, pod: Pod, node: str | None = None) -> Claimed | Refused | None:
-        """Return a pod's devices on ``node``, or where they have been allocated, or why they are not known.
+        """Return a pod's devices on ``node``, or where they are allocated, or why they are unknown.
 
-        None while a claim is not allocated, or without ``node`` where none is named. Raise KubeError.
+        Return None while a claim is not allocated, or without ``node`` if the allocation names no node. Raise
+        KubeError.
         """
         try:
             return await self._of(pod, node)
         except _Unfound as why:
-            # It may have been a version that is not served any more.
+            # The version may no longer be served.
             self._version = ""
             return Refused(str(why))
 

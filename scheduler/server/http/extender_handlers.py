@@ -1,8 +1,7 @@
-"""Answer each verb of the extender: call `ExtenderPods`, in slices that delay nothing else, and carry out binds.
+"""Answer each verb of the extender: call `ExtenderPods`, in slices that delay nothing else, and carry out Bindings.
 
-`bind` reads the pod again, so that it does not depend on requests that an earlier leader got. Its Binding is repeated
-until the outcome is definite, like any other; the client gets an error before its own timeout, and the VFs stay
-reserved.
+`bind` reads the pod again, so it does not depend on requests to an earlier leader. Its Binding is repeated until the
+outcome is definite, like any other. The client gets an error before its own timeout, and the VFs stay reserved.
 """
 
 import asyncio
@@ -36,13 +35,13 @@ from scheduler.server.loop import ApiClients, Loop
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
-# Seconds for which nodes are judged before other tasks have their turn.
+# Seconds for which nodes are evaluated before other tasks have their turn.
 _SLICE_S = 0.005
 # `bind` answers within this many seconds: kube-scheduler waits 5 s for an extender by default.
 _ANSWER_S = 4.0
-# In seconds: how long kube-scheduler may have a pod before we do, at most; and how often we check.
+# Seconds: how much earlier than this process kube-scheduler may receive a pod, at most; and the polling interval.
 _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
-# The message of the scheduler extension of rit-k8s-rdma.
+# The messages of the scheduler extension of rit-k8s-rdma.
 RIT_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 RIT_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
 RIT_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
@@ -133,7 +132,7 @@ class ExtenderHandlers:
         return wire_format.filtered(args, await self._judge(pod_info, args, word, claimed))
 
     async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | Refused | None:
-        """Return the devices that a pod's VFs must lie beside, as far as they are known, or what is wrong."""
+        """Return the devices near which a pod's VFs must be, if they are known, or what is wrong."""
         if pod_info.request is None or pod_info.request.vfs is None:
             return None
         try:
@@ -157,7 +156,9 @@ class ExtenderHandlers:
         return FailedNodes(for_now, for_good)
 
     async def _in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
-        """Yield the items one by one, in slices; other tasks have as long after each, however many requests ask."""
+        """Yield the items one by one, in slices; after each, other tasks run for as long, however many requests there
+        are.
+        """
         iterator = iter(items)
         has_more = True
         while has_more:
@@ -172,7 +173,7 @@ class ExtenderHandlers:
                         break
 
     async def _bind(self, args: Binding) -> str:
-        """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
+        """Bind and return why not, empty if bound; a second request during a Binding waits for the same one."""
         under_way: _UnderWay | Refused | None = self._under_way.get(args.uid)
         if under_way is None:
             await self._shown(args.uid)
@@ -202,7 +203,9 @@ class ExtenderHandlers:
             raise wire_format.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
     async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
-        """Return the devices that a waiting pod's VFs must lie beside: kube-scheduler allocates before it binds."""
+        """Return the devices near which a waiting pod's VFs must be: kube-scheduler allocates claims before
+        it binds.
+        """
         pod_info = self._extender_pods.read(pod)
         if pod.metadata.uid != args.uid or pod.spec.node_name or isinstance(pod_info, Refused):
             return None

@@ -1,8 +1,8 @@
-"""Answer a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
+"""Serve a stock kube-scheduler over HTTP or HTTPS: `filter`, `prioritize`, `preempt` and `bind` below ``/scheduler``.
 
-Only a leader that has listed everything answers; others return 503, and kube-scheduler tries the pod again. An error in
-a request is returned in the protocol's ``Error`` field where there is one: kube-scheduler shows only that to the pod's
-owner.
+Only a leader that has listed everything answers. Others return 503, and kube-scheduler tries the pod again. An error in
+a request is returned in the protocol's ``Error`` field if the response has one: kube-scheduler shows only that to the
+pod's owner.
 """
 
 import ssl
@@ -19,9 +19,9 @@ from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 
 _log = structlog.get_logger()
-# In bytes: whole nodes of some 10 KB each, of which kube-scheduler sends those that passed its own filters.
+# Bytes: whole nodes of about 10 KB each, of which kube-scheduler sends those that passed its own filters.
 _LARGEST = 32 << 20
-# kube-scheduler opens a connection for each bind that is under way. One waits at most 5 s by default.
+# kube-scheduler opens a connection for each Binding in progress, which waits at most 5 s by default.
 _LIMITS = Limits(connections=512, body_bytes=_LARGEST + (16 << 20), turns_per_s=5000)
 _PREFIX = "/scheduler"
 Answer = Callable[[Body], Awaitable[bytes]]
@@ -30,7 +30,7 @@ Answer = Callable[[Body], Awaitable[bytes]]
 def serve(
     address: str, extender_handlers: ExtenderHandlers, tls: ssl.SSLContext | None = None
 ) -> AbstractAsyncContextManager[None]:
-    """Listen on ``address`` (``host:port``, empty for nowhere)."""
+    """Listen on ``address`` (``host:port``; empty does not listen)."""
     # The last path is the one of rit-k8s-rdma's scheduler extension, on port 8888.
     verbs = (
         ("filter", extender_handlers.filter, _error),

@@ -1,8 +1,8 @@
 """TLS of the extender's server: certificate, key and the clients' CA, as files that may change.
 
-Certificates are renewed while the server runs. At each handshake the files are compared with those that were read; if
-they differ, that connection and all later ones use the new ones. Files that cannot be used, such as half of a renewal,
-leave the last usable ones in force. No session is resumed, so that every client is verified again.
+Certificates are renewed while the server runs. At each handshake the files are compared with those read before; if they
+differ, that connection and all later ones use the new ones. If the new files cannot be used, for example because a
+renewal is incomplete, the previous ones stay in use. No session is resumed, so every client is verified again.
 """
 
 import ssl
@@ -18,14 +18,14 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Paths of PEM files; with ``client_ca`` only clients with a certificate that it has signed are answered."""
+    """Paths of PEM files; with ``client_ca`` only clients with a certificate of that CA are accepted."""
 
     certificate: Path
     key: Path
     client_ca: Path | None
 
     def stamps(self) -> list[tuple[int, int, int]]:
-        """Return values that distinguish these files from earlier versions; raise OSError."""
+        """Return values that distinguish these files from other versions; raise OSError."""
         stats = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
 
@@ -34,7 +34,7 @@ class Files:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
-        # A key with a password is refused, because OpenSSL would prompt for the password on a terminal.
+        # A key with a password is rejected, because OpenSSL would prompt for the password on a terminal.
         context.load_cert_chain(self.certificate, self.key, password="")
         if self.client_ca is not None:
             context.load_verify_locations(self.client_ca)

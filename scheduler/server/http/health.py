@@ -13,7 +13,7 @@ Why = Callable[[], str]
 
 
 def serve(address: str, not_ready: Why) -> AbstractAsyncContextManager[None]:
-    """Listen on ``address`` (``host:port``, empty for nowhere); ``not_ready`` returns why not, empty when ready."""
+    """Listen on ``address`` (``host:port``; empty does not listen); ``not_ready`` returns why not, empty when ready."""
     recent = Recent(generate_latest)
 
     async def metrics(_: web.Request) -> web.Response:

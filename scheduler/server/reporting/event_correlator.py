@@ -1,4 +1,6 @@
-"""Rate limits, and which events were sent already, as client-go's event correlator. Pure: time is an argument."""
+"""Rate limits for events, and which events were sent already, as in client-go's event correlator. Pure: time is an
+argument.
+"""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -6,7 +8,7 @@ from dataclasses import dataclass
 # client-go's event correlator drops an object's events beyond 25, except one in 5 min.
 _EVENTS_AT_ONCE = 25
 _EVENTS_PER_S = 1 / 300
-# Objects and texts remembered; the least recently used are dropped.
+# Number of remembered objects and texts; the least recently used are dropped.
 _REMEMBERED = 4096
 
 

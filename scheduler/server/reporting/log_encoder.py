@@ -1,4 +1,4 @@
-"""Encode log lines by msgspec: the standard library takes several times as long, and each bound pod gets a line."""
+"""Encode log lines with msgspec: the standard library takes several times as long, and each bound pod gets a line."""
 
 import msgspec
 from structlog.typing import EventDict
@@ -9,7 +9,7 @@ _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def quickly(event: EventDict) -> bytes:
-    """Return an event as JSON; what msgspec refuses, such as invalid Unicode, is encoded by the standard library."""
+    """Return an event as JSON; if msgspec rejects it, such as invalid Unicode, the standard library encodes it."""
     try:
         return _encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):

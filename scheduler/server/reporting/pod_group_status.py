@@ -1,4 +1,4 @@
-"""The patch of a PodGroup's status. Bodies only, pure."""
+"""Build the patch of a PodGroup's status. Bodies only, pure."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ def pod_group_patches(report: ReportGroup, now: str) -> Iterator[tuple[str, byte
     """Yield the path and the strategic merge patch of podgroups/status for each version, the newest first.
 
     One version is served; the condition's type differs between them. ``now`` is RFC 3339. A condition that is not True
-    has the version that it is about as a precondition: one that is True meanwhile stays so.
+    has the resourceVersion as a precondition, so that it does not replace one that has become True.
     """
     about = report.pod_group.metadata
     metadata: dict[str, object] = {"uid": about.uid}

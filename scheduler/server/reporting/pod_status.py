@@ -1,4 +1,4 @@
-"""What is written for people beside a bind: the pod's PodScheduled condition, and Events. Bodies only, pure."""
+"""Build the PodScheduled condition of a pod, and Events. Bodies only, pure."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.server.reporting.event_correlator import EventRecord
 
-# The API server refuses an event with a longer note.
+# The API server rejects an event with a longer note.
 _LONGEST_MESSAGE = 1024
 # kube-scheduler reports the first two as normal events.
 _GOOD_NEWS = ("Scheduled", "Preempted", "RatesAllocated", "RatesInForce")
@@ -18,7 +18,7 @@ _OF_PENDING = ("Unschedulable", "InvalidRequest")
 
 
 def is_of_pending(report: Report) -> bool:
-    """Return whether the report is about a pending pod, so that it belongs in the PodScheduled condition too."""
+    """Return whether the report is about a pending pod, so that it also belongs in the PodScheduled condition."""
     return report.reason in _OF_PENDING
 
 

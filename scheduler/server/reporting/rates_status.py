@@ -1,4 +1,4 @@
-"""The patches of a pod's status about its rates. Bodies only, pure."""
+"""Build the patches of a pod's status about its rates. Bodies only, pure."""
 
 import msgspec
 
@@ -31,7 +31,7 @@ def rates_condition_patch(report: ReportRates, now: str) -> bytes:
 
 def _condition(pod: Pod, reason: RatesReason, message: str, now: str) -> dict[str, str]:
     status, condition = "True" if reason == "InForce" else "False", pod.condition(CONDITION)
-    # A deferred change is as old as its condition: a new leader orders them by that.
+    # A deferred change is as old as its condition, by which a new leader orders them.
     stands = condition is not None and (condition.status, condition.reason) == (status, reason)
     transition_time = (condition.last_transition_time if condition is not None and stands else None) or now
     return {

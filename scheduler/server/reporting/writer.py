@@ -1,10 +1,10 @@
-"""Write conditions and events without ever delaying a bind.
+"""Write conditions and events without ever delaying a Binding.
 
-A few are written at a time, each namespace in its turn (`mooring.kube.lanes`), events only while few binds are in
-progress; when too many wait, events are dropped. Only the newest of a pod's conditions is kept. They are written at a
+A few are written at a time, each namespace in its turn (`mooring.kube.lanes`), and events only while few Bindings are
+in progress. If too many wait, events are dropped. Only the newest condition of a pod is kept. They are written at a
 rate that does not burden the API server, so that ten thousand pending pods cost it as little as a few. While pods wait
-for their decision both are written at a lower rate: a write takes the CPU time of some decisions, and a tenant may
-create many pods that fit nowhere.
+for their decision, both are written at a lower rate, because a write takes the CPU time of several decisions, and a
+tenant may create many pods that fit nowhere.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from scheduler.server.reporting.pod_status import event_reason, is_of_pending, r
 from scheduler.server.reporting.rates_status import rates_condition_patch
 
 _MOST_EVENTS = 10_000
-# Answers that arrive together are handled together: with 4 events at once a bound pod costs a tenth more CPU in total.
-# Fewer than the client's connections.
+# Answers that arrive together are processed together: with 4 events at once a bound pod costs a tenth more CPU in
+# total. Fewer than the client's connections.
 _EVENTS_WRITTEN_AT_ONCE, _CONDITIONS_WRITTEN_AT_ONCE = 12, 4
-# Conditions a second, and at once; kube-scheduler's client is limited to 50 and 100 for everything that it writes.
+# Conditions per second, and at once; kube-scheduler's client is limited to 50 and 100 for all of its writes.
 _CONDITIONS_PER_S = 50.0
 _CONDITIONS_AT_ONCE = 100.0
-# Conditions and events a second, and at once, while pods wait for their decision: some 5 % of one core's time.
+# Conditions and events per second, and at once, while pods wait for their decision: about 5 % of one core's time.
 _AMID_DECISIONS_PER_S = 20.0
 _AMID_DECISIONS_AT_ONCE = 12.0
 _LONGEST_NAME = 253
@@ -47,7 +47,7 @@ _decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 class _Event:
-    """An event to write; ``record`` is how, from the first try on."""
+    """An event to write; ``record`` is how, from the first attempt on."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -61,13 +61,13 @@ class Writer:
         self._client = client
         self._component = component
         self._events = NamespaceTurns[_Event](_MOST_EVENTS)
-        # A condition is reported once, so that it waits until it is written: one for each object, at most.
+        # A condition is reported once, so it waits until it is written: at most one for each object.
         self._conditions = NamespaceTurns[Report](tries=sys.maxsize)
         self._of_pod_groups = NamespaceTurns[ReportGroup](tries=sys.maxsize)
         self._of_rates = NamespaceTurns[ReportRates](tries=sys.maxsize)
         events = Lane(self._events, self._write_event, lambda event: _pod_fields(event.report), _event_dropped)
         self._event_lanes = Lanes([events], _EVENTS_WRITTEN_AT_ONCE, self._let_write_event)
-        # Pods that wait for a node come before those that run.
+        # Pods that wait for a node come before running ones.
         lanes = (
             Lane(self._of_pod_groups, self._write_pod_group, _pod_group_fields),
             Lane(self._conditions, self._write_condition, _pod_fields),
@@ -86,7 +86,7 @@ class Writer:
         self._turn = asyncio.Lock()
 
     def put(self, report: Report) -> None:
-        """Take a report; an event is dropped if too many wait."""
+        """Queue a report; an event is dropped if too many wait."""
         pod = report.pod.metadata
         if is_of_pending(report):
             self._await(report, self._conditions.get(pod.namespace, pod.uid))
@@ -97,7 +97,7 @@ class Writer:
         self._event_lanes.wake()
 
     def put_group(self, report: ReportGroup) -> None:
-        """Take the condition of a PodGroup in place of one that waits; one that is True stays."""
+        """Queue the condition of a PodGroup in place of one that waits; a condition that is True stays."""
         about = report.pod_group.metadata
         queued_report = self._of_pod_groups.get(about.namespace, about.uid)
         if queued_report is None or queued_report.status != "True":
@@ -105,13 +105,13 @@ class Writer:
             self._condition_lanes.wake()
 
     def put_rates(self, report: ReportRates) -> None:
-        """Take a pod's condition about its rates in place of one that waits."""
+        """Queue a pod's condition about its rates in place of one that waits."""
         pod = report.pod.metadata
         self._of_rates.put(pod.namespace, pod.uid, report)
         self._condition_lanes.wake()
 
     def drop_rates(self, order: WriteRates) -> None:
-        """Write no condition about a pod's rates that waits: a newer one is written with the rates themselves."""
+        """Drop a waiting condition about a pod's rates: a newer one is written with the rates themselves."""
         self._of_rates.drop(order.pod.metadata.namespace, order.rates.uid)
 
     def _await(self, newer: Report, older: Report | None) -> None:
@@ -123,9 +123,9 @@ class Writer:
         self._condition_lanes.wake()
 
     def give_way(self, *, pressed: bool, amid_decisions: bool = False) -> None:
-        """Write no events while many binds are in progress, and few reports while pods wait for their decision.
+        """Write no events while many Bindings are in progress, and few reports while pods wait for their decision.
 
-        The reports that gather are written afterwards.
+        The reports that accumulate are written afterwards.
         """
         if amid_decisions:
             self._decided.clear()
@@ -142,7 +142,7 @@ class Writer:
             group.create_task(self._condition_lanes.run())
 
     async def flush(self) -> None:
-        """Wait until the queued events are written, a moment at the most."""
+        """Wait until the queued events are written, for a short time at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await self._event_lanes.empty()
@@ -185,7 +185,7 @@ class Writer:
                 return
 
     async def _send_again(self, report: Report, path: str) -> None:
-        """Read the pod again, unless it needs no report any more, or something newer is to be reported."""
+        """Read the pod again, unless it needs no report any more, or a newer report is queued."""
         try:
             pod = _decode_pod(check_object("Pod", await self._client.request("GET", path)))
         except msgspec.MsgspecError:
@@ -218,7 +218,7 @@ class Writer:
         try:
             await self._client.request("POST", folder, event_body(report, self._component, event.record, now))
         except Conflict:
-            # An earlier try, whose answer was lost, has created it.
+            # An earlier attempt, whose answer was lost, has created it.
             if is_first:
                 raise
 
@@ -237,5 +237,5 @@ def _event_dropped() -> None:
 
 
 def timestamp() -> str:
-    """Return the time now, as RFC 3339."""
+    """Return the current time as RFC 3339."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,7 +1,8 @@
-"""Find the constraints that are installed beside the scheduler: entry points of the group ``mooring.constraints``.
+"""Find the constraints that are installed with the scheduler: entry points of the group ``mooring.constraints``.
 
-The entry point's name is the kind's name, its value a class or function that returns the constraint. One that cannot be
-loaded is kept as a broken kind: a pod that requests it waits with that reason, instead of being bound without it.
+The entry point's name is the kind's name, and its value a class or function that returns the constraint. One that
+cannot be loaded is kept as a broken kind: a pod that requests it waits with that reason, instead of being bound without
+it.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ def installed() -> Kinds:
 
 
 def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = ()) -> Kinds:
-    """Load these entry points beside our ``own`` kinds; a name that occurs twice is a broken kind too."""
+    """Load these entry points in addition to the ``own`` kinds; a name that occurs twice gives a broken kind too."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in points:
         by_name.setdefault(point.name, []).append(point)
@@ -54,7 +55,7 @@ def _load(point: EntryPoint, limit: TimeLimit) -> Kind:
 
 
 def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:
-    """Return the constraint, and which methods it lacks."""
+    """Return the constraint, and the methods that it lacks."""
     constraint = point.load()()
     return constraint, [method for method in _METHODS if not callable(getattr(constraint, method, None))]
 

@@ -1,7 +1,8 @@
 """Report whether admission policies protect the annotations that this scheduler writes and reads.
 
-Each is read at the start and every ten minutes, or every minute while something is not known. The states are a metric,
-a change of them is logged, and where the scheduler knows its own pod they are a condition of that. They decide nothing.
+Each is read at the start and every ten minutes, or every minute while a state is unknown. The states are a metric, and
+a change of them is logged. If the scheduler's own pod is configured, they are also a condition of that pod. No decision
+depends on them.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from mooring.kube.failures import KubeError
 from mooring.kube.guard import STATES, PolicyState
 from scheduler.server.reporting.writer import timestamp
 
-# A type of ours among a pod's conditions, as those of readiness gates have a prefix.
+# A condition type of our own on a pod; it has a prefix, like those of readiness gates.
 CONDITION = "mooring.dev/AdmissionPoliciesBound"
 INTERVAL_S, SOONER_S = 600.0, 60.0
 _POLICIES = Gauge(
@@ -31,7 +32,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
-    """The scheduler's own pod; an empty name is none."""
+    """The scheduler's own pod; an empty name means none."""
 
     namespace: str
     name: str
@@ -53,7 +54,7 @@ class PolicyCheck:
             await asyncio.sleep(INTERVAL_S if self.states and is_known else SOONER_S)
 
     async def check(self) -> None:
-        """Check once, and say what has changed."""
+        """Check once, and report what has changed."""
         states = await read_policies(self._client)
         for policy, policy_state in states.items():
             for state in STATES:
@@ -63,7 +64,7 @@ class PolicyCheck:
             self.states = states if await self._set_condition(states) else {}
 
     async def _set_condition(self, states: Mapping[str, PolicyState]) -> bool:
-        """Return whether there is nothing left to do."""
+        """Set the pod's condition; return whether nothing is left to do."""
         if not self._pod.name:
             return True
         path = f"/api/v1/namespaces/{self._pod.namespace}/pods/{self._pod.name}/status"
@@ -77,7 +78,7 @@ class PolicyCheck:
 
 
 def condition(states: Mapping[str, PolicyState], now: str) -> dict[str, str]:
-    """Return the pod's condition: True if every policy is bound, False if one is known not to be, else Unknown."""
+    """Return the pod's condition: True if every policy is bound, False if one is known not to be, otherwise Unknown."""
     faults = {name: state for name, state in states.items() if state.state != "bound"}
     is_known = any(state.state != "unknown" for state in faults.values())
     return {

@@ -33,10 +33,10 @@ class SigningKey:
 
 
 def load_signing_key(file: str) -> SigningKey | None:
-    """Return what signs, None if no file is named; raise ConfigError."""
+    """Return the signer, None if no file is named; raise ConfigError."""
     if not file:
         return None
-    # Imported here, because only a scheduler that signs pays for it.
+    # Imported here, because only a scheduler that signs needs it.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -1,7 +1,7 @@
-"""How each kind is decoded: of a node beyond any usual size without its images, which only draw pods to it.
+"""The decoder of each kind; a node of unusual size is decoded without its images, which only influence scores.
 
-A node may list half a million empty images in the 1.5 MiB that etcd takes of one object. To decode them takes three
-times as long as to leave them out.
+A node may list half a million empty images in the 1.5 MiB that etcd accepts for one object. Decoding them takes three
+times as long as skipping them.
 """
 
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from mooring.kube.watch import Decoder, OfLarge
 from scheduler.kube.objects import Node, NodeHealth, NodeOutline, NodeSpec, NodeStatus, Quantities
 
 T = TypeVar("T")
-# 50 images, as many as a kubelet lists, have some 30 KiB, and an inventory and its like as many.
+# 50 images, as many as a kubelet lists, take about 30 KiB, and an inventory with other annotations about as much.
 _MOST_BYTES = 512 << 10
 
 
@@ -27,7 +27,7 @@ class _LargeNode(NodeOutline):
 
 
 def decoder_of(kind: type[T]) -> Decoder[T]:
-    """Return the decoder of a kind that is watched."""
+    """Return the decoder of a watched kind."""
     of_large: Any = OfLarge(_MOST_BYTES, _LargeNode, _node) if issubclass(kind, Node) else None
     return Decoder(kind, of_large)
 

@@ -1,8 +1,8 @@
-"""What the loop has received and not taken in yet: messages in order, and of a node's changes only the newest.
+"""Messages that the loop has received and not yet processed, in order; of a node's changes only the newest.
 
-A node writes its own inventory, as often as it likes. So a change of a node takes the place of an earlier one that
-still waits, and one node has at most one change here. Whatever else comes about nodes keeps its order: a change that
-comes after it never takes a place before it.
+A node writes its own inventory, as often as it likes. A change of a node therefore replaces an earlier one that still
+waits, and one node has at most one change here. All other messages about nodes keep their order: a later change never
+moves before them.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ M = TypeVar("M")
 
 @dataclass(slots=True)
 class _NodeChange:
-    """A node's change that waits: the newest of them."""
+    """A node's waiting change: the newest one."""
 
     name: str
     newest: WatchEvent
@@ -45,7 +45,7 @@ class Inbox(Generic[M]):
         self._messages.appendleft(message)
 
     def take(self) -> M | WatchEvent:
-        """Take the first message; raise IndexError if there is none."""
+        """Remove and return the first message; raise IndexError if there is none."""
         message = self._messages.popleft()
         if not isinstance(message, _NodeChange):
             return message

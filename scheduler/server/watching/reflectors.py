@@ -1,4 +1,4 @@
-"""Watch all objects that decisions depend on: a reflector for each kind, and whether all have been listed."""
+"""Watch all objects on which decisions depend: a reflector for each kind, and whether all have been listed."""
 
 import asyncio
 from collections import Counter
@@ -24,15 +24,15 @@ from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
-# Kinds of which there may be none: their API is not served, or not to this account. Each has its paths in order.
+# Optional kinds: their API may not be served, or this account may not read it. Each has its paths in order.
 OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {**known_pod_groups.PATHS, Job: jobs.PATHS}
 _EVERY = SOURCES.keys() | OPTIONAL.keys()
-# Seconds after which such an API is looked for again.
+# Seconds after which such an API is tried again.
 _LOOK_S = 60.0
-# One that was served until now is looked for so many times, so many seconds apart, before it counts as gone: an API
-# server that starts, and a proxy, may say for a moment that there is none.
+# An API that was served until now is tried this many times, this many seconds apart, before it counts as missing: an
+# API server that starts, or a proxy, may report for a moment that it does not exist.
 _MOMENTS, _MOMENT_S = 30, 1.0
-# A watch that has not ended so many seconds after its cancellation is cancelled again.
+# Seconds after its cancellation at which a watch that has not ended is cancelled again.
 _AGAIN_S = 1.0
 
 
@@ -52,7 +52,7 @@ class EndOfList:
 
 
 def taken_apart(kind: type[Any], synced: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
-    """Yield a whole list as one message for each entry that is not known already, and one at the end.
+    """Yield a whole list as one message for each entry that is not in the cache already, and one at the end.
 
     Each entry is released as it is yielded: handling a hundred thousand at once would delay everything.
     """
@@ -66,8 +66,8 @@ def taken_apart(kind: type[Any], synced: Synced[Any]) -> Iterator[WatchEvent | E
 class Reflectors:
     """The watches of one scheduler; their events go to ``receive`` at once, in order for each kind.
 
-    ``is_known`` returns whether an object is known in exactly this version; ``followed`` is set once everything has
-    been listed.
+    ``is_known`` returns whether an object is in the cache in exactly this version; ``followed`` is set once everything
+    has been listed.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Reflectors:
         task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
-        """Cancel the watches; what they still deliver is dropped."""
+        """Cancel the watches; events that they still deliver are dropped."""
         self._turn += 1
         for task in self._tasks:
             task.cancel()
@@ -126,7 +126,9 @@ class Reflectors:
         return _missing(self._kinds_ever_synced)
 
     async def _follow_while_served(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
-        """Follow the first path that is served; while none is there are no objects, and it is looked for again."""
+        """Follow the first path that is served; while none is served, there are no objects, and the paths are tried
+        again.
+        """
         is_empty, looks = False, 0 if self._event_counts[kind] else _MOMENTS
         while turn == self._turn:
             event_count = self._event_counts[kind]
@@ -163,6 +165,6 @@ def _missing(kinds: set[type[Any]]) -> str:
 
 
 def _rule(path: str) -> str:
-    """Return the permission without which a kind is never listed."""
+    """Return the permission that is needed to list a kind."""
     *_, group, _version, plural = path.split("/")
     return f"needs permission to list and watch {plural}" + (f".{group}" if group != "api" else "")
