@@ -1,4 +1,5 @@
-"""The scheduler, in rooms: `__main__` and server/ do all I/O, the rooms below them take values and return decisions.
+"""The scheduler, one package per subject, in layers: `__main__` and server/ do all I/O; the others take values and
+return decisions.
 
-A room uses only those below it: a contract in pyproject.toml holds their order.
+A package uses only those below it: a contract in pyproject.toml checks their order.
 """

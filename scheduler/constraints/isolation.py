@@ -1,7 +1,7 @@
-"""Isolate the scheduler from a constraint's code: only plain answers and plain words pass. Pure.
+"""Isolate the scheduler from a constraint's code: only plain answers and plain texts pass. Pure.
 
-Whatever a constraint returns or raises has code of its own, which runs when it is compared, hashed or printed. That is
-done here, within the constraint's time limit; what comes out is safe to use anywhere.
+Objects that a constraint returns or raises have code of their own, which runs when they are compared, hashed or
+printed. That is done here, within the constraint's time limit; the result is safe to use anywhere.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,15 +14,17 @@ Answer = TypeVar("Answer")
 
 
 class TooSlow(BaseException):
-    """A constraint has exceeded its time; raised amid its code, whose own `except Exception` must not catch it."""
+    """A constraint has exceeded its time; raised within its code, whose own `except Exception` must not catch it."""
 
 
 class Failed(Exception):  # noqa: N818 - an outcome that becomes a reason
-    """A constraint's code has raised what is not an answer; in plain words."""
+    """A constraint's code has raised an exception that is not an answer; the message is plain text."""
 
 
 def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> Answer:
-    """Return the answer; raise one of ``answers``, or `Failed`, with plain words and nothing else of its own."""
+    """Return the answer; raise one of ``answers``, or `Failed`, with a plain text and no other object of the
+    constraint.
+    """
     try:
         return ask()
     except TooSlow:
@@ -32,7 +34,7 @@ def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> An
 
 
 def steady(value: Hashable) -> Hashable:
-    """Return a value that hashes and compares as a value; raise TypeError, or whatever the value itself raises."""
+    """Return a value that hashes and compares as a value; raise TypeError, or what the value itself raises."""
     if hash(value) != hash(value) or (value == value) is not True:
         raise TypeError(f"{shorten(value)} does not equal itself")
     return value

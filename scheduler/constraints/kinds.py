@@ -1,8 +1,8 @@
-"""The installed kinds of resource, each isolated: whatever a constraint does, the scheduler goes on.
+"""The installed kinds of resource, each isolated: whatever a constraint does, the scheduler continues.
 
-A `Kind` calls its constraint and checks the answer. A constraint that raises, answers nonsense or takes too long gives
-a `Fault`, whose words name the constraint: the caller leaves out that pod or that node, and nothing else. What a
-constraint says about a pod's or a node's text (ValueError) is an answer like any other. Faults are kept for the log.
+A `Kind` calls its constraint and checks the answer. A constraint that raises, returns an invalid answer or takes too
+long gives a `Fault`, whose text names the constraint; the caller ignores that pod or that node, and nothing else. A
+ValueError about a pod's or a node's text is an answer like any other. Faults are kept for the log.
 """
 
 import re
@@ -34,25 +34,25 @@ from scheduler.constraints.protocol import (
 Inventory = tuple[tuple[str, Hashable], ...]
 AnyConstraint = Constraint[Any, Mapping[str, Hashable], Units[Any]]
 Answer = TypeVar("Answer")
-# Part of annotation keys, so it is valid in one, and of the assignment's own names.
+# Part of annotation keys, so it must be valid in one, and not one of the assignment's own names.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 _MOST_UNITS = 4096
-# What a constraint is given to read; the manifests' policies say the same.
+# Limits on the texts that a constraint reads; the policies in the manifests have the same limits.
 MOST_REQUEST_CHARACTERS, MOST_INVENTORY_CHARACTERS = 16_384, 131_072
 _LONGEST_ID = 253
 _LONGEST_TEXT = 200
-# A constraint that has taken too long this often is not called any more.
+# After this many calls that took too long, a constraint is not called any more.
 _MOST_SLOW = 16
-# Judgements are kept of so many units together, some 100 bytes each; a request counts as so many units.
+# Results are kept for this many units together, about 100 bytes each; a request counts as this many units.
 _MOST_JUDGED, _A_REQUEST = 1 << 17, 16
 
 
 class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
-    """What a constraint did wrong, in words that name it."""
+    """A fault of a constraint, as a text that names it."""
 
 
 TimeLimit = Callable[[], AbstractContextManager[None]]
-# Yields proposals for a request and what is left, given the VFs that the pod requests, the node's PFs, and the steps.
+# Yields proposals for a request and the free units, given the VFs that the pod requests, the node's PFs, and the steps.
 PlaceBesideVfs = Callable[[Any, Units[Any], PodRequest | None, tuple[Pf, ...], Any], Iterator[Proposal]]
 
 
@@ -60,9 +60,9 @@ class Kind:
     """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is.
 
     A pod that needs some of the extended ``resource`` requests the kind without an annotation too. ``placing`` returns
-    as much of a unit as `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
-    ``naming`` returns what else the assignment says of a node's own units that a pod gets. ``place_beside_vfs`` takes
-    the place of the constraint's `place` for a kind of the scheduler's own, whose code needs no isolation.
+    the part of a unit that `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
+    ``naming`` returns additional fields of the assignment about a node's units that a pod gets. ``place_beside_vfs``
+    replaces the constraint's `place` for a built-in kind, whose code needs no isolation.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Kind:
 
     @property
     def is_own(self) -> bool:
-        """Return whether it is the scheduler's own, whose requests and answers may be kept."""
+        """Return whether it is a built-in kind, whose requests and answers may be kept."""
         return self.place_beside_vfs is not None
 
     def read_request(self, pod: PodSide) -> Hashable | None:
-        """Return what a pod requests; raise ValueError with the constraint's words, or `Fault`."""
+        """Return what a pod requests; raise ValueError with the constraint's text, or `Fault`."""
 
         def ask(constraint: AnyConstraint) -> Hashable | None:
             return steady(constraint.read_request(pod))
@@ -104,7 +104,7 @@ class Kind:
         return self._call("read_request", ask, ValueError)
 
     def read_inventory(self, node: NodeSide) -> Inventory:
-        """Return a node's units by id; raise ValueError with the constraint's words, or `Fault`."""
+        """Return a node's units by id; raise ValueError with the constraint's text, or `Fault`."""
 
         if len(node.text) > MOST_INVENTORY_CHARACTERS:
             raise ValueError(f"longer than {MOST_INVENTORY_CHARACTERS} characters")
@@ -119,7 +119,9 @@ class Kind:
         return self._call("read_inventory", ask, ValueError)
 
     def judge(self, request: Hashable, left: Units[Any]) -> int | str:
-        """Return how well what is left suits, from 0 to 100, or why it does not fit; a fault is a reason too."""
+        """Return how well the free units suit a request, from 0 to 100, or why they do not fit; a fault is a reason
+        too.
+        """
         known = self._judged.get((request, left))
         if known is None:
             size = _A_REQUEST + len(left.free)
@@ -131,7 +133,7 @@ class Kind:
         return known
 
     def proposals(self, request: Hashable, left: Units[Any], beside: Beside) -> Iterator[Proposal]:
-        """Yield the constraint's proposals, each checked against what is left; raise `Unmet` or `Fault`."""
+        """Yield the constraint's proposals, each checked against the free units; raise `Unmet` or `Fault`."""
         free = {unit for unit, _ in left.free}
         proposals = self._call("place", lambda constraint: iter(constraint.place(request, left, beside)), Unmet)
 
@@ -143,7 +145,7 @@ class Kind:
             yield proposal
 
     def take_faults(self) -> list[str]:
-        """Return what has gone wrong since the last call; the same fault twice in a row is returned once."""
+        """Return the faults since the last call; the same fault twice in a row is returned once."""
         faults, self._new_faults = self._new_faults, []
         return faults
 
@@ -162,7 +164,7 @@ class Kind:
             return str(fault)
 
     def _call(self, step: str, ask: Callable[[AnyConstraint], Answer], *answers: type[Exception]) -> Answer:
-        """Call the constraint; what is among ``answers`` passes, anything else that it raises is a `Fault`."""
+        """Call the constraint; exceptions in ``answers`` pass, and any other exception becomes a `Fault`."""
         if self.broken or self._constraint is None:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
@@ -186,7 +188,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pod requests of one kind, as the kind's constraint has read it."""
+    """A pod's request for one kind, as the kind's constraint has read it."""
 
     kind: Kind
     request: Hashable
@@ -233,7 +235,7 @@ class Kinds:
         return sorted({**dict(by_resource), **dict(asked)}.items()) if by_resource else asked
 
     def take_faults(self) -> list[tuple[str, str]]:
-        """Return what has gone wrong since the last call, each fault with its kind."""
+        """Return the faults since the last call, each with its kind."""
         return [(kind.name, text) for kind in self for text in kind.take_faults()]
 
 
@@ -247,7 +249,7 @@ def asked_kinds(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def words(text: str) -> str:
-    """Return a constraint's own words as they may stand in a condition or in the log: short, and valid Unicode."""
+    """Return a constraint's text in a form for a condition or the log: short, and valid Unicode."""
     return text[:_LONGEST_TEXT].encode(errors="replace").decode()
 
 

@@ -1,8 +1,9 @@
-"""The constraint protocol: a constraint represents one kind of resource beside, or instead of, a node's VFs.
+"""The constraint protocol: a constraint represents one kind of resource, in addition to a node's VFs or instead of
+them.
 
-A constraint reads what a pod requests and what a node has, says how well what is left on a node suits, and proposes
-exact units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never
-from the constraint's own memory), checks each proposal against it, and writes what was chosen into the assignment.
+A constraint reads what a pod requests and what a node has, scores how well a node's free units suit, and proposes exact
+units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never from the
+constraint's own memory), checks each proposal against it, and writes the chosen units into the assignment.
 `docs/constraints.md` shows how to write one.
 """
 
@@ -12,7 +13,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from mooring.annotations.inventory import Pf
 
-# Fields of the assignment that are the scheduler's own, so that no kind may have these names.
+# Fields of the assignment that the scheduler itself uses, so no kind may have these names.
 VFS = "vfs"
 RequestT = TypeVar("RequestT", bound=Hashable)
 InventoryT_co = TypeVar("InventoryT_co", covariant=True)
@@ -22,7 +23,9 @@ UnitT = TypeVar("UnitT", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class ContainerSide:
-    """A container's limits, and when it runs: a sidecar is an init container that goes on beside the containers."""
+    """A container's limits, and when it runs: a sidecar is an init container that continues to run with the
+    containers.
+    """
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -31,7 +34,7 @@ class ContainerSide:
 
 @dataclass(frozen=True, slots=True)
 class PodSide:
-    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request.
+    """A pod that requests the kind: its request's text, how many VFs it requests, and its containers' limits.
 
     ``resources`` is what the pod needs in all, ``containers`` its init containers and then the others, in its order.
     """
@@ -52,7 +55,7 @@ class NodeSide:
 
 @dataclass(frozen=True, slots=True)
 class Units(Generic[UnitT]):
-    """What is left of a kind on one node: the units that no pod has, by id, with what the constraint read of each."""
+    """The free units of a kind on one node, by id, with what the constraint read of each."""
 
     free: tuple[tuple[str, UnitT], ...] = ()
     total: int = 0
@@ -70,9 +73,9 @@ class Units(Generic[UnitT]):
 class Proposal:
     """Exact units for one pod on one node.
 
-    ``units`` are their ids, in the order of the request; ``details`` stand beside them in the assignment, as plain
-    JSON. ``narrows`` says by kind what must hold of the kinds that are placed later; for the VFs (`VFS`) a mapping from
-    an interface's index to the names of the PFs that may give it.
+    ``units`` are their ids, in the order of the request; ``details`` are added to the assignment, as plain JSON.
+    ``narrows`` restricts, by kind, the kinds that are placed later; for the VFs (`VFS`) it is a mapping from an
+    interface's index to the names of the PFs that may provide it.
     """
 
     units: tuple[str, ...]
@@ -80,18 +83,18 @@ class Proposal:
     narrows: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-# What has been proposed for the kinds that are placed before, by kind.
+# The proposals for the kinds that are placed before, by kind.
 Beside = Mapping[str, Proposal]
 
 
 class Unmet(Exception):  # noqa: N818 - an outcome, not an error
-    """Raised by `Constraint.place` with the reason why there is no (further) way; the words name no node."""
+    """Raised by `Constraint.place` with the reason why there is no (further) proposal; the text names no node."""
 
 
 class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
     """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
 
-    The inventory is a mapping from a unit's id to a hashable value about it, and what is left of it are `Units`.
+    The inventory is a mapping from a unit's id to a hashable value about it, and its free part is `Units`.
     """
 
     def read_request(self, pod: PodSide) -> RequestT | None:
@@ -101,10 +104,12 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
         """Read what a node has; raise ValueError."""
 
     def judge(self, request: RequestT, left: LeftT_contra) -> int | str:
-        """Return how well what is left suits, from 0 to 100 (best), or in words why not; the words name no node."""
+        """Return how well the free units suit, from 0 to 100 (best), or as a text why they do not; the text names no
+        node.
+        """
 
     def place(self, request: RequestT, left: LeftT_contra, beside: Beside) -> Iterable[Proposal]:
-        """Yield ways to give the pod what it requests, the best first; raise `Unmet` or just end if there are no more.
+        """Yield proposals for the request, the best first; raise `Unmet` or just end if there are no more.
 
-        ``beside`` holds what the kinds before it propose in this attempt.
+        ``beside`` has the proposals of the kinds before it in this attempt.
         """

@@ -1,4 +1,4 @@
-"""Pods that kube-scheduler decides about and that request VFs: filter, score and reserve for them.
+"""Pods that request VFs and that kube-scheduler schedules: filter, score and reserve for them.
 
-No I/O, no bytes of HTTP: server/http/ serves it. Uses pending/ and the rooms below, never state/ or server/.
+No I/O and no HTTP: server/http/ serves it. Uses pending/ and the packages below, never state/ or server/.
 """

@@ -1,4 +1,5 @@
-"""Which VFs of one node a pod gets: free VFs, the exact packing onto PFs, the choice of VFs, other kinds beside them.
+"""Choose the VFs of one node for a pod: free VFs, the exact packing onto PFs, the choice of VFs, and other kinds with
+them.
 
-No I/O, and one node at a time: nothing here knows the cluster. Uses constraints/ only.
+No I/O, and one node at a time: no module here reads the cluster. Uses constraints/ only.
 """

@@ -1,7 +1,7 @@
-"""NodeResourcesBalancedAllocation: prefer nodes where cpu and memory will be used to a similar share.
+"""NodeResourcesBalancedAllocation: prefer nodes where cpu and memory will be used to similar shares.
 
-100 less the standard deviation of the shares. The plugin does not score a pod that requests neither. Source:
-kube-scheduler's noderesources/balanced_allocation.go.
+The score is 100 minus the standard deviation of the shares. The plugin does not score a pod that requests neither.
+Source: kube-scheduler's noderesources/balanced_allocation.go.
 """
 
 from scheduler.cache.node_columns import CPU, MEMORY, NodeColumns

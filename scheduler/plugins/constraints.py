@@ -1,6 +1,6 @@
-"""Constraints: a node must have the units of each other kind that a pod requests, as the kind's constraint judges.
+"""Constraints: a node must have the units of each other kind that a pod requests; the kind's constraint decides.
 
-The constraint runs once for each distinct state of what nodes have left. `scheduler.placement.joint` checks whether
+The constraint runs once for each distinct state of the nodes' free units. `scheduler.placement.joint` checks whether
 everything fits together on one node, VFs included, when that node is about to be chosen.
 """
 
@@ -33,7 +33,7 @@ from scheduler.plugins.interface import (
 from scheduler.plugins.rdma_vfs import FAULTS, ExactDevices, fits_alone
 
 _NAME = "Constraints"
-# Distinct reasons kept for one constraint and shape of pod; all further ones share one text.
+# Number of distinct reasons kept for one constraint and shape of pod; all further ones share one text.
 _MOST_REASONS = 256
 
 
@@ -62,14 +62,14 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
         return None
     reasons, name = _Reasons(), None
     if len(pod_info.wishes) == 1 and (wish := pod_info.wishes[0]).kind.is_own:
-        # What is said of one set of units is kept, with the numbers of the reasons.
+        # The result for one set of units is kept, with the numbers of the reasons.
         reasons = name = _reasons_against(wish.kind.name, wish.request)
     judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
         marks: Measure = 0
         for column, judge in judges:
-            # The first kind that refuses a node gives the reason.
+            # The first kind that rejects a node gives the reason.
             marks = marks + (marks == 0) * view.judge(column, judge, name)
         return marks
 
@@ -85,7 +85,9 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
 
 
 def _name_of(wish: Wish) -> Hashable:
-    """Return what a kind's scores depend on, for them to be kept; None where nobody knows: a plug-in's request."""
+    """Return the key of a kind's scores for keeping them; None for a plug-in's request, whose dependencies
+    are unknown.
+    """
     return (_NAME, wish.kind.name, wish.request) if wish.kind.is_own else None
 
 
@@ -113,7 +115,9 @@ def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
 
 
 def _why(fault: UnitFault, kind: str) -> str:
-    """Return the reason for a fault. Reasons are counted over nodes: the constraint's own words are in the log."""
+    """Return the reason for a fault. Reasons are counted over nodes, so the constraint's own text is only
+    in the log.
+    """
     match fault:
         case UnitFault.NO_INVENTORY:
             return f"node(s) had no {kind} inventory"
@@ -142,7 +146,7 @@ def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
 
 
 class _Units(ExactDevices):
-    """Units of other kinds, and VFs beside them: the filter and the search read the node's row, so it is rewritten."""
+    """Units of other kinds, together with VFs. The filter and the search read the node's row, so moves rewrite it."""
 
     def __init__(self, pod_info: PodInfo, cache: Cache, row: int, steps: Steps) -> None:
         super().__init__(pod_info, cache, row, steps)

@@ -1,6 +1,6 @@
-"""GpuResources: on nodes where Mooring gives GPUs, no pod asks a device plugin for one.
+"""GpuResources: on nodes where Mooring assigns GPUs, reject pods that request a device plugin's GPUs.
 
-Two that give the same GPUs, each by its own account, give one GPU to two pods. Which nodes these are says their
+Two programs that assign the same GPUs, each with its own accounting, give one GPU to two pods. These nodes have an
 inventory of GPUs; other nodes serve such pods.
 """
 

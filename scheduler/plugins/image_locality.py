@@ -1,6 +1,6 @@
-"""ImageLocality: prefer nodes that have the pod's images already, the more so the more nodes have them.
+"""ImageLocality: prefer nodes that already have the pod's images, the more so the more nodes have them.
 
-The share of the nodes that have an image scales its size, so that one node with it does not draw all pods.
+The share of the nodes that have an image scales its size, so that one node with it does not attract all pods.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import ScorePlugin, Scorer
 
 _MIB = 1024 * 1024
-# Images together smaller than this count as none; each container's counts up to the most. Bytes.
+# Bytes. Images that are smaller than this together count as none; the second is the maximum for each container.
 _MIN_BYTES = 23 * _MIB
 _MAX_CONTAINER_BYTES = 1000 * _MIB
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    """Return a scorer, None for a pod without an image."""
+    """Return a scorer; None for a pod without an image."""
     images = [full_name(image) for image in pod_info.pod.spec.images]
     return (lambda rows: score(images, nodes, rows)) if images else None
 

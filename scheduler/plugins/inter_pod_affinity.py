@@ -1,6 +1,6 @@
 """InterPodAffinity: place pods near others, or away from them, by their own terms and the others' terms.
 
-The pod's required terms, and the required anti-affinity of assigned pods, refuse nodes. The pod's preferred terms, and
+The pod's required terms, and the required anti-affinity of assigned pods, reject nodes. The pod's preferred terms, and
 the preferred terms and required affinity of assigned pods, score them. A pod whose required affinity no pod satisfies
 may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` counts the terms of assigned pods, the
 preferred ones by their weights; a required one weighs `_HARD_POD_AFFINITY_WEIGHT`.
@@ -35,7 +35,7 @@ _TEXTS = (
     ("node(s) didn't match pod anti-affinity rules",),
     ("node(s) didn't satisfy existing pods anti-affinity rules",),
 )
-# Source: the default of hardPodAffinityWeight, of InterPodAffinityArgs.
+# Source: the default of hardPodAffinityWeight in InterPodAffinityArgs.
 _HARD_POD_AFFINITY_WEIGHT = 1
 # A weight, and the terms whose counts it multiplies.
 _WeightedTerms = Sequence[tuple[int, CountedTerms]]
@@ -114,7 +114,7 @@ class PodAffinityFilter:
         return _question(terms).counts(affinity_info, self._pod_counts.namespace_labels(affinity_info.namespace))
 
     def _fails_anti_affinity(self, rows: Rows) -> Flags | None:
-        """Return which rows are near pods that the pod keeps away from."""
+        """Return which rows are near pods that the pod's anti-affinity excludes."""
         if not self._affinity_info.required_anti_affinity:
             return None
         near = np.zeros(len(rows), np.bool_)
@@ -124,7 +124,7 @@ class PodAffinityFilter:
         return near
 
     def _fails_existing_anti_affinity(self, rows: Rows) -> Flags | None:
-        """Return which rows are near pods that keep away from the pod."""
+        """Return which rows are near pods whose anti-affinity excludes the pod."""
         if not self._existing_anti_affinity:
             return None
         near = np.zeros(len(rows), np.bool_)
@@ -133,7 +133,9 @@ class PodAffinityFilter:
         return near
 
     def _sums(self, terms: CountedTerms) -> Iterator[tuple[Domains, Amounts]]:
-        """Yield the domains of each label that terms name, and how much they count in each: terms may be thousands."""
+        """Yield the domains of each label that terms name, and the counts in each domain: there may be thousands of
+        terms.
+        """
         by_key = dict[str, list[RowCounts]]()
         for term, row_counts in terms.items():
             by_key.setdefault(term.key, []).append(row_counts)
@@ -165,12 +167,12 @@ def _normalised(raw: Amounts) -> Amounts:
 
 
 def needs_others(pod_info: PodInfo) -> bool:
-    """Return whether a pod requires other pods near it."""
+    """Return whether a pod has required pod affinity."""
     return bool(pod_info.affinity_info.required_affinity)
 
 
 def keeps_others_off(assigned_pod: AssignedPod) -> bool:
-    """Return whether an assigned pod's required anti-affinity may refuse other pods."""
+    """Return whether an assigned pod's required anti-affinity may reject other pods."""
     return assigned_pod.affinity_info is not None and bool(assigned_pod.affinity_info.required_anti_affinity)
 
 

@@ -1,19 +1,19 @@
-"""The extension points of a plugin: the interface by which it judges a pod and the nodes.
+"""The extension points of a plugin: the interface by which it evaluates a pod and the nodes.
 
-A `FilterPlugin` and a `ScorePlugin` judge each node by itself, so their verdict holds until that node changes. It is
-kept, and only changed rows are judged again. Those that judge a node's properties take rows of
-`scheduler.cache.node_columns.NodeColumns`. Those that judge what its pods leave (`UsageFilterPlugin`,
-`UsageScorePlugin`) take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` reads the pods of
-all nodes and runs for every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact
-devices on the node that is about to be chosen. A `DryRunPlugin` judges one node repeatedly while pods are removed and
-added. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that refuses it.
-All are pure.
+A `FilterPlugin` and a `ScorePlugin` evaluate each node by itself. Their result is kept until that node changes, and
+only changed rows are evaluated again. Plugins about a node's properties take rows of
+`scheduler.cache.node_columns.NodeColumns`. Plugins about what its pods leave (`UsageFilterPlugin`, `UsageScorePlugin`)
+take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` reads the pods of all nodes and runs for
+every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact devices on the node that is
+about to be chosen. A `DryRunPlugin` evaluates one node repeatedly while pods are removed and added.
+`scheduler.plugins.registry` lists the plugins. The reasons against a node are those of the first filter that rejects
+it. All plugins are pure.
 
-In a dry run a cluster or volume filter runs again once a pod was moved in what it reads. How that is done is the
-plugin's ``moves``: `counted_moves` and `volume_moves` here, or one in the file of a rule that reads anything else.
+In a dry run, a cluster or volume filter runs again when a pod was moved that it reads. The plugin's ``moves`` define
+this: `counted_moves` and `volume_moves` here, or a function in the file of a rule that reads other facts.
 
-An event that no plugin asked for so far is a flag of `scheduler.kube.cluster_event.ClusterEvent`, and
-`scheduler.pending.event_hints` finds when it happens.
+To add an event that no plugin has used so far, add a flag to `scheduler.kube.cluster_event.ClusterEvent` and its
+detection to `scheduler.pending.event_hints`.
 """
 
 from abc import ABC, abstractmethod
@@ -44,23 +44,24 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """For each row 0 if the node passes, else 1 + the index into ``texts`` of the reasons against it."""
+    """For each row 0 if the node passes, otherwise 1 + the index into ``texts`` of the reasons against it."""
 
     codes: NDArray[np.signedinteger[Any]]
     texts: tuple[Texts, ...]
 
 
 def refuse_where(flags: Flags, text: str) -> Refusals | None:
-    """Refuse the flagged rows for one reason; None if no row is."""
+    """Reject the flagged rows for one reason; return None if no row is flagged."""
     return Refusals(flags.astype(np.int64), ((text,),)) if np.count_nonzero(flags) else None
 
 
 def refuse_by(
     column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by: Hashable = None, steps: Steps | None = None
 ) -> Refusals | None:
-    """Refuse the rows for whose fact ``judge`` returns a reason; None if no row is refused.
+    """Reject the rows for whose fact ``judge`` returns a reason; return None if no row is rejected.
 
-    With ``by``, which names the judge and all that its reasons depend on besides the fact, they are kept.
+    With ``by``, the reasons are kept; it identifies the judge and everything on which its reasons depend besides the
+    fact.
     """
     judgements = Judgements() if by is None else column.judgements(by)
 
@@ -71,18 +72,19 @@ def refuse_by(
     return Refusals(codes, tuple((text,) for text in judgements.texts)) if codes.any() else None
 
 
-# Moves a pod in what a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns whether
-# the rule has to filter again. Each move is undone before the dry runs of a pod end.
+# Moves a pod in the facts that a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns
+# whether the rule has to filter again. Each move is undone before the dry runs of a pod end.
 Move = Callable[[int, AssignedPod, int], bool]
 Filter = Callable[[Rows], Refusals | None]
-# Judges what nodes are; a rule that takes long for each different node counts in the steps what it judges.
+# Evaluates the properties of nodes; a rule that takes long for each different node counts the evaluated values in the
+# steps.
 NodeFilter = Callable[[Rows, Steps], Refusals | None]
 Scorer = Callable[[Rows], Amounts]
 UsageScorer = Callable[[NodeView], Measure]
 
 
 class UsageFilter(NamedTuple):
-    """``judge`` gives a mark, 0 where the node passes; ``reasons`` gives the reasons for any other mark."""
+    """``judge`` returns a mark, 0 if the node passes; ``reasons`` returns the reasons for any other mark."""
 
     judge: Callable[[NodeView], Measure]
     reasons: Callable[[int], Texts]
@@ -90,9 +92,9 @@ class UsageFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilterPlugin:
-    """A rule about a node's properties; ``requeue_on`` lists the events that can reverse a refusal.
+    """A rule about a node's properties; ``requeue_on`` lists the events that can reverse a rejection.
 
-    ``pre_filter`` returns the filter for one pod, None if the rule does not apply to it.
+    ``pre_filter`` returns the filter for one pod; None if the rule does not apply to it.
     """
 
     name: str
@@ -113,8 +115,8 @@ class UsageFilterPlugin:
 class ScorePlugin:
     """A score by a node's properties; ``pre_filter`` returns the scorer for one pod, None if it does not apply.
 
-    Scores are 0 (worst) to 100; the registry has their weights. A scorer with a measure of its own has its scores
-    scaled over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
+    Scores are 0 (worst) to 100; the registry has their weights. If a scorer has its own scale, its scores are scaled
+    over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
     """
 
     name: str
@@ -135,23 +137,23 @@ def _never(_: Any) -> bool:
 
 
 class ClusterFilter(Protocol):
-    """A rule about other pods, ready for one pod."""
+    """A rule about other pods, prepared for one pod."""
 
     def filter(self, rows: Rows) -> Refusals | None:
-        """Refuse rows."""
+        """Return the rejected rows."""
 
     def score(self, rows: Rows) -> Amounts | None:
-        """Score rows that pass every rule from 0 to 100; None if the rule does not apply."""
+        """Score rows that pass every rule from 0 to 100; return None if the rule does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilterPlugin:
-    """A rule about other pods, which scores too; ``pre_filter`` returns None if it does not apply to a pod.
+    """A rule about other pods, which may also score; ``pre_filter`` returns None if it does not apply to a pod.
 
-    ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod requires
-    other pods near it: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
-    whether an assigned pod may be a reason against pods to which the rule otherwise does not apply. ``moves`` is what
-    it needs for the dry runs of one pod; rules that read the same name the same one, and each pod is moved once.
+    ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod has
+    required affinity: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
+    whether an assigned pod can exclude pods that have no such terms themselves. ``moves`` is used in the dry runs of
+    one pod; rules that read the same facts share one function, and each pod is moved once.
     """
 
     name: str
@@ -166,7 +168,8 @@ class ClusterFilterPlugin:
 def counted_moves(cache: Cache) -> Move:
     """Return the move in `PodCounts`, for rules that count pods by their labels and terms."""
     counts = cache.pod_counts
-    # Whether any rule counts pods of this kind: all rules have run before the first move, so it stays so.
+    # Whether any rule counts pods of this kind: all rules have run before the first move, so the answer does not
+    # change.
     counted: dict[AffinityInfo, bool] = {}
 
     def move(row: int, assigned_pod: AssignedPod, sign: int) -> bool:
@@ -213,7 +216,7 @@ class VolumeFilterPlugin:
     slow: bool = False
 
 
-# The pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
+# Returns the pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
 Reserve = Callable[[int, Steps], Placement | Refused]
 
 
@@ -221,8 +224,8 @@ Reserve = Callable[[int, Steps], Placement | Refused]
 class ReservePlugin:
     """Finds exact devices on a node that passes all filters and is about to be chosen.
 
-    If they do not fit together, the next best node is tried; kube-scheduler would send the pod back to its queue.
-    ``pre_filter`` returns None for a pod that requests none; at most one plugin applies to a pod.
+    If they do not fit together, the next best node is tried; kube-scheduler would return the pod to its queue.
+    ``pre_filter`` returns None for a pod that requests none. At most one plugin applies to a pod.
     """
 
     name: str
@@ -233,26 +236,26 @@ class ReservePlugin:
 class PreFilterExtensions(ABC):
     """One plugin's part of a dry run: its reasons against a node while pods are added and removed there.
 
-    ``moves_cache``: pods are moved in the cache itself, so each must be moved back when the dry run ends, and the part
-    is closed then. Source of the name: kube-scheduler's framework.
+    ``moves_cache``: pods are moved in the cache itself, so each must be moved back when the dry run ends, and then the
+    part is closed. Source of the name: kube-scheduler's framework.
     """
 
     moves_cache: ClassVar[bool] = False
 
     @abstractmethod
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        """Put pods on the node (``sign`` 1), or take them off (-1)."""
+        """Add pods to the node (``sign`` 1), or remove them (-1)."""
 
     @abstractmethod
     def filter(self) -> Texts:
         """Return the reasons against the node in its current state; empty if it passes."""
 
     def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Return whether the pod, which fits now, would still fit beside these; True if only `filter` can decide."""
+        """Return whether the pod, which fits now, would still fit with these; True if only `filter` can decide."""
         return True
 
     def assignment(self) -> Assignment | None:
-        """Return the exact devices that the pod would get; None if this plugin gives none, or has not enough."""
+        """Return the exact devices that the pod would get; None if this plugin assigns none, or has too few."""
         return None
 
     def close(self) -> None:  # noqa: B027  most parts have nothing to do
@@ -262,9 +265,9 @@ class PreFilterExtensions(ABC):
 class DryRun(NamedTuple):
     """A plugin's part of all dry runs of one pod.
 
-    ``on`` creates its part for a row; with ``by_sums`` (its second argument) it uses sums where they give the same
-    verdict as exact devices. ``fits_alone`` returns for rows whether the pod would fit there if it had the node to
-    itself. ``tells_room``: its parts refuse exactly where their `PreFilterExtensions.has_room_for` returned False.
+    ``on`` creates its part for a row; with ``by_sums`` (its second argument) it uses sums if they give the same result
+    as exact devices. ``fits_alone`` returns for rows whether the pod would fit there if it had the node to itself.
+    ``tells_room``: its parts reject exactly if their `PreFilterExtensions.has_room_for` returned False.
     """
 
     on: Callable[[int, bool], PreFilterExtensions]
@@ -274,7 +277,7 @@ class DryRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlugin:
-    """A plugin whose verdict on a node depends on the pods there; ``reserves`` if it assigns exact devices.
+    """A plugin whose result on a node depends on the pods there; ``reserves`` if it assigns exact devices.
 
     ``pre_filter`` returns None if the plugin does not apply to a pod. Searches of its parts spend the steps.
     """

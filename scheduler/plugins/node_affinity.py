@@ -1,6 +1,6 @@
-"""NodeAffinity: nodeSelector, and node affinity, required and preferred.
+"""NodeAffinity: nodeSelector, and required and preferred node affinity.
 
-A term's expressions must all hold, one term of several must; a term without expressions holds nowhere. Source:
+All expressions of a term must match, and one term of several must; a term without expressions matches no node. Source:
 k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 """
 
@@ -25,7 +25,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
 
 
 def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Return for each node whether the pod's nodeSelector and required node affinity hold there."""
+    """Return for each node whether the pod's nodeSelector and required node affinity match."""
     spec = pod_info.pod.spec
     flags: Flags = np.ones(len(rows), np.bool_)
     for key, value in (spec.node_selector or {}).items():
@@ -39,7 +39,7 @@ def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
 
 
 def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Return for each node whether one of the terms holds there; without terms none does."""
+    """Return for each node whether one of the terms matches; without terms none does."""
     flags: Flags = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
         flags |= _term_holds(term, nodes, rows)
@@ -49,7 +49,7 @@ def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Fl
 
 
 def weigh_preferred(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    """Add up the weights of the preferred terms that hold."""
+    """Add up the weights of the matching preferred terms."""
     affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
     preferences = affinity.preferred if affinity else None
     if not preferences:
@@ -79,7 +79,9 @@ def _term_holds(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Flags
 
 
 def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Judge the four operators that compare for equality by the numbers of the values: a call for each is too slow."""
+    """Evaluate the four operators that compare for equality by the numbers of the values: a call for each value is too
+    slow.
+    """
     column, values = nodes.label(requirement.key), requirement.values or frozenset()
     match requirement.operator:
         case "In":
@@ -96,7 +98,7 @@ def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
 
 
 def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
-    """The API supports only the field metadata.name here, with the operators In and NotIn."""
+    """Evaluate metadata.name, the only field that the API supports here, with the operators In and NotIn."""
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
         return np.zeros(len(rows), np.bool_)
     flags = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node is placed nowhere else."""
+"""NodeName: a pod that names its node is placed only there."""
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent

@@ -1,4 +1,4 @@
-"""NodePorts: a host port is taken once, by protocol and address; 0.0.0.0 (or none) is every address."""
+"""NodePorts: a host port is used once per protocol and address; 0.0.0.0 (or none) means every address."""
 
 from collections.abc import Collection, Sequence
 

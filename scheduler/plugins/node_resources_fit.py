@@ -1,7 +1,7 @@
 """NodeResourcesFit: cpu, memory, ephemeral storage, extended resources, and the number of pods.
 
-rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them: elsewhere the inventory is more exact.
-Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
+rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them, because on others the inventory is more
+exact. Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
 from collections.abc import Container, Sequence
@@ -31,7 +31,7 @@ _SEEDS = "rdma-sriov/"
 
 
 def counts_on(resource: str, published: Container[str]) -> bool:
-    """Return whether a resource counts on a node that publishes these."""
+    """Return whether a resource counts on a node that publishes these resources."""
     return not resource.startswith(_SEEDS) or resource in published
 
 
@@ -83,7 +83,7 @@ def _requested(pod_info: PodInfo) -> list[tuple[str, int]]:
 
 
 def _left(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
-    """Return what pods leave of a resource, 0 where no node has it."""
+    """Return what pods leave of a resource; 0 if no node has it."""
     line = LINES.get(resource)
     if line is not None:
         return view.free[line]
@@ -92,7 +92,7 @@ def _left(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
 
 
 def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
-    """Return what nodes have of a resource, 0 where no node has it."""
+    """Return what nodes have of a resource; 0 if no node has it."""
     line = LINES.get(resource)
     if line is not None:
         return view.allocatable[line]
@@ -104,7 +104,7 @@ class _AmountsLeft(PreFilterExtensions):
     """What a node's pods leave, as plain integers."""
 
     def __init__(self, pods: int, spare: dict[str, int]) -> None:
-        """Take by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
+        """Store by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
         self._pods, self._spare = pods, spare
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: a cordoned node takes only pods that tolerate it."""
+"""NodeUnschedulable: a cordoned node accepts only pods that tolerate it."""
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent

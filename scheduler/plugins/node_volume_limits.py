@@ -1,6 +1,6 @@
 """NodeVolumeLimits: a node's CSI drivers limit how many volumes can be attached to it.
 
-A volume counts once, however many pods use it there, and also while it is attached to the node for no pod. Source:
+A volume counts once, however many pods use it there, and also while it is attached to the node without a pod. Source:
 kube-scheduler's nodevolumelimits.
 """
 
@@ -39,7 +39,7 @@ def _exceeds(handles: frozenset[Handle], node: str, volume_cache: VolumeCache) -
     lowest = min((limits[driver] for driver, _ in handles if driver in limits), default=None)
     claims, attachments = volume_cache.usage.claims_on(node), volume_cache.attached_to(node)
     if lowest is None or len(handles) + len(claims) + len(attachments) <= lowest:
-        # However they are distinguished, there cannot be more.
+        # An upper bound, however the volumes are distinguished.
         return False
     present = _handles(claims, volume_cache) | _attached(node, volume_cache)
     counts: Mapping[str, int] = Counter(driver for driver, _ in present)

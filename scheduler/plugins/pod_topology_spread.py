@@ -1,7 +1,7 @@
-"""PodTopologySpread: the selected pods' numbers may differ by maxSkew at most between topology domains.
+"""PodTopologySpread: the numbers of selected pods may differ by at most maxSkew between topology domains.
 
-A hard constraint refuses nodes. A soft one scores them; it is also kube-scheduler's default for pods that a service or
-a controller selects. Domains are formed by the nodes that have all of the constraints' labels and that the constraint's
+A hard constraint rejects nodes. A soft one scores them; it is also kube-scheduler's default for pods that a service or
+a controller selects. Domains consist of the nodes that have all of the constraints' labels and that the constraint's
 policies count. Pods that are being deleted do not count.
 """
 
@@ -49,7 +49,9 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
-    """Return those of a pod without its own. Source: systemDefaultConstraints of podtopologyspread/plugin.go."""
+    """Return the constraints of a pod without its own. Source: systemDefaultConstraints of
+    podtopologyspread/plugin.go.
+    """
     return (
         TopologySpreadConstraint(_HOSTNAME, 3, False, selector),
         TopologySpreadConstraint(_ZONE, 5, False, selector),
@@ -58,10 +60,11 @@ def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, 
 
 @dataclass(frozen=True, slots=True)
 class HardSpread:
-    """A hard constraint now: ``sums`` are the matching pods of each domain, ``existing`` the domains that count.
+    """The current state of a hard constraint: ``sums`` are the matching pods of each domain, ``existing`` the domains
+    that count.
 
-    No domain may have more than ``max_skew`` beyond the fewest of one that counts; beyond none if these are too few
-    (``counts_least``).
+    No domain may have more than ``max_skew`` pods above the minimum of the counting domains; above 0 if there are too
+    few domains (``counts_least``).
     """
 
     of: Domains
@@ -88,7 +91,7 @@ class Spread:
         # By default, a node without a zone counts only for the spreading by host name.
         self._needs_all_labels = not is_default
         self._domains = {constraint.key: domains(nodes, constraint.key) for constraint in constraints}
-        # The rows that count, by both policies; for the hard constraints and for the soft ones.
+        # The rows that count by both policies, for the hard constraints and for the soft ones.
         self._counting: dict[tuple[bool, bool, bool], Flags] = {}
 
     def filter(self, rows: Rows) -> Refusals:
@@ -102,7 +105,7 @@ class Spread:
         return Refusals(codes.astype(np.int16), _TEXTS)
 
     def hard(self) -> Iterator[tuple[TopologySpreadConstraint, HardSpread]]:
-        """Yield the hard constraints with what they are now."""
+        """Yield the hard constraints with their current state."""
         flags = self._having_labels(self._hard)
         for constraint in self._hard:
             yield constraint, self._hard_spread(constraint, self._domains[constraint.key], flags)
@@ -135,7 +138,7 @@ class Spread:
         if constraint.key == _HOSTNAME:
             return counts, len(rows)
         sums = of.sums(counts, self._let_count(constraint, flags))
-        # Nodes without the label, which count by default, are a domain of their own.
+        # Nodes without the label, which count by default, form one domain.
         return sums[of.ids], len(np.unique(of.ids[rows]))
 
     def _counts(self, constraint: TopologySpreadConstraint) -> Amounts:
@@ -167,7 +170,7 @@ class Spread:
 
 
 def _normalised(raw: Amounts, is_scored: Flags) -> Amounts:
-    """Turn numbers of pods into scores: 100 for the fewest if they are none; 0 where nothing is scored."""
+    """Convert numbers of pods to scores: 100 for the fewest if they are none; 0 if nothing is scored."""
     if not is_scored.any():
         return np.zeros(len(raw), np.int64)
     lowest, highest = raw[is_scored].min(), raw[is_scored].max()

@@ -1,8 +1,8 @@
 """RdmaVfs: a node must have the exact VFs that a pod requests; pods without VFs avoid nodes with VFs.
 
-Two filters judge what the columns can show. One checks whether the inventory is valid and lists PFs that may serve each
-interface, the other whether there are enough free VFs and Mb/s in total. `scheduler.placement.place` checks whether the
-interfaces fit together, for one node that is about to be chosen and in a dry run.
+Two filters evaluate the columns. One checks whether the inventory is valid and lists PFs that may serve each interface,
+the other whether there are enough free VFs and Mb/s in total. `scheduler.placement.place` checks whether the interfaces
+fit together, for one node that is about to be chosen and in a dry run.
 """
 
 from abc import abstractmethod
@@ -52,7 +52,7 @@ FAULTS: Mapping[InventoryFault, str] = {
     InventoryFault.NO_SHIM: "node(s) had not started mooring-cri-shim in this boot",
     InventoryFault.NOT_READY: f"node(s) were not Ready for over {NOT_READY_S:.0f} s",
 }
-# PFs of nodes as they are or were, with their entries that are out, for which a shape's demands are kept.
+# Number of distinct PF states, with their entries that are out, for which a shape's demands are kept.
 _MOST_KEPT = 1 << 14
 
 
@@ -71,7 +71,10 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | 
 
 
 def _offers(request: PodRequest, nodes: NodeColumns) -> Column[Offer]:
-    """Return the PFs of all nodes, with what a request asks of them: few nodes share their PCI addresses with many."""
+    """Return the PFs of all nodes for a request.
+
+    They come without PCIe roots if the request does not select by them, because few nodes share those.
+    """
     return nodes.offers if any(interface.root is not None for interface in request.interfaces) else nodes.models
 
 
@@ -111,16 +114,17 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
 class _Demands:
     """Which PFs of a node may serve each interface of a request, and where the interfaces fit together.
 
-    Kept by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
+    Results are keyed by the PFs' identity: nodes of one model share their PFs, and hashing PFs would cost more than the
+    rest.
     """
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
         self.spreading: Spreading | None = request.pfs
         self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
-        # The Mb/s and VFs without which no node can serve it.
+        # The Mb/s and VFs that every node needs to serve it.
         self.least = sum(self.eligibility.rates), len(request.interfaces)
         self._entries: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | Refused]] = {}
-        # The PFs in it, with their entries that are out.
+        # Number of PFs in it, with their entries that are out.
         self._size = 0
 
     def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
@@ -150,7 +154,9 @@ def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
-    """Return a function that finds the PF of each interface; None if `constraints` does it with other kinds."""
+    """Return a function that finds the PF of each interface; None if `constraints` does it together with
+    other kinds.
+    """
     demands = None if pod_info.wishes else _demands(pod_info, nodes)
     if demands is None:
         return None
@@ -197,7 +203,7 @@ class ExactDevices(PreFilterExtensions):
 
     @abstractmethod
     def _place(self) -> Placement | Refused:
-        """Return the devices for the whole request, if they fit together, or the reason why they do not."""
+        """Return the devices for the whole request if they fit together, or the reason why they do not."""
 
 
 class _Vfs(ExactDevices):
@@ -213,7 +219,7 @@ class _Vfs(ExactDevices):
 
 
 class _VfSums(PreFilterExtensions):
-    """The same if each VF has one claim: add the VFs of removed pods to those left, subtract those of added pods."""
+    """The same if each VF has one claim: add the VFs of removed pods to the free ones, subtract those of added pods."""
 
     def __init__(
         self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None, steps: Steps
@@ -264,7 +270,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
 
 
 def _sums(demands: _Demands, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
-    """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
+    """Return a part with the same result by sums; None if claims overlap, so that sums are not sufficient."""
     on_pfs = demands.on(vf_accounting.pfs)
     if isinstance(on_pfs, Refused) or not vf_accounting.is_plain:
         return None
@@ -283,12 +289,12 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
 
     def could_give(offer: Offer) -> int:
         if steps.spent > SEARCHED_AT_ONCE:
-            # Too much was searched already: as where a single search runs out of steps. Not kept.
+            # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
             return NOT_KEPT
         _, pfs = offer
         unused = full_capacities(pfs)
         if sum([pf.mbps for pf in unused]) < rate or sum([pf.vfs for pf in unused]) < count:
-            # Most nodes, where a request is too large for any: a search that takes no step is not free.
+            # Most nodes, if a request is too large for any: even a search that takes no step costs something.
             return False
         placement = demands.place(pfs, unused, shared_ports_of(pfs), steps)
         return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET

@@ -1,8 +1,8 @@
 """All plugins: their extension points, and the weights of their scores.
 
 They have the order and weights of kube-scheduler's default profile (apis/config/v1/default_plugins.go); Mooring's own
-are last. A new plugin is a file beside this one, and its line here. Plugins of one kind run in this order. Filters of a
-node's properties run first, then those of its use, of volumes, and of other pods.
+plugins are last. To add a plugin, add a file to this folder and a line here. Plugins of one kind run in this order.
+Filters of a node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
-"""TaintToleration: a node with a NoSchedule or NoExecute taint takes only pods that tolerate it; the fewer
-PreferNoSchedule taints a pod does not tolerate, the better.
+"""TaintToleration: a node with a NoSchedule or NoExecute taint accepts only pods that tolerate it.
+
+Nodes with fewer untolerated PreferNoSchedule taints are preferred.
 """
 
 from collections.abc import Iterable
@@ -20,8 +21,8 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
 
     def judge(taints: tuple[Taint, ...]) -> str:
-        # Without the taints' names: since 1.34.2 kube-scheduler hides the taints' contents from users who may only read
-        # pods.
+        # The message does not name the taints: since 1.34.2 kube-scheduler hides their contents from users who may only
+        # read pods.
         return "" if _untolerated(tolerations, taints) is None else "node(s) had untolerated taint(s)"
 
     return lambda rows, _: refuse_by(nodes.taints, judge, rows)
@@ -45,13 +46,13 @@ def count_untolerated(pod_info: PodInfo, nodes: NodeColumns) -> Scorer:
 
 
 class Tolerations:
-    """A pod's tolerations by what they are equal in, for comparison with many taints.
+    """A pod's tolerations as hashed keys, for comparison with many taints.
 
     An empty key tolerates every key, an empty effect every effect. Source: k8s.io/api ToleratesTaint.
     """
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
-        # Key and effect of those that take any value; key, effect and value of the others.
+        # Key and effect of tolerations for any value; key, effect and value of the others.
         self._exist: set[tuple[str, str]] = set()
         self._equal: set[tuple[str, str, str]] = set()
         for toleration in tolerations:

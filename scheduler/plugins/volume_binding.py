@@ -130,10 +130,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
 
 def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
-    """Refuse nodes without any free volume for a claim that cannot be provisioned: cheaper than finding which."""
+    """Reject nodes without any free volume for a claim that cannot be provisioned: cheaper than finding a volume."""
     claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
     if isinstance(claims, Refused) or claims.bound:
-        # With several reasons against a node all are named: the slow rule computes them.
+        # If there are several reasons against a node, all are named: the slow rule computes them.
         return None
     by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
     needy = [unbound_claim for unbound_claim in unbound_claims(by_hand, volume_cache) if unbound_claim.needs_free]
@@ -199,10 +199,10 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
 def _is_near(claim: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
     """Return for each row whether a volume that is provisioned for a node can be expected to be usable there.
 
-    For others than that node only among the members of a group that are decided about together: none is bound before
-    the volume is there and its node affinity holds (`scheduler.pending.volume_waits`). Until then the driver's
-    topology keys say where it will be usable; a volume of a driver without any is usable everywhere. kube-scheduler
-    allows that node only. Source: FindPodVolumes in pkg/scheduler/framework/plugins/volumebinding/binder.go.
+    Other nodes than that one count only for members of a group that are scheduled together: none is bound before the
+    volume exists and its node affinity matches (`scheduler.pending.volume_waits`). Until then the driver's topology
+    keys show where it will be usable; a volume of a driver without any is usable everywhere. kube-scheduler allows only
+    that node. Source: FindPodVolumes in pkg/scheduler/framework/plugins/volumebinding/binder.go.
     """
     row = nodes.row_of.get(node, -1)
     near: Flags = rows == row
@@ -224,7 +224,7 @@ def _volume_obstacle(late: Sequence[UnboundClaim], volume_cache: VolumeCache, la
 
 
 def _may_be_free(claim: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
-    """Return which nodes have volumes of the claim's class that are free."""
+    """Return which nodes have free volumes of the claim's class."""
     free = volume_cache.pv_index.free(claim.claim.storage_class)
     if None in free:
         return np.ones(len(rows), np.bool_)
@@ -254,7 +254,7 @@ def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[NDArray
         return np.zeros((1, 0), np.int32), np.zeros(len(rows), np.intp)
     numbers = np.stack([nodes.label(key).ids[rows] for key in keys], 1)
     if len(keys) == 1:
-        # These take a third of the time, and most of the time: volumes name nodes.
+        # The usual case, because volumes name nodes: it takes a third of the time of the general one below.
         kinds, kind_of = np.unique(numbers[:, 0], return_inverse=True)
         return kinds.reshape(-1, 1), kind_of
     kinds, kind_of = np.unique(numbers, axis=0, return_inverse=True)
@@ -268,7 +268,7 @@ def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -
 
 
 def _refusals(codes: Amounts) -> Refusals | None:
-    """Name for each row all reasons against it: the sum of the texts' codes."""
+    """Return for each row all reasons against it: the sum of the texts' codes."""
     if not np.count_nonzero(codes):
         return None
     return Refusals(codes, _TEXTS)

@@ -1,7 +1,7 @@
 """VolumeBinding's search: find the volume that a claim gets on a node with given labels. Pure.
 
 Source: FindMatchingVolume of the volume controller, as the scheduler calls it: a volume that is reserved for the claim,
-else the smallest one that is large enough, free, and usable on the node.
+otherwise the smallest one that is large enough, free, and usable on the node.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -39,7 +39,7 @@ def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
-    # kube-scheduler and kubelet match a volume against the node's labels only: fields are ignored.
+    # kube-scheduler and kubelet match a volume against the node's labels only; fields are ignored.
     if not term.match_fields and not term.match_expressions:
         return False
     return all(matches(requirement, labels.get(requirement.key)) for requirement in term.match_expressions or ())
@@ -61,7 +61,7 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
 
 
 class _Request(NamedTuple):
-    """What a claim requests of a volume; ``selector`` is None if no volume can match it."""
+    """A claim's requirements on a volume; ``selector`` is None if no volume can match it."""
 
     storage_class: str
     wanted: int
@@ -104,11 +104,11 @@ class _Candidates:
 
     def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
         self.request, self._volume_cache = request, volume_cache
-        # Each volume is judged once, however many nodes have the label that finds it.
+        # Each volume is evaluated once, however many nodes have the label that finds it.
         self._volumes_by_label: dict[Label | None, list[PersistentVolume]] = {}
 
     def near(self, labels: Labels) -> Iterable[PersistentVolume]:
-        """Return those that a node with these labels can use, and maybe others."""
+        """Return those that a node with these labels can use, and possibly others."""
         candidates = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
         return candidates[0] if len(candidates) == 1 else merge(*candidates, key=_order)
 
@@ -133,8 +133,8 @@ def _order(volume: PersistentVolume) -> tuple[int, str]:
 class UnboundClaim:
     """An unbound claim, with what is the same on every node.
 
-    ``own`` are the volumes reserved for the claim, ``maker`` is its class if that provisions them. Claims with equal
-    requests share their ``candidates``.
+    ``own`` are the volumes reserved for the claim, and ``maker`` is its class if that provisions them. Claims with
+    equal requests share their ``candidates``.
     """
 
     claim: PersistentVolumeClaim
@@ -150,12 +150,12 @@ class UnboundClaim:
 
     @property
     def needs_free(self) -> bool:
-        """Return whether the claim gets a volume only where one is free."""
+        """Return whether the claim gets a volume only if one is free."""
         return self.maker is None and not self.own and not self.is_being_made
 
 
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
-    """Return what these claims request, in allocation order: those that have begun, then the smallest, first."""
+    """Return what these claims request, in allocation order: first those that have started, then the smallest."""
     candidates = dict[_Request, _Candidates]()
     unbound = []
     for claim in claims:
@@ -202,13 +202,13 @@ def make_plan(
 
 
 def find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
-    """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
+    """Return the class that can provision a claim's volume; None if its volumes are created by hand."""
     storage_class = volume_cache.storage_class(claim.storage_class)
     return None if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER) else storage_class
 
 
 def find_volume(unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str] = ()) -> PersistentVolume | None:
-    """Return the volume that a claim gets on a node with these labels; None without one."""
+    """Return the volume that a claim gets on a node with these labels; None if there is none."""
     for own in unbound.own:
         if own.metadata.name not in excluded_names and unbound.candidates.request.can_be(own):
             return own if affinity_holds(own.affinity, labels) else None
@@ -232,7 +232,7 @@ def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[Persis
 
 
 def _selector(claim: PersistentVolumeClaim) -> Selector | None:
-    """Read which volumes a claim may get; None if no volume can match."""
+    """Read which volumes a claim may get; return None if no volume can match."""
     if claim.spec.selector is None:
         return EVERYTHING
     try:

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: a claim for one pod only is used by one pod at a time, and so is a disk by one node.
+"""VolumeRestrictions: a claim for one pod only is used by one pod at a time, and an exclusive disk by one node.
 
 Source: kube-scheduler's volumerestrictions.
 """

@@ -17,7 +17,7 @@ from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, re
 from scheduler.plugins.volume_binding import volume_not_found
 
 _REASON = "node(s) had no available volume zone"
-# The deprecated labels beside the ones that replaced them.
+# The deprecated labels and their replacements.
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _LABELS: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/zone": _ZONE,
@@ -63,7 +63,7 @@ def _lacks(nodes: NodeColumns, rows: Rows, key: str) -> Flags:
 
 
 def _zones(label: str) -> frozenset[str]:
-    """Return the zones that a label names, a volume may be in several; none if one of them is empty."""
+    """Return the zones that a label names, which may be several; none if one of them is empty."""
     zones = frozenset(zone.strip() for zone in label.split("__"))
     return frozenset() if "" in zones else zones
 

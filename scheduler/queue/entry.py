@@ -1,4 +1,4 @@
-"""A place in the scheduling queue: a pod's, or that of a group of pods which are decided about together. Pure."""
+"""An entry in the scheduling queue: a pod, or a group of pods that are scheduled together. Pure."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ AgeKey = tuple[int, bool, str, float, str]
 
 @dataclass(slots=True)
 class Entry:
-    """A pod in the queue; ``ticket`` tells its valid heap item from those left behind.
+    """A pod or group in the queue; its current heap item has the same ``ticket``, outdated items have others.
 
-    ``since`` is since when a group is complete, None for a pod. ``tried`` is the ticket of its last try, and
-    ``is_awaited`` is whether an event that may help has brought it here.
+    ``since`` is since when a group is complete, None for a pod. ``tried`` is the ticket of its last attempt, and
+    ``is_awaited`` is whether an event that may help has moved it here.
     """
 
     uid: str
@@ -37,15 +37,15 @@ class Entry:
 
     @property
     def sort_key(self) -> SortKey:
-        """Return the key of the active queue."""
+        """Return the sort key of the active queue."""
         return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
 
     @property
     def backoff_key(self) -> BackoffKey:
-        """Return the key of those in backoff."""
+        """Return the sort key of the backoff queue."""
         return (self.ready_at, self.uid)
 
     @property
     def age_key(self) -> AgeKey:
-        """Return the key of groups among each other, which no try changes."""
+        """Return the sort key of groups among each other, which attempts do not change."""
         return (-self.priority, not self.is_urgent, self.created, self.since or 0.0, self.uid)

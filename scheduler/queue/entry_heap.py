@@ -1,7 +1,8 @@
-"""Entries of the queue in an order. Pure.
+"""Queue entries in an order. Pure.
 
-Each move gives an entry a new ticket, and an item of the heap counts only while its entry carries the item's ticket. So
-an item that a move leaves behind needs no search: it is dropped when it comes to the top, or with many others.
+Each move gives an entry a new ticket, and a heap item is valid only while its entry has the item's ticket. A move
+therefore leaves an outdated item behind without a search; it is dropped when it comes to the top, or together with many
+others.
 """
 
 import heapq
@@ -10,7 +11,8 @@ from typing import Any
 
 from scheduler.queue.entry import Entry
 
-# Items that are left behind by pods that change again and again, beyond as many as there are entries.
+# Number of outdated items of pods that change again and again, in addition to the number of entries, beyond which the
+# heap is rebuilt.
 _STALE = 1024
 
 

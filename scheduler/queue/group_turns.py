@@ -1,22 +1,19 @@
-"""Which group is tried when the active queue has one on top: the first by priority and age. Pure.
+"""Choose the group to try when a group is on top of the active queue: the first by priority and age. Pure.
 
-What it is: a group's backoff doubles with each try, so of two groups that wait for the same room the older one has the
-longer backoff, and the younger one would get the room first. So the turn of a group is the turn of all: it goes to the
-group of the highest priority, of these to the oldest, that is active or that an event has brought into backoff, whose
-backoff then ends.
+Method: a group's backoff doubles with each attempt. Of two groups that wait for the same room, the older one has the
+longer backoff, so the younger one would get the room first. Therefore the turn of one group is the turn of all: it goes
+to the group of the highest priority, and among these to the oldest one, that is active or that an event has moved into
+backoff. Its backoff then ends.
 
-Why it is right:
+Correctness: a younger group never goes before an older one that the same event can help, and does not start while the
+decision about an older one is paused. Pods without a group do. No group waits for ever: each older group goes before it
+at most once after it has become active, and none does when it has been active for longer than any backoff lasts. A
+backoff after a failed write does not end early.
 
-- A younger group never goes before an older one that the same event can help, and does not begin while the decision
-  about an older one is set aside. Pods on their own do.
-- None waits for ever: each older one goes before it once at the most after it has become active, and none does when it
-  has been active for longer than any backoff lasts.
-- A backoff after a failed write does not end early.
-
-What it costs: O(log n) a turn, amortised, and decisions before the end of a backoff: ten a second at the most in the
-long run. They are made one after another, so that what happens between them does not go to a younger group. Then no
-turn ends a backoff for a tenth of a second each, and younger groups wait for so long, or until those backoffs end by
-themselves.
+Cost: O(log n) per turn, amortized, and decisions before the end of a backoff: at most ten per second in the long run.
+They are made one after another, so that room that becomes free between them does not go to a younger group. After that
+no turn ends a backoff for a tenth of a second for each of them, and younger groups wait for as long, or until those
+backoffs end by themselves.
 """
 
 import heapq
@@ -27,7 +24,7 @@ from scheduler.queue.entry import AgeKey, Entry
 # Longer than the longest backoff, which is 10 s.
 _PATIENCE_S = 15.0
 _EARLY_S = 0.1
-# Heap entries that are left behind, beyond as many as there are groups.
+# Number of outdated heap entries, in addition to the number of groups.
 _STALE = 1024
 # The ticket makes it unique.
 _Aged = tuple[AgeKey, int]
@@ -39,16 +36,16 @@ class GroupTurns:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._by_age: list[_Aged] = []
-        # Those that were tried since the group became active whose turn it was, in the order of their tries.
+        # The groups tried since the group with the current turn became active, in the order of their attempts.
         self._passed: list[tuple[int, _Aged]] = []
         self._in_flight: dict[str, Entry] = {}
-        # From when on a turn may end backoffs, the active group whose turn does, and the one whose turn it was last.
+        # From when on a turn may end backoffs, the active group whose turn does, and the last one that had the turn.
         self.early_at = 0.0
         self._ends_backoffs = 0
         self._due = 0
 
     def put(self, entry: Entry) -> None:
-        """Take in a group that has moved to another place than in flight."""
+        """Record a group that has moved to another place than in flight."""
         self.drop(entry.uid)
         if entry.place == "unschedulable":
             return
@@ -72,7 +69,7 @@ class GroupTurns:
         self._in_flight[entry.uid] = entry
 
     def check(self, groups: Set[str]) -> None:
-        """Raise AssertionError unless these are the groups here, and those that may be tried are in a heap."""
+        """Raise AssertionError unless exactly these groups are here, and those that may be tried are in a heap."""
         assert groups == self._entries.keys(), "the groups that take turns differ"
         uids = [turn[0][-1] for turn in (*self._by_age, *(turn for _, turn in self._passed)) if self._is_valid(turn)]
         ready = [uid for uid, entry in self._entries.items() if _may_be_tried(entry)]
@@ -81,7 +78,7 @@ class GroupTurns:
         assert in_flight == self._in_flight.keys(), "the groups that are decided about differ"
 
     def choose(self, due: Entry, now: float) -> Entry | None:
-        """Return which group takes the turn of one that is active; None while it waits for an older one."""
+        """Return which group takes the turn of an active group; None while that waits for an older one."""
         if now - due.active_at >= _PATIENCE_S:
             return due
         first = self._oldest(due)
@@ -93,7 +90,7 @@ class GroupTurns:
         return first if first.place == "active" or may_end else None
 
     def _oldest(self, due: Entry) -> Entry:
-        """Return the first by priority and age of those that were not tried since one became active, or that one."""
+        """Return the first by priority and age of this group and those not tried since it became active."""
         while self._passed and self._passed[0][0] < due.ticket:
             heapq.heappush(self._by_age, heapq.heappop(self._passed)[1])
         while self._by_age:

@@ -17,7 +17,7 @@ class SignatureGroup:
     def __init__(self, entries: Mapping[str, Entry], waits_for: ClusterEvent) -> None:
         self.waits_for = waits_for
         self.members: set[str] = set()
-        # The pod that an event has requeued for the group; empty while none is under way.
+        # The pod that an event has requeued for the group; empty if there is none.
         self.probe = ""
         # The pod whose answer holds for the group.
         self.answer_of = ""
@@ -29,7 +29,7 @@ class SignatureGroup:
         self._in_backoff.push(entry)
 
     def take_probe(self, now: float) -> Entry:
-        """Remove the first pod whose backoff is over, or if there is none, the one whose backoff ends first."""
+        """Remove and return the first pod whose backoff is over, or otherwise the one whose backoff ends first."""
         while (entry := self._in_backoff.first()) is not None and entry.ready_at <= now:
             self._in_backoff.pop()
             self._ready.push(entry)

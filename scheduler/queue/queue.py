@@ -1,38 +1,33 @@
-"""The scheduling queue: which pod is tried next, and what lets an unschedulable pod be tried again.
+"""The scheduling queue: which pod is tried next, and which events cause another attempt for an unschedulable pod.
 
-What it is: every pod is in one place, as in kube-scheduler's scheduling queue.
+Places: every pod is in one place, as in kube-scheduler's scheduling queue. Active: a heap by priority, then by the time
+of queueing (PrioritySort), then by age. Backoff: a heap by the end of the backoff, which is 1 s after the first attempt
+and doubles with each attempt to 10 s. Unschedulable: no node fits; the pod waits for the cluster events that can help
+the plugins that rejected it, and unlike in kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod
+from here. In flight: popped, and the outcome is not known yet. Held: ready, but its namespace has its maximum number of
+writes in progress (`scheduler/state/open_writes.py`).
 
-- active: a heap by priority, then by the time of queueing (PrioritySort), then by age.
-- backoff: a heap by the end of the backoff, which is 1 s after the first try and doubles with each try to 10 s.
-- unschedulable: no node fits. The pod waits for the cluster events that can help the plugins that refused it. Unlike in
-  kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod from here.
-- in flight: popped, and the outcome is not known yet.
-- held: ready, but its namespace has as many writes under way as it may have (`scheduler/state/open_writes.py`).
+Signatures: unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An
+event requeues only one of them, the probe. If the probe finds a node, the next pod becomes the probe. If it finds none,
+neither would the others: all wait again, with the probe's answer. A new pod joins them without an attempt as long as
+the answer holds.
 
-Unschedulable pods of one signature, which are equal in all that plugins read, form a group with one answer. An event
-requeues one pod of a group only, its probe. If the probe finds a node, the next pod of the group becomes the probe. If
-it finds none, neither would the others: the group waits again, by the probe's answer. A new pod joins a group without a
-try as long as the answer holds.
+Groups: an entry may stand for a group of pods that are scheduled together (`stand_for`). It has a name in place of a
+uid, and takes turns with other groups by age (`group_turns.py`). An urgent group comes before all others of its
+priority, and an event that can help it requeues it without backoff.
 
-An entry may stand for a group: pods that are decided about together (`stand_for`). It has a name in place of a uid, and
-takes turns with other groups by age (`group_turns.py`). An urgent one comes before all others of its priority, and an
-event that can help it brings it back without backoff.
+Correctness: a move needs no search in a heap (`entry_heap.py`). Pods of one signature either wait for events or have a
+probe in progress, never neither (`check`). A probe that is deleted, changes or gets another signature is replaced at
+once, because its event may still help the others. No event is lost for a pod whose decision is in progress: `missed`
+has what happened since the last pop, and the machine requeues the pod if that can help it. One decision runs at a time,
+so one value is enough. A group whose decision is paused stays in flight while others are popped; `missed_since` returns
+what it has missed. A requeued pod still waits for the end of its backoff, and an attempt gives a pod a new time of
+queueing, so frequent events do not let a pod that never fits delay others of its priority.
 
-Why it is right:
-
-- A move needs no search in a heap (`entry_heap.py`).
-- A group either waits for events or has a probe under way, never neither (`check`). A probe that is deleted, changes
-  itself or gets another signature is replaced at once, since what it was sent for may still help the others.
-- No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the
-  machine requeues the pod if that can help it. One pod is decided about at a time, so one value is enough. A group
-  whose decision is set aside stays in flight while others are popped: `missed_since` tells what it has missed.
-- A requeued pod still waits for the end of its backoff, and a try gives a pod a new time of queueing. So frequent
-  events do not make a pod that never fits hold up the others of its priority.
-
-What it costs: an operation on one pod takes O(log n), amortised. An event takes a look at each distinct set of awaited
-events, of which there are about as many as combinations of plugins that refuse pods, and O(log n) for each group that
-it requeues. 10,000 replicas that fit nowhere cost one decision when they come and one for each event that may help, not
-10,000. The memory is one entry a pod and one tuple a heap item, including old ones that have not come to the top.
+Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, of which
+there are about as many as combinations of plugins that reject pods, and takes O(log n) for each signature that it
+requeues. 10,000 replicas that fit nowhere cost one decision when they arrive and one for each event that may help, not
+10,000. Memory is one entry per pod and one tuple per heap item, including outdated ones that have not come to the top.
 """
 
 from collections import Counter
@@ -49,11 +44,11 @@ from scheduler.queue.probes import SignatureGroup
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
-# What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help an
-# unschedulable pod.
+# The events that move a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help
+# an unschedulable pod.
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
-# kube-scheduler's metrics know no held pods.
+# kube-scheduler's metrics have no value for held pods.
 _COUNTED_AS: Mapping[str, str] = {"held": "backoff"}
 
 
@@ -67,20 +62,20 @@ class Queue:
         self._turns = GroupTurns()
         self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
         self._groups: dict[Hashable, SignatureGroup] = {}
-        # In the order in which they came: a set of texts has another order in each process.
+        # In the order of insertion: a set of texts has another order in each process.
         self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
         # Ready, but not to be popped, by namespace.
         self._held: dict[str, dict[str, None]] = {}
-        # By uid the entry that stands for a pod which has none of its own.
+        # By uid: the entry that stands for a pod without an entry of its own.
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
         self._now = 0.0
-        # What has happened since the last pod was popped: it may have helped that one while it was decided about.
+        # The events since the last pod was popped: they may have helped it during its decision.
         self.missed = NO_EVENT
-        # The number of what happened last, and of the last of each.
+        # The number of the last event, and the last number of each kind.
         self._happened = 0
         self._last: dict[int, int] = {}
-        # How many pods have come to a place, and by what.
+        # How many pods have come to a place, by event.
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
     def add(
@@ -94,9 +89,10 @@ class Queue:
         backoff_s: float = 0.0,
         since: float | None = None,
     ) -> None:
-        """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time.
+        """Add a pod, or requeue at once one that has changed; ``created`` is its RFC 3339 time.
 
-        With ``backoff_s``, look again after so many seconds. With ``since`` it is a group, complete since then.
+        With ``backoff_s``, try it after this many seconds. With ``since``, it is a group that has been complete since
+        then.
         """
         self._now = max(self._now, now)
         self.delete(uid)
@@ -107,7 +103,7 @@ class Queue:
             self._activate(entry, "PodAdd")
 
     def stand_for(self, uid: str, entry: str | None) -> None:
-        """Let an entry stand for a pod that has none of its own; None: no longer."""
+        """Let an entry stand for a pod that has none of its own; None ends that."""
         if entry is None:
             self._entry_of.pop(uid, None)
         else:
@@ -132,18 +128,18 @@ class Queue:
         return None if entry is None else entry.uid
 
     def hold(self, uid: str, namespace: str) -> None:
-        """Set aside what is ready, until its namespace is released."""
+        """Set the first ready entry aside until its namespace is released."""
         entry = self._entries[uid]
         self._send_next(entry)
         self._move(entry, "held", entry.signature, "ScheduleAttemptFailure")
         self._held.setdefault(namespace, {})[uid] = None
 
     def held(self) -> list[str]:
-        """Return the namespaces that are held."""
+        """Return the namespaces with held entries."""
         return list(self._held)
 
     def release(self, namespace: str, limit: int) -> None:
-        """Let so many of what is held of a namespace be popped again, the first held first."""
+        """Release this many held entries of a namespace, the first held first."""
         namespace_uids = self._held[namespace]
         for uid in list(islice(namespace_uids, limit)):
             del namespace_uids[uid]
@@ -152,14 +148,14 @@ class Queue:
             del self._held[namespace]
 
     def pop(self, now: float) -> str | None:
-        """Return the next pod's uid and count the try; None if none is ready."""
+        """Return the next pod's uid and count the attempt; None if none is ready."""
         entry = self._next(now)
         if entry is None:
             return None
         self.missed = NO_EVENT
         if entry.since is not None:
             self._turns.begin(entry, now)
-        # What the heaps have of it is invalid from now on.
+        # Its items in the heaps are outdated from now on.
         self._tickets += 1
         entry.ticket = entry.tried = self._tickets
         entry.place = "in_flight"
@@ -169,7 +165,7 @@ class Queue:
         return entry.uid
 
     def has_ready(self, now: float, above: int | None = None) -> bool:
-        """Return whether `pop` would return anything, with ``above`` of a higher priority than that."""
+        """Return whether `pop` would return anything; with ``above``, of a higher priority than that."""
         entry = self._next(now)
         return entry is not None and (above is None or entry.priority > above)
 
@@ -178,7 +174,7 @@ class Queue:
         return min((self._entries[uid].age_key for uid in groups), default=("",))[-1]
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether a pod was popped, and nothing has become of that yet."""
+        """Return whether a pod was popped and has no outcome yet."""
         entry = self._entries.get(uid)
         return entry is not None and entry.place == "in_flight"
 
@@ -193,7 +189,7 @@ class Queue:
         return bool(self._groups)
 
     def answered(self, signature: Hashable) -> str:
-        """Return the unschedulable pod whose answer holds for its whole signature; empty if something may have helped.
+        """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped.
 
         A new pod of that signature needs no scheduling attempt.
         """
@@ -201,7 +197,7 @@ class Queue:
         return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
     def placed(self, uid: str) -> None:
-        """Record that a popped pod got a node: the next of its signature may get one too."""
+        """Record that a popped pod got a node: the next pod of its signature may get one too."""
         entry = self._entries.get(uid)
         group = self._groups.get(entry.signature) if entry is not None else None
         if entry is not None and group is not None and group.probe in ("", uid):
@@ -209,9 +205,10 @@ class Queue:
             self._send_probe(group)
 
     def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
-        """Set a popped pod aside until something that it waits for happens; nothing: until it changes itself.
+        """Set a popped pod aside until one of these events happens; without events, until it changes itself.
 
-        The answer holds for all of its ``signature``. Return the others of them that wait for something else by it.
+        The answer holds for all pods of its ``signature``. Return the others of them whose awaited events change with
+        it.
         """
         entry = self._entries.get(uid)
         if entry is None or entry.place != "in_flight":
@@ -229,13 +226,13 @@ class Queue:
         return differs
 
     def retry(self, uid: str) -> None:
-        """Let a popped pod come again after its backoff."""
+        """Requeue a popped pod after its backoff."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place == "in_flight":
             self._defer(entry, "ScheduleAttemptFailure")
 
     def move_pods_on_event(self, uids: Iterable[str], cluster_event: ClusterEvent, now: float) -> None:
-        """Do as `move_on_event` for what has happened to these pods only, and to their signature."""
+        """Do as `move_on_event` for an event that only concerns these pods and their signatures."""
         self._now = max(self._now, now)
         uids = list(dict.fromkeys(self._entry_of.get(uid, uid) for uid in uids))
         if any(self.is_in_flight(uid) for uid in uids):
@@ -253,16 +250,16 @@ class Queue:
                 self._send_probe(group)
 
     def requeue(self, uid: str) -> None:
-        """Let one unschedulable pod come again after its backoff, whatever it waits for."""
+        """Requeue one unschedulable pod after its backoff, whatever it waits for."""
         entry = self._entries.get(self._entry_of.get(uid, uid))
         if entry is not None and entry.place == "unschedulable":
             self._leave_group(entry)
             self._come_again(entry)
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
-        """Let one pod of each signature come again, after its backoff, that waits for any of what has happened."""
+        """Requeue one pod of each signature, after its backoff, that waits for any of these events."""
         self._now = max(self._now, now)
-        # Of two flags Python makes the third slowly, and each pod that is placed requeues others.
+        # Python combines two flags slowly, and each pod that is placed requeues others.
         self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
         self._note(cluster_event)
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
@@ -271,11 +268,11 @@ class Queue:
 
     @property
     def happened(self) -> int:
-        """The number of what has happened last, for `missed_since`."""
+        """The number of the last event, for `missed_since`."""
         return self._happened
 
     def missed_since(self, number: int) -> ClusterEvent:
-        """Return what has happened after a number: to an entry that is in flight while others are popped."""
+        """Return the events after a number: for an entry that is in flight while others are popped."""
         cluster_events = NO_EVENT
         for value, last in self._last.items():
             if last > number:
@@ -284,7 +281,7 @@ class Queue:
 
     def _note(self, cluster_event: ClusterEvent) -> None:
         self._happened += 1
-        # `value` is a property, and each pod that is placed comes by here.
+        # `value` is a property, and this runs for each pod that is placed.
         self._last[cluster_event._value_] = self._happened
 
     def next_ready(self) -> float | None:
@@ -330,7 +327,7 @@ class Queue:
         self._turns.check(turns)
 
     def _next(self, now: float) -> Entry | None:
-        """Return what is tried next; None if nothing is."""
+        """Return the next entry to try; None if there is none."""
         self._end_backoffs(now)
         pod, group = self._active.first(), self._active_groups.first()
         if group is not None and (pod is None or group.sort_key < pod.sort_key):
@@ -351,7 +348,7 @@ class Queue:
         (self._active if entry.since is None else self._active_groups).push(entry)
 
     def _come_again(self, entry: Entry) -> None:
-        """Let a pod come again that an event can help."""
+        """Requeue a pod that an event can help."""
         (self._activate if entry.is_urgent else self._defer)(entry, "ClusterEvent")
 
     def _defer(self, entry: Entry, event: Incoming) -> None:

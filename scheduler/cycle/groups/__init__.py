@@ -1,4 +1,4 @@
-"""One decision about a group: where its members are tried, in which order, on which rails, and the search beyond that.
+"""One decision about a group: the domains, orders and rails in which its members are tried, and the search for victims.
 
-No I/O. Members are placed by the ordinary cycle; which group is decided about, and when, is pending/groups/'s.
+No I/O. The ordinary cycle places the members; pending/groups/ decides which group is scheduled, and when.
 """

@@ -1,4 +1,4 @@
-"""DefaultPreemption: which pods must go for a pod that fits nowhere; disruption budgets.
+"""DefaultPreemption: victims for a pod that fits nowhere, and disruption budgets.
 
-No I/O: what is found is a value, and server/ deletes the victims. Which nodes are asked about is the cycle's.
+No I/O: the result is a value, and server/ deletes the victims. The cycle chooses the nodes to search.
 """

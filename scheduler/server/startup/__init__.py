@@ -1,4 +1,4 @@
-"""What the scheduler finds at its start: installed constraints, its signing key, the admission policies.
+"""What the scheduler reads at its start: installed constraints, its signing key, the admission policies.
 
-Each is read by `scheduler.__main__` and handed to the loop or the machine; only the policies are read again later.
+`scheduler.__main__` reads each and passes it to the loop or the machine; only the policies are read again later.
 """

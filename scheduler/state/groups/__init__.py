@@ -1,1 +1,1 @@
-"""Groups of pods: the decision under way, the messages for its members, and their way to the Binds."""
+"""Groups of pods: the decision in progress, the messages for its members, and their way to the Binds."""

@@ -1,1 +1,1 @@
-"""Rates of running pods that their users change."""
+"""Changes of the rates of running pods."""

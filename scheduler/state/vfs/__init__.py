@@ -1,1 +1,1 @@
-"""VFs of running pods: claimed twice, lost by their node, or of a pod that never started."""
+"""VFs of running pods that are claimed twice or lost by their node, and pods that never started."""

@@ -1,5 +1,5 @@
-"""Preemption by a group of pods: others are sent away only if then enough of the group fits. No I/O.
+"""Preemption by a group of pods: others are preempted only if then enough of the group fits. No I/O.
 
-`preempt` begins and ends a search, `victim_search` tries each domain and choice of networks. `least_loss` puts members
-on a snapshot where the least is lost, `reprieve` lets victims stay. Nothing is in the live cache.
+`preempt` starts and ends a search, and `victim_search` tries each domain and choice of networks. `least_loss` puts
+members on a snapshot with the smallest loss, and `reprieve` lets victims stay. Nothing is in the live cache.
 """
