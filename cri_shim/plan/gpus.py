@@ -13,7 +13,7 @@ import msgspec
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring.gpu.assignment import GpuAssignment
-from mooring.gpu.cdi import CdiDevice, holds
+from mooring.gpu.cdi import CdiDevice, Contradiction, choose, holds
 from mooring.parsing import dump
 
 # NVIDIA's runtime adds the GPUs in this variable to a container; with "void" it adds none. Containers get GPUs only by
@@ -50,20 +50,16 @@ def known_nodes(pci: str, found: HostGpu) -> tuple[str, ...]:
 
 
 def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) -> str:
-    """Return the name of the CDI device that contains exactly the assigned GPU; raise GpuError.
-
-    If several have the same edits, it is the one named by UUID, or else the first by name.
-    """
+    """Return the CDI device by which a container gets the assigned GPU (`mooring.gpu.cdi.choose`); raise GpuError."""
     if found.uuid is not None and found.uuid != uuid:
         raise GpuError(f"GPU {pci}: the host has {found.uuid} there, not {uuid}")
     nodes = known_nodes(pci, found)
-    holding = sorted((device for device in devices if holds(device, nodes)), key=lambda one: one.qualified)
-    if not holding:
+    chosen = choose((device for device in devices if holds(device, nodes)), uuid)
+    if chosen is None:
         raise GpuError(f"GPU {pci}: no CDI device contains exactly this GPU ({nodes[0]})")
-    other = next((device for device in holding if device.edits != holding[0].edits), None)
-    if other is not None:
-        raise GpuError(f"GPU {pci}: CDI devices {holding[0].qualified} and {other.qualified} define it differently")
-    return next((device for device in holding if device.name == uuid), holding[0]).qualified
+    if isinstance(chosen, Contradiction):
+        raise GpuError(f"GPU {pci}: CDI devices {chosen.first} and {chosen.second} define it differently")
+    return chosen.qualified
 
 
 def gpu_environment(gpus: GpuAssignment, units: Sequence[str]) -> dict[str, str]:

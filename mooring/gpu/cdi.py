@@ -17,6 +17,9 @@ _LONGEST = 4096
 # vendor.example/class, and a device's name (parser.ValidateVendorName, ValidateClassName and ValidateDeviceName).
 _KIND = re.compile(r"[A-Za-z](?:[-.\w]*[A-Za-z0-9])?/[A-Za-z](?:[-\w]*[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[-.:\w]*[A-Za-z0-9])?", re.ASCII)
+# What the vendors' own generators write (nvidia-ctk, amd-ctk). A device plugin may leave specifications of its own kind
+# beside them, with other hooks: those of NVIDIA's are k8s.device-plugin.nvidia.com/gpu.
+VENDORS_OWN = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 # Nodes of one GPU, below /dev: NVIDIA's, those of DRM, and MIG's for a GPU instance and a compute instance, with which
 # comes a part of a GPU (nvidia-ctk, MIG).
 _OF_A_GPU = re.compile(r"nvidia[0-9]+$|dri/(?:card|renderD)[0-9]+$|nvidia-caps/", re.ASCII)
@@ -65,6 +68,30 @@ def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[st
     """Return for each GPU the devices that hold exactly it: ``gpus`` has each GPU's own device nodes below /dev."""
     listed = tuple(devices)
     return {pci: [device for device in listed if holds(device, nodes)] for pci, nodes in gpus.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two CDI devices that hold the same GPU and do different things to a container, by their qualified names."""
+
+    first: str
+    second: str
+
+
+def choose(holding: Iterable[CdiDevice], uuid: str | None) -> CdiDevice | Contradiction | None:
+    """Return the device by which a container gets a GPU, of those that hold exactly it; None if there are none.
+
+    Those of the vendor's own kind count if there are any. Of several with the same edits it is the one named by UUID,
+    else the first by name. Advertiser and shim ask the same.
+    """
+    listed = sorted(holding, key=lambda device: device.qualified)
+    listed = [device for device in listed if device.kind in VENDORS_OWN] or listed
+    if not listed:
+        return None
+    other = next((device for device in listed if device.edits != listed[0].edits), None)
+    if other is not None:
+        return Contradiction(listed[0].qualified, other.qualified)
+    return next((device for device in listed if device.name == uuid), listed[0])
 
 
 def holds(device: CdiDevice, nodes: Sequence[str]) -> bool:

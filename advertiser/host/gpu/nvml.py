@@ -1,4 +1,4 @@
-"""Read NVLinks, memory, MIG mode and Xid errors from NVML through nvidia-ml-py.
+"""Read NVLinks, memory, MIG mode, fabric state and Xid errors from NVML through nvidia-ml-py.
 
 The package (module ``pynvml``) is optional: without it, NVIDIA's library or the driver there is nothing to read. NVML
 reports Xid errors only as events, so errors from before this program listened are not seen.
@@ -6,6 +6,7 @@ reports Xid errors only as events, so errors from before this program listened a
 Source: NVIDIA's NVML API reference, device queries, NVLink methods and event handling; nvidia-ml-py's ``pynvml.py``.
 """
 
+import ctypes
 import importlib
 from collections.abc import Callable, Iterator
 from threading import Thread
@@ -19,6 +20,9 @@ Answer = TypeVar("Answer")
 _log = structlog.get_logger()
 # nvmlIntNvLinkDeviceType_t: GPU, an IBM NPU, NVSwitch.
 _GPU, _SWITCH = 0, 2
+# nvmlGpuFabricState_t; the status counts once the state is completed (nvmlGpuFabricInfo_t in nvml.h).
+_FABRIC_PENDING = {1: "not started", 2: "in progress"}
+_FABRIC_COMPLETED, _SUCCESS = 3, 0
 # Seconds to wait for the library, which has no timeout: a failing GPU can block it for minutes, and the inventory of
 # VFs must not wait for that.
 _LONGEST_S = 10.0
@@ -128,6 +132,28 @@ class Nvml:
             nvlinks=frozenset(peer for kind, peer in ends if kind == _GPU and peer is not None),
             switched=any(kind == _SWITCH for kind, _ in ends),
             xids=frozenset(self._xids.get(address, ())),
+            fabric=self._fabric_fault(handle),
+        )
+
+    def _fabric_fault(self, handle: Any) -> str:
+        """Return why a GPU's NVSwitch fabric is not set up, empty if it is or if nothing reports it.
+
+        Until the fabric manager has registered the GPU, CUDA does not start on it (error 802, system not initialized).
+        A GPU on no NVSwitch, and one older than Hopper, has no such state.
+        """
+        query = getattr(self._library, "nvmlDeviceGetGpuFabricInfo", None)
+        if query is None:
+            return ""
+        found = self._library.c_nvmlGpuFabricInfo_t()
+        try:
+            query(handle, ctypes.byref(found))
+        except self._library.NVMLError:
+            return ""
+        if found.state in _FABRIC_PENDING:
+            return f"its NVSwitch fabric is not set up ({_FABRIC_PENDING[found.state]}): is the fabric manager running?"
+        failed = found.state == _FABRIC_COMPLETED and found.status != _SUCCESS
+        return (
+            f"its NVSwitch fabric failed (NVML status {found.status}): see the fabric manager's log" if failed else ""
         )
 
     def _link_ends(self, handle: Any) -> Iterator[tuple[int, str | None]]:

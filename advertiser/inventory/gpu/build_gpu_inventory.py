@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from advertiser.inventory.gpu.facts import GpuFacts, GpuFunction, KfdNode, NvidiaInformation, NvmlGpu
 from advertiser.inventory.gpu.gpus_file import GpuEntry, entry_of
 from advertiser.inventory.gpu.links import link_groups
-from mooring.gpu.cdi import devices_of_gpus
+from mooring.gpu.cdi import CdiDevice, Contradiction, choose, devices_of_gpus
 from mooring.gpu.identity import amd_uuid, device_nodes, read_hexadecimal
 from mooring.gpu.inventory import LONGEST_MODEL, LONGEST_WHY, MOST_GPUS, Gpu, GpuInventory, GpuOut, is_uuid
 
@@ -32,7 +32,7 @@ class _Sources:
     nvidia: NvidiaInformation | None
     kfd: KfdNode
     nvml: NvmlGpu
-    in_cdi: bool
+    cdi: CdiDevice | Contradiction | None
     exposed: str
 
 
@@ -41,7 +41,8 @@ def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node:
     functions = sorted(facts.functions, key=lambda function: function.address)[:MOST_GPUS]
     in_cdi = devices_of_gpus(facts.cdi, {one.address: _nodes(one, facts.nvidia) for one in functions})
     sources = [
-        _sources(facts, one, entry_of(entries, node, one.address), bool(in_cdi[one.address])) for one in functions
+        _sources(facts, one, entry_of(entries, node, one.address), choose(in_cdi[one.address], None))
+        for one in functions
     ]
     links = _links(facts, sources)
     shared = _shared_uuids(sources)
@@ -60,11 +61,13 @@ def _nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tu
     return device_nodes(function.vendor, function.drm, nvidia.get(function.address, NvidiaInformation()).minor)
 
 
-def _sources(facts: GpuFacts, function: GpuFunction, entry: GpuEntry, in_cdi: bool) -> _Sources:
+def _sources(
+    facts: GpuFacts, function: GpuFunction, entry: GpuEntry, cdi: CdiDevice | Contradiction | None
+) -> _Sources:
     address = function.address
     nvml = (facts.nvml or {}).get(address, NvmlGpu())
     return _Sources(
-        function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi, facts.exposed
+        function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, cdi, facts.exposed
     )
 
 
@@ -122,15 +125,24 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     elif function.driver != _DRIVERS[function.vendor]:
         yield f"bound to {function.driver}"
     yield from _why_cut(one)
+    yield from _why_unhealthy(one.nvml)
     uuid = _uuid(one)
-    if xids := sorted(one.nvml.xids - XIDS_OF_APPLICATIONS):
-        yield f"Xid {', '.join(map(str, xids))} since the advertiser started"
     if uuid is None:
         yield "its UUID is unknown"
     elif uuid in shared:
         yield f"another GPU has the UUID {uuid} too"
-    if not one.in_cdi:
+    if one.cdi is None:
         yield "no CDI specification describes it"
+    elif isinstance(one.cdi, Contradiction):
+        yield f"CDI devices {one.cdi.first} and {one.cdi.second} define it differently"
+
+
+def _why_unhealthy(nvml: NvmlGpu) -> Iterator[str]:
+    """Yield why a GPU does not work, as NVML reports."""
+    if nvml.fabric:
+        yield nvml.fabric
+    if xids := sorted(nvml.xids - XIDS_OF_APPLICATIONS):
+        yield f"Xid {', '.join(map(str, xids))} since the advertiser started"
 
 
 def _why_cut(one: _Sources) -> Iterator[str]:

@@ -53,7 +53,8 @@ class NvmlGpu:
     """What NVML reports about a GPU.
 
     ``nvlinks`` are the GPUs at the other end of its NVLinks; ``switched``: a link leads to an NVSwitch. ``xids`` are
-    the Xid errors since this program started to listen.
+    the Xid errors since this program started to listen. ``fabric`` is why its NVSwitch fabric is not set up, empty if
+    it is or the GPU is on none.
     """
 
     uuid: str | None = None
@@ -63,6 +64,7 @@ class NvmlGpu:
     nvlinks: frozenset[str] = frozenset()
     switched: bool = False
     xids: frozenset[int] = frozenset()
+    fabric: str = ""
 
 
 @dataclass(frozen=True, slots=True)

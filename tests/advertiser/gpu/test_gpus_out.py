@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from advertiser.host.gpu.nvml import Nvml
 from mooring.gpu.default_runtime import EXPOSED
@@ -97,6 +98,44 @@ def test_an_xid_error_until_the_program_starts_again(h100: Host) -> None:
     for _ in range(2):
         out = GpuOut(h100.gpus[0], "Xid 79 since the advertiser started")
         assert sources.inventory("n1").out == (out,)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "why"),
+    [
+        (1, 0, "its NVSwitch fabric is not set up (not started): is the fabric manager running?"),
+        (2, 0, "its NVSwitch fabric is not set up (in progress): is the fabric manager running?"),
+        (3, 999, "its NVSwitch fabric failed (NVML status 999): see the fabric manager's log"),
+    ],
+)
+def test_a_gpu_whose_fabric_is_not_set_up(h100: Host, state: int, status: int, why: str) -> None:
+    """CUDA does not start there (error 802); nvmlDeviceGetGpuFabricInfo of Hopper and later tells."""
+    assert h100.nvml is not None
+    h100.nvml.gpus[0].FabricInfo = (state, status)
+    assert _only_out(h100) == why
+    for ready in ((3, 0), (0, 0)):
+        h100.nvml.gpus[0].FabricInfo = ready
+        assert h100.sources().inventory("n1").out == ()
+
+
+HOOK = {"hookName": "createContainer", "path": "/usr/local/nvidia/toolkit/nvidia-cdi-hook"}
+
+
+def test_the_vendors_own_kind_counts_beside_a_device_plugins(h100: Host) -> None:
+    """NVIDIA's device plugin leaves k8s.device-plugin.nvidia.com/gpu in /var/run/cdi, with its own hook's path."""
+    devices = {str(index): [f"nvidia{index}"] for index in range(8)}
+    plugins = "k8s.device-plugin.nvidia.com/gpu"
+    write_cdi(h100.root, plugins, devices, folder="var/run/cdi", containerEdits={"hooks": [HOOK]})
+    assert h100.sources().inventory("n1").out == ()
+
+
+def test_two_devices_that_define_a_gpu_differently(h100: Host) -> None:
+    """The shim would refuse each container with it: it is not placed there."""
+    write_cdi(h100.root, "nvidia.com/gpu", {"0": ["nvidia0"], **{str(i): [f"nvidia{i}"] for i in range(1, 8)}})
+    other = [{"name": "odd", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}], "hooks": [HOOK]}}]
+    path = h100.root / "etc/cdi/more.yaml"
+    path.write_text(yaml.safe_dump({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": other}))
+    assert _only_out(h100) == "CDI devices nvidia.com/gpu=0 and nvidia.com/gpu=odd define it differently"
 
 
 def test_a_gpu_in_no_cdi_specification_is_out(h100: Host) -> None:

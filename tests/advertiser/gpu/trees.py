@@ -3,6 +3,7 @@
 The forms of the files are the kernel's, NVIDIA's driver's and nvidia-ctk's; ``hosts/README.md`` has the sources.
 """
 
+import ctypes
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,17 @@ class NvmlError(Exception):
     """What the library raises where a GPU does not know an answer, and when no event has come."""
 
 
+class FabricInfo(ctypes.Structure):
+    """c_nvmlGpuFabricInfo_t of nvidia-ml-py 13.615.71."""
+
+    _fields_ = (
+        ("clusterUuid", ctypes.c_uint8 * 16),
+        ("status", ctypes.c_uint),
+        ("cliqueId", ctypes.c_uint32),
+        ("state", ctypes.c_ubyte),
+    )
+
+
 @dataclass
 class FakeNvml:
     """nvidia-ml-py on a host: the functions that are called, by their names there, answered from data."""
@@ -44,6 +56,7 @@ class FakeNvml:
     before_count: Callable[[], object] = lambda: None
     NVMLError = NvmlError
     NVML_NVLINK_MAX_LINKS = 18
+    c_nvmlGpuFabricInfo_t = FabricInfo  # noqa: N815 - likewise
     nvmlEventTypeXidCriticalError = 8  # noqa: N815 - the library's own name
 
     def __getattr__(self, name: str) -> Any:
@@ -74,6 +87,11 @@ class FakeNvml:
 
     def nvmlEventSetCreate(self) -> list[SimpleNamespace]:  # noqa: N802
         return self.events
+
+    def nvmlDeviceGetGpuFabricInfo(self, gpu: SimpleNamespace, pointer: Any) -> None:  # noqa: N802
+        if (found := getattr(gpu, "FabricInfo", None)) is None:
+            raise NvmlError("not supported")
+        pointer._obj.state, pointer._obj.status = found
 
     def nvmlDeviceRegisterEvents(self, *_: Any) -> None:  # noqa: N802
         return
