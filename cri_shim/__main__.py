@@ -54,7 +54,7 @@ class Config:
     run: Path = option(_RUN, "folder of files that last until the next boot")
     metrics_addr: str = option("", "host:port to serve Prometheus metrics at; empty: no metrics")
     runtime_handlers: str = option(
-        "runc,crun,nvidia",
+        "runc,crun,nvidia,nvidia-cdi,nvidia-legacy,high-performance",
         "runtime handlers, separated by commas, whose containers share the host's kernel and can use VFs",
     )
     assignment_keys: Path = option(

@@ -132,6 +132,10 @@ class Interceptors:
         """Record that calls are marked from now on; raise OSError."""
         self._records.begin()
 
+    def show_handlers(self) -> None:
+        """Write which runtime handlers' pods get VFs; raise OSError."""
+        self._records.show_handlers(self._rules.runtime_handlers)
+
     @asynccontextmanager
     async def stop_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes unchanged; remove the extract of the pod whose VFs the sandbox holds: the pod ends."""

@@ -7,6 +7,7 @@ should be gone.
 
 import os
 import zlib
+from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from mooring.files import ForeignFileError, read_record, remove_file, write_file, write_shared
+from mooring.files import ForeignFileError, is_text_of, read_record, remove_file, write_file, write_shared
 from mooring.folders import is_record, record_names
 from mooring.locks import hold
 from mooring.names import is_uid
@@ -32,6 +33,8 @@ from mooring.records.pod_record import (
     read_pod_record,
     unprivileged_name,
 )
+from mooring.records.runtime_handlers import NAME as HANDLERS
+from mooring.records.runtime_handlers import dump_runtime_handlers
 
 # Number of lock files. They are never removed, so pods share a fixed number of them.
 _LOCKS = 64
@@ -49,6 +52,12 @@ class Records:
     def begin(self) -> None:
         """Record this program's version, and that it marks its calls."""
         sandbox_marks.promise_marks(self.state, self.run, version("mooring"))
+
+    def show_handlers(self, handlers: Collection[str]) -> None:
+        """Write which runtime handlers' pods get VFs, where there is a place for it."""
+        path, text = self.run / HANDLERS, dump_runtime_handlers(handlers)
+        if path.parent.is_dir() and not is_text_of(path, text):
+            write_shared(path, text)
 
     def marked(self, uid: str) -> AbstractContextManager[None]:
         """Mark that a RunPodSandbox call of a pod is in progress while the block runs."""

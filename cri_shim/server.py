@@ -250,6 +250,7 @@ async def _collect_records(runtime: Runtime, interceptors: Interceptors, interva
         try:
             listed = await runtime.sandboxes()
             interceptors.know_sandboxes(listed)
+            await asyncio.to_thread(interceptors.show_handlers)
             await interceptors.collect_records(frozenset(listed.values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("cannot list the sandboxes", reason=str(reason))

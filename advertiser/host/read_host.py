@@ -35,6 +35,7 @@ from mooring.records import (
     node_check,
     pod_record,
     rates_exchange,
+    runtime_handlers,
     shim_bypass,
     vf_faults,
     without_devices,
@@ -43,6 +44,7 @@ from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
+from mooring.records.runtime_handlers import read_runtime_handlers
 from mooring.records.shim_bypass import ShimBypass, read_shim_bypass
 from mooring.records.vf_faults import VfFaults, read_vf_faults
 from mooring.records.without_devices import WithoutDevices, read_without_devices
@@ -102,6 +104,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
         node_check=_node_check(roots.run / node_check.NAME),
         shim_bypass=_shim_bypass(roots.run / shim_bypass.NAME),
+        runtime_handlers=_runtime_handlers(roots.run / runtime_handlers.NAME),
         vf_faults=_vf_faults(roots.run / vf_faults.NAME),
         uses=uses,
         kernel=platform.release(),
@@ -157,6 +160,15 @@ def _node_check(path: Path) -> NodeCheck | None:
         return None if text is None else read_node_check(text)
     except (OSError, RecordError) as broken:
         return NodeCheck(datetime.now(UTC), "unknown", str(broken))
+
+
+def _runtime_handlers(path: Path) -> frozenset[str] | None:
+    try:
+        text = read_record(path)
+        return None if text is None else read_runtime_handlers(text)
+    except (OSError, RecordError) as broken:
+        _log.error("list of runtime handlers cannot be read", reason=str(broken))
+        return None
 
 
 def _shim_bypass(path: Path) -> ShimBypass | None:

@@ -71,7 +71,8 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
             warnings += _warnings(function, pf)
         except UnfitError as unfit:
             ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
-    return InventoryResult(Inventory(host.boot, with_ports(pfs, keys), host.programs), tuple(ignored), tuple(warnings))
+    inventory = Inventory(host.boot, with_ports(pfs, keys), host.programs, handlers=host.runtime_handlers)
+    return InventoryResult(inventory, tuple(ignored), tuple(warnings))
 
 
 def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:

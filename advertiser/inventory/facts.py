@@ -117,7 +117,8 @@ class Host:
     `init` is preparing. ``eswitch`` are the modes of the PFs' switches by PCI address, as far as devlink reports them.
     ``without_devices`` are the containers that lack devices, as the CRI shim reports. ``rdma_exclusive``: each RDMA
     device is in one network namespace. ``node_check`` is the report of `mooring-node check`, ``shim_bypass`` describes
-    the bypass of a failed shim, ``vf_faults`` is the CNI server's report; each is None if it does not exist.
+    the bypass of a failed shim, ``vf_faults`` is the CNI server's report, ``runtime_handlers`` are those whose
+    pods the CRI shim gives VFs; each is None if it does not exist.
     ``uses`` are the facts that decide who uses a VF.
     ``kernel`` is its release. ``hardware_results`` are the results of hardware tests, by the PF's PCI address.
     """
@@ -134,6 +135,7 @@ class Host:
     rdma_exclusive: bool = False
     node_check: NodeCheck | None = None
     shim_bypass: ShimBypass | None = None
+    runtime_handlers: frozenset[str] | None = None
     vf_faults: VfFaults | None = None
     uses: HostFacts = NO_FACTS
     kernel: str = ""

@@ -14,7 +14,7 @@ from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.natural_order import natural
 from scheduler.cache.groups import known_pod_groups
-from scheduler.kube import jobs, objects
+from scheduler.kube import jobs, objects, runtime_classes
 
 _UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
 _NO_NUMPY = "numpy is not installed: pip install 'mooring[cli,recompute]'"
@@ -159,7 +159,11 @@ async def _recomputed(reader: Reader, uid: str, invocation: Invocation) -> expla
 async def _listed(reader: Reader, module: ModuleType) -> Mapping[type[Any], Sequence[Any] | None]:
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     paths: Mapping[type[Any], str] = module.PATHS
-    optional: Mapping[type[Any], Sequence[str]] = {**known_pod_groups.PATHS, jobs.Job: jobs.PATHS}
+    optional: Mapping[type[Any], Sequence[str]] = {
+        **known_pod_groups.PATHS,
+        jobs.Job: jobs.PATHS,
+        runtime_classes.RuntimeClass: runtime_classes.PATHS,
+    }
     listed = await asyncio.gather(
         *(reader.all(path, kind) for kind, path in paths.items()),
         *(reader.optional(several, kind) for kind, several in optional.items()),

@@ -7,6 +7,7 @@
 
 It holds no counters of use: use is derived from assignments. ``"rates":true`` beside ``pfs`` says that the node changes
 rates of running pods (`mooring.annotations.rates`); an advertiser of an earlier version writes an inventory without it.
+``"handlers":["runc","nvidia"]`` are the runtime handlers whose pods the CRI shim gives VFs; without it nobody knows.
 Readers ignore unknown fields.
 """
 
@@ -22,6 +23,7 @@ from mooring.indexes import LAST, Indexes
 from mooring.nic import pci
 from mooring.nic.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
 from mooring.parsing import Fields, Value, dump, parse, shorten
+from mooring.records.runtime_handlers import handlers
 
 _MOST_PFS = 256
 # A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no
@@ -154,13 +156,15 @@ ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni"
 class Inventory:
     """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there.
 
-    ``rates``: the node changes rates of running pods, and says which are in force.
+    ``rates``: the node changes rates of running pods, and says which are in force. ``handlers`` are the runtime
+    handlers whose pods get VFs here, None if that is not known.
     """
 
     boot: str
     pfs: tuple[Pf, ...]
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
     rates: bool = False
+    handlers: frozenset[str] | None = None
 
     @property
     def lacks_shim(self) -> bool:
@@ -217,6 +221,7 @@ def _read(text: str) -> Inventory:
         pfs=pfs,
         programs=document.optional("programs", _programs) or {},
         rates=document.optional("rates", Value.boolean) or False,
+        handlers=document.optional("handlers", handlers),
     )
 
 
@@ -231,6 +236,8 @@ def dump_inventory(inventory: Inventory) -> str:
         document["programs"] = dict(inventory.programs)
     if inventory.rates:
         document["rates"] = True
+    if inventory.handlers is not None:
+        document["handlers"] = sorted(inventory.handlers)
     return dump(document)
 
 

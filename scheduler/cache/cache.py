@@ -96,6 +96,13 @@ class Cache:
         if self.nodes.unit_pools:
             self.unit_pools.put(row, node_info, self._pods.assignments(node_info.name))
 
+    def put_runtime_class(self, name: str, handler: str | None) -> bool:
+        """Record the handler of a RuntimeClass, None for a deleted one; return whether that changes anything."""
+        if self.nodes.runtime_classes.get(name) == handler:
+            return False
+        self.nodes.put_runtime_class(name, handler)
+        return True
+
     def remove_node(self, name: str) -> None:
         row = self.nodes.row_of.get(name)
         if row is None:

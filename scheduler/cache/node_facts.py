@@ -35,7 +35,7 @@ _FIELDS = (
     *("row_of", "names", "facts", "valid", "cordoned"),
     *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows"),
 )
-_COLUMNS = ("taints", "published", "offers", "models")
+_COLUMNS = ("taints", "published", "offers", "models", "handlers")
 Self = TypeVar("Self", bound="NodeFacts")
 
 
@@ -58,6 +58,10 @@ class NodeFacts:
         # The same without the PFs' PCIe root, for requests that do not select by it: evaluated once for all nodes of
         # one model.
         self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
+        # The runtime handlers whose pods get VFs on a node, None if that is not known.
+        self.handlers: Column[frozenset[str] | None] = Column(SMALLEST, None)
+        # The handler of each RuntimeClass; replaced and never changed, because snapshots have the same.
+        self.runtime_classes: Mapping[str, str] = {}
         self._labels: dict[str, Column[str | None]] = {}
         # How many nodes have each label, and the column for a label that no node has.
         self._label_keys: Counter[str] = Counter()
@@ -132,6 +136,14 @@ class NodeFacts:
         self._own_facts()
         self.offers[row], self.models[row] = (fault, pfs), (fault, model)
 
+    def put_runtime_class(self, name: str, handler: str | None) -> None:
+        """Record a RuntimeClass's handler, None once the class is deleted; all nodes are judged anew by it."""
+        self._own_facts()
+        others = {key: value for key, value in self.runtime_classes.items() if key != name}
+        self.runtime_classes = others if handler is None else {**others, name: handler}
+        for row in self.row_of.values():
+            self.renewals.note(row)
+
     def put(self, node_info: NodeInfo) -> int:
         """Write a node into its row; return the row."""
         self._own_facts()
@@ -170,6 +182,7 @@ class NodeFacts:
         self.cordoned[row] = node_info.unschedulable
         self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
         self._publish(row, frozenset(node_info.allocatable))
+        self.handlers[row] = node_info.inventory.handlers if node_info.inventory is not None else None
 
     def _clear(self, row: int) -> None:
         self._replace_labels(row, {})
@@ -177,6 +190,7 @@ class NodeFacts:
         self._publish(row, frozenset())
         # A value that no node has any more must not be kept.
         self.taints[row] = ()
+        self.handlers[row] = None
         self.show_pfs(row, *NO_OFFER)
         self.facts[row], self.valid[row] = None, False
 
@@ -226,8 +240,8 @@ class NodeFacts:
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
-        columns: list[Column[Any]] = [self.taints, self.published, self.offers, self.models, self._no_label]
-        for column in (*columns, *self._labels.values()):
+        columns: list[Column[Any]] = [self.taints, self.published, self.offers, self.models, self.handlers]
+        for column in (*columns, self._no_label, *self._labels.values()):
             column.grow(capacity)
         self.valid = grown(self.valid, (capacity,))
         self.cordoned = grown(self.cordoned, (capacity,))

@@ -140,6 +140,7 @@ def _judged_alone(pod_info: PodInfo) -> PodInfo:
         node_selector=spec.node_selector,
         affinity=Affinity(node_affinity=spec.affinity.node_affinity) if spec.affinity is not None else None,
         tolerations=spec.tolerations,
+        runtime_class_name=spec.runtime_class_name,
     )
     if request is not None and any(interface.containers for interface in request.interfaces):
         request = replace(

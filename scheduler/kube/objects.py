@@ -300,6 +300,7 @@ class PodSpec(PodTarget):
     volumes: list[Volume] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    runtime_class_name: str | None = None
 
     @property
     def always_restarts(self) -> bool:

@@ -165,6 +165,7 @@ def _shape(
             [volume.image.reference for volume in spec.volumes or () if volume.image],
             [pod.annotations.get(key) for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT)],
             asked_kinds(pod.annotations),
+            spec.runtime_class_name,
         )
     )
 

@@ -4,13 +4,14 @@ budgets.
 Objects that cannot be read are ignored: they select nothing, and block no pod.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed, Identity
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.kube.runtime_classes import RuntimeClass
 from scheduler.kube.selecting_objects import (
     Namespace,
     PodDisruptionBudget,
@@ -20,7 +21,10 @@ from scheduler.kube.selecting_objects import (
     StatefulSet,
 )
 
-ClusterObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
+ClusterObject = (
+    Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget | RuntimeClass
+)
+# Those that have to be listed before anything is decided.
 PATHS: Mapping[type[ClusterObject], str] = {
     Namespace: "/api/v1/namespaces",
     Service: "/api/v1/services",
@@ -33,9 +37,13 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Updates the namespaces and selectors of pod counts, and the budgets, from the watches."""
+    """Updates the namespaces and selectors of pod counts, the budgets and the RuntimeClasses from the watches.
+
+    ``put_runtime_class`` records a class's handler, None for a deleted class, and returns whether it differs.
+    """
 
     pod_counts: PodCounts
+    put_runtime_class: Callable[[str, str | None], bool]
     budgets: Budgets = field(default_factory=Budgets)
     _keys: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
@@ -62,6 +70,9 @@ class ClusterObjects:
         if isinstance(item, Namespace):
             is_change = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
             return ClusterEvent.NAMESPACE if is_change else NO_EVENT
+        if isinstance(item, RuntimeClass):
+            is_change = self.put_runtime_class(item.metadata.name, item.handler)
+            return ClusterEvent.NODE_INVENTORY if is_change else NO_EVENT
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
         elif isinstance(item, Service):
@@ -78,6 +89,10 @@ class ClusterObjects:
             self.pod_counts.remove_namespace(identity.name)
             # An anti-affinity term may have named the deleted namespace.
             return ClusterEvent.NAMESPACE
+        if kind is RuntimeClass:
+            # A class that no longer exists rejects no pod.
+            self.put_runtime_class(identity.name, None)
+            return ClusterEvent.NODE_INVENTORY
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)
         elif kind is Service:

@@ -25,7 +25,7 @@ class SharedState:
         self.scheduler_name = scheduler_name
         self.cache = Cache(kinds)
         self.budgets = Budgets()
-        self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.budgets)
+        self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.cache.put_runtime_class, self.budgets)
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
         # By uid the pods whose removal is ordered and not received yet.
         self.removals: set[str] = set()

@@ -12,7 +12,7 @@ from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.records import Records
-from mooring.records import extract
+from mooring.records import extract, runtime_handlers
 
 
 @pytest.fixture
@@ -50,6 +50,21 @@ async def test_a_pod_is_shown_from_its_record_on_until_its_sandbox_is_stopped(
     assert (host / f"state/pods/{make.uid}.json").exists()
     await passed(interceptors.run_pod_sandbox(make.run(make.annotations)))
     assert shown.exists()
+
+
+def test_the_handlers_whose_pods_get_vfs_are_shown_where_there_is_a_place_for_it(
+    interceptors: Interceptors, host: Path, rules: Rules
+) -> None:
+    """The CNI server makes the folder, and may start later: the shim tries again with each list of sandboxes."""
+    interceptors.show_handlers()
+    shown = host / "run" / runtime_handlers.NAME
+    assert runtime_handlers.read_runtime_handlers(shown.read_text()) == rules.runtime_handlers
+    before = shown.stat().st_ino
+    interceptors.show_handlers()
+    assert shown.stat().st_ino == before
+    nowhere = Interceptors(rules, Records(host / "state", host / "later"), Roots(host / "sys", host / "dev"))
+    nowhere.show_handlers()
+    assert not (host / "later").exists()
 
 
 async def test_an_older_sandbox_that_is_stopped_hides_nothing(

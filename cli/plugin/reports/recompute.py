@@ -33,6 +33,7 @@ from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
+from scheduler.kube.runtime_classes import RuntimeClass
 from scheduler.pending.nominator import Nominator
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.queue.queue import Queue
@@ -117,9 +118,9 @@ def _scheduling_cycle(
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cache, node, now)
-    cluster_objects = ClusterObjects(cache.pod_counts, budgets)
-    for around in AROUND:
-        for item in objects[around]:
+    cluster_objects = ClusterObjects(cache.pod_counts, cache.put_runtime_class, budgets)
+    for around in (*AROUND, RuntimeClass):
+        for item in objects.get(around, ()):
             cluster_objects.take(around, Changed(_identity(item), item))
     for stored in STORED:
         for item in objects[stored]:

@@ -16,16 +16,21 @@ from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import watch
 from scheduler.cache.groups import known_pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
-from scheduler.kube import jobs
+from scheduler.kube import jobs, runtime_classes
 from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.runtime_classes import RuntimeClass
 from scheduler.server.watching.decoders import decoder_of
 from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
 # Optional kinds: their API may not be served, or this account may not read it. Each has its paths in order.
-OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {**known_pod_groups.PATHS, Job: jobs.PATHS}
+OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {
+    **known_pod_groups.PATHS,
+    Job: jobs.PATHS,
+    RuntimeClass: runtime_classes.PATHS,
+}
 _EVERY = SOURCES.keys() | OPTIONAL.keys()
 # Seconds after which such an API is tried again.
 _LOOK_S = 60.0

@@ -13,7 +13,9 @@ from advertiser.inventory.facts import ClusterFacts, EswitchMode
 from advertiser.publish.scanner import Scanner
 from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
+from mooring.annotations.inventory import dump_inventory, read_inventory
 from mooring.files import write_file
+from mooring.records import runtime_handlers
 from mooring.records.without_devices import WithoutDevices, dump_without_devices
 from tests.support.foreign import litter
 
@@ -54,6 +56,21 @@ def test_whatever_lies_in_its_folders_is_passed_over(roots: Roots) -> None:
     assert scan.host.ledger == {PCI: None}
     assert (scan.host.programs, scan.host.preparing) == ({"mooring-advertiser": version("mooring")}, frozenset())
     assert (scan.rates, scan.rates_server) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "handlers"), [('{"v":1,"handlers":["runc"]}', frozenset({"runc"})), ("{", None), (None, None)]
+)
+def test_the_inventory_has_the_runtime_handlers_that_the_shim_has_left(
+    text: str | None, handlers: frozenset[str] | None, roots: Roots
+) -> None:
+    """Without a list that can be read, the inventory has none: then the scheduler rejects no pod for its handler."""
+    if text is not None:
+        write_file(roots.run / runtime_handlers.NAME, text)
+    offer = OfferFile(roots.run / "no-offer.yaml", required=False)
+    inventory = Scanner(roots, offer, "n1").scan(ClusterFacts()).result.inventory
+    assert inventory.handlers == handlers
+    assert read_inventory(dump_inventory(inventory)) == inventory
 
 
 def test_containers_without_devices_are_read_from_the_shims_report(roots: Roots) -> None:

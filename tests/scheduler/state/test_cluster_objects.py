@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def around() -> ClusterObjects:
-    return ClusterObjects(PodCounts())
+    return ClusterObjects(PodCounts(), lambda _name, _handler: False)
 
 
 def changed(kind: type[ClusterObject], name: str, spec: Json | None = None, **metadata: Any) -> Changed[ClusterObject]:
