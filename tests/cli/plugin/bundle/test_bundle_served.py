@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from cli.plugin.bundle.archive import writing
 from cli.plugin.bundle.contents import AROUND, NODES, PODS
@@ -237,6 +237,43 @@ async def test_a_bundle_is_its_owners_and_explains_itself(served: Served, tmp_pa
     assert "/log left out: " in err
     status, _, err = await served.run("support-bundle", "-o", str(path))
     assert (status, "exists already" in err) == (1, True)
+
+
+@asynccontextmanager
+async def proxying(served: Served, metrics: str) -> AsyncIterator[None]:
+    """Put a server before the API server, which reaches the ports of pods as a real one does."""
+    config = json.loads(served.kubeconfig.read_text())
+    behind = config["clusters"][0]["cluster"]
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/proxy/metrics"):
+            return web.Response(text=metrics, status=200 if ":10259/" in request.path else 404)
+        async with ClientSession() as session, session.get(f"{behind['server']}{request.path_qs}") as answered:
+            body = await answered.read()
+            return web.Response(body=body, status=answered.status, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}
+    served.kubeconfig.write_text(json.dumps(config))
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def test_metrics_of_moorings_pods_are_read_through_the_api_server(served: Served, tmp_path: Path) -> None:
+    """At the port by its name; other ports are left alone."""
+    ports = [{"name": "web", "containerPort": 80}, {"name": "metrics", "containerPort": 10259}]
+    spec = {"containers": [{"name": "c", "image": "i", "ports": ports}]}
+    await served.add_pod(pod("s-1", labels=LABELS, spec=spec))
+    async with proxying(served, f'mooring_up{{token="{SECRET}"}} 1\n'):
+        await taken(served, tmp_path / "b.tar.gz")
+    found = contents(tmp_path / "b.tar.gz")
+    assert found["mooring-support/metrics/default/s-1.txt"] == b'mooring_up{token="(removed)"} 1\n'
 
 
 async def test_a_bundle_has_what_recompute_reads() -> None:

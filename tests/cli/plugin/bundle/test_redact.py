@@ -32,6 +32,7 @@ def planted(secret: str) -> dict[str, object]:
     return {
         "metadata": {"name": "p", "annotations": annotations, "managedFields": managed},
         "spec": {"containers": [container], "volumes": [volume], "schedulerName": "mooring"},
+        "status": {"containerStatuses": [{"lastState": {"terminated": {"exitCode": 1, "message": secret}}}]},
         "data": {"key": secret},
     }
 
@@ -47,6 +48,7 @@ def test_no_planted_secret_is_left_in_an_object() -> None:
         {"name": "PASSWORD", "value": REMOVED}, {"name": "REF", "valueFrom": {"secretKeyRef": {"name": "s"}}},
     ]  # fmt: skip
     assert container["command"] == [REMOVED]
+    assert shown["status"]["containerStatuses"] == [{"lastState": {"terminated": {"exitCode": 1, "message": REMOVED}}}]
 
 
 def test_command_lines_of_moorings_programs_are_kept() -> None:
