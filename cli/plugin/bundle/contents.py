@@ -47,8 +47,8 @@ metrics/        the metrics of these pods, where the API server can reach them
 
 Removed are: values of environment variables, command lines and arguments of programs that are not Mooring's, all
 annotations except those that Mooring or its scheduler reads (so also last-applied-configuration), HTTP headers of
-probes, termination messages, parameters of volumes, and from all texts what looks like a password, a token, a private key or a URL with a
-password. Secrets and ConfigMaps are never read.
+probes, termination messages, parameters of volumes, and from all texts what looks like a password, a token, a private
+key or a URL with a password. Secrets and ConfigMaps are never read.
 
 Not removed are: names of objects, images, labels, nodes' addresses, and what else programs have written into logs.
 """
