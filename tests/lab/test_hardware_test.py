@@ -46,8 +46,8 @@ until_true grep -qx 1 /sys/class/net/eth0/carrier
 """
 
 
-def run(lab: Lab, script: str, *options: str) -> list[str]:
-    done = lab(f"{PREPARE}{script}\nkill $maker || true", *options)
+def run(lab: Lab, script: str, *options: str, timeout_s: float = 280) -> list[str]:
+    done = lab(f"{PREPARE}{script}\nkill $maker || true", *options, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -159,3 +159,38 @@ def test_what_it_took_is_given_back_when_it_is_stopped_and_by_the_next_run_when_
     held, status, home, text = (line for line in lines if line != "Killed")
     assert (held, status, home) == ("held", "2", "same")
     assert "not asked" in text
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.slow
+def test_two_hosts_send_through_both_ports_and_give_everything_back(lab: Lab) -> None:
+    """Each has a PF, and its own namespaces of pods; --make-vfs makes the VFs of one, and removes them at the end."""
+    lines = run(
+        lab,
+        f"""
+        kill $maker; sleep 600 & maker=$!
+        ip link add br0 type bridge; ip link set lo up; ip link set eth1 up
+        for port in 0 1; do ip link set wire$port up master br0; done; ip link set br0 up
+        echo 0 >$functions/0000:3b:00.0/sriov_numvfs; echo 2 >$functions/0000:3b:00.1/sriov_numvfs
+        mkdir -p /run/netns
+        other="--state /var/lib/other --run /run/other"
+        alone() {{ unshare -m sh -c 'mount -t tmpfs none /run/netns && exec "$@"' sh "$@"; }}
+        alone {TEST} --serve --pf eth1 --listen 127.0.0.1:7471 $other >/tmp/serve 2>&1 & served=$!
+        until_true grep -q ^token /tmp/serve; token=$(sed -n 's/^token *//p' /tmp/serve)
+        run alone {TEST} --vfs --traffic --make-vfs 2 --pf eth0 --rates 20 --seconds 1 \
+          --peer 127.0.0.1:7471 --token $token
+        wait $served; echo $?; jq -c . /tmp/mooring-hardware_*.json
+        cat $functions/0000:3b:00.0/sriov_numvfs; ls /var/lib/other/vfs /var/lib/other/pods | grep -c json || true
+        grep -c $token /tmp/mooring-hardware_*.txt || true
+        """,
+        *("-a", "simvf.mlx5=3"),
+        timeout_s=480,
+    )
+    served, report, numvfs, left, private = lines
+    assert (served, numvfs, left, private) == ("0", "0", "0", "0")
+    found = answers(report)
+    assert named(found, "not asked") in ([], ["traffic.min-rate"])
+    assert named(found, "n/a") == ["settings.guid", "guid.zero", "traffic.vlan", "traffic.spoofchk"]
+    assert found["sriov.numvfs"]["found"].keys() >= {"make-s", "bound-more-s", "remove-s"}
+    assert found["traffic.free"]["found"]["mbps"] > 0
+    assert found["traffic.counters"]["outcome"] == "ok"

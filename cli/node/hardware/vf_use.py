@@ -15,6 +15,7 @@ from mooring.records import ledger
 from mooring.records.pod_record import FOLDER, IS_NAME, read_pod_record
 
 _LINK_LOCAL = "link"
+_MAC_CHARS, _IPOIB_QP_CHARS = 17, 12
 
 
 def uses(target: Target) -> list[VfUse]:
@@ -36,21 +37,29 @@ def state_of(target: Target, index: int) -> VfState:
         netdev=netdev,
         altnames=tuple(sorted(link.get("altnames", ()))),
         mtu=link.get("mtu"),
-        address=link.get("address"),
+        address=_lasting(link.get("address")),
         up="UP" in link.get("flags", ()),
         settings=target.settings.read(target.pf.name, index),
     )
 
 
+def _lasting(address: str | None) -> str | None:
+    """Return an address without the number of the queue pair with which IPoIB's begins (ipoib_dev_init_default).
+
+    It changes whenever the driver is bound.
+    """
+    return address[_IPOIB_QP_CHARS:] if address is not None and len(address) > _MAC_CHARS else address
+
+
 def netdev_of(target: Target, pci: str) -> str | None:
-    """Return the name of a VF's netdev in this network namespace."""
+    """Return the name of a VF's own netdev in this network namespace."""
     return next(iter(own_netdevs(target.device(pci))), None)
 
 
 def rdma_of(target: Target, pci: str) -> str | None:
-    """Return the name of a VF's RDMA device, in whichever namespace it is."""
-    verbs = target.device(pci) / "infiniband_verbs"
-    return next((text_of(verbs / name / "ibdev") for name in own_verbs(target.device(pci))), None)
+    """Return the name of a VF's own RDMA device, in whichever namespace it is."""
+    function = target.device(pci)
+    return next((text_of(function / "infiniband_verbs" / name / "ibdev") for name in own_verbs(function)), None)
 
 
 def driver_of(target: Target, pci: str) -> str | None:

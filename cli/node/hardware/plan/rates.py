@@ -75,10 +75,9 @@ def share_fault(shares: Shares) -> str | None:
 
 
 def change_s(limit_mbps: int, by_second: Sequence[float]) -> int | None:
-    """Return from which second on a new limit was kept to the end, None if it was not kept at the end."""
-    kept = [rate_fault(limit_mbps, mbps, (limit_mbps,)) is None for mbps in by_second]
-    late = next((index for index in reversed(range(len(kept))) if not kept[index]), -1)
-    return late + 1 if late + 1 < len(kept) else None
+    """Return from which second on a new limit was kept to the end, None if it was exceeded at the end."""
+    late = next((at for at in reversed(range(len(by_second))) if exceeds(limit_mbps, by_second[at])), -1)
+    return late + 1 if late + 1 < len(by_second) else None
 
 
 def change_fault(limit_mbps: int, by_second: Sequence[float]) -> str | None:

@@ -10,10 +10,12 @@ from cli.node.hardware.plan.checks import BY_ID, STAGES, Answer, Outcome, differ
 
 VERSION = 1
 _HEX = "[0-9A-Fa-f]"
-# MACs and IPoIB's addresses, by bytes; GUIDs and GIDs, by four digits; both as one number; udev's names by MAC.
+# MACs and IPoIB's addresses, by bytes; GUIDs and GIDs, by four digits; both as one number; udev's names by MAC; GIDs as
+# perftest prints them, by bytes in decimal.
 _PRIVATE = re.compile(
     rf"(?<![0-9A-Fa-f:])(?:{_HEX}{{2}}[:-]){{5,19}}{_HEX}{{2}}(?![0-9A-Fa-f:])"
     rf"|(?<![0-9A-Fa-f:])(?:{_HEX}{{4}}:){{3,7}}{_HEX}{{4}}(?![0-9A-Fa-f:])"
+    r"|(?<![0-9:])(?:[0-9]{2,3}:){15}[0-9]{2,3}(?![0-9:])"
     rf"|\b0x{_HEX}{{12,16}}\b|(?<=\b[a-z]{{2}}x){_HEX}{{12}}|\b{_HEX}{{12}}\b|\b{_HEX}{{16}}\b"
 )
 _NAME = re.compile(r"[^A-Za-z0-9.]+")

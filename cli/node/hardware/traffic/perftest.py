@@ -18,6 +18,8 @@ from cli.node.hardware.traffic.relay import LOOPBACK, Connection, Relay, connect
 _START_S, _MORE_S = 60.0, 60.0
 _POLL_S = 0.02
 _SHOWN_CHARS = 300
+# perftest prints GIDs as decimal numbers.
+_ADDRESS = re.compile(r"\s*(?:GID|local address|remote address)\b", re.ASCII)
 
 
 class Receiver(Protocol):
@@ -214,6 +216,6 @@ def _text(path: Path) -> str:
 
 
 def _shown(output: str) -> str:
-    """Return the end of an output, without the lines that only separate."""
-    lines = [line.strip() for line in output.splitlines() if line.strip(" -*")]
+    """Return the end of an output, without the lines that only separate, and without those with addresses."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" -*") and not _ADDRESS.match(line)]
     return "; ".join(lines)[-_SHOWN_CHARS:]

@@ -10,7 +10,16 @@ from itertools import pairwise
 
 import pytest
 
-from cli.node.hardware.plan.rates import Shares, limits_for, min_rates_for, no_competition, rate_fault, share_fault
+from cli.node.hardware.plan.rates import (
+    Shares,
+    change_fault,
+    change_s,
+    limits_for,
+    min_rates_for,
+    no_competition,
+    rate_fault,
+    share_fault,
+)
 from cli.node.hardware.plan.stream import Stream, messages_in, overlap, result_of, stream_for
 
 LINES = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_000)
@@ -100,6 +109,23 @@ def test_a_vf_runs_free_at_any_line_rate(line: int, mbps: float) -> None:
     assert rate_fault(None, mbps, limits) is None
     assert all(rate_fault(limit, limit * 0.96, limits) is None for limit in limits)
     assert "does not run free" in str(rate_fault(None, 1100.0, (1000,)))
+
+
+@pytest.mark.parametrize(
+    ("by_second", "second"),
+    [
+        ((1000.0, 990.0, 980.0, 985.0), 0),
+        ((4000.0, 2500.0, 990.0, 985.0), 2),
+        ((4000.0, 4000.0, 2500.0, 985.0), 3),
+        ((4000.0, 990.0, 990.0, 4000.0), None),
+        ((990.0, 300.0, 250.0, 280.0), 0),
+    ],
+)
+def test_a_new_limit_is_in_force_once_it_is_exceeded_no_more(by_second: tuple[float, ...], second: int | None) -> None:
+    """After a change to 1000 Mb/s; two seconds are enough for it. That little flows is for another check."""
+    assert change_s(1000, by_second) == second
+    is_late = second is None or second > 2
+    assert change_fault(1000, by_second) == ("not kept within 2 s" if is_late else None)
 
 
 OUTPUT = """---------------------------------------------------------------------------------------
