@@ -6,6 +6,7 @@ What needs a server or a file is imported when it is needed: `--help`, `version 
 import gc
 import io
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ def _answer_and_show(arguments: Arguments) -> int:
             # What is wrong with it is reported before anything is read.
             Template(arguments.output.template)
         answer = _answer(arguments, coloured=coloured)
-        show(answer, arguments.output, coloured=coloured)
+        show(answer, arguments.output, coloured=coloured, width=_width())
     except BrokenPipeError:
         raise
     except (AccessError, KubeError, OSError, RuntimeError, ValueError) as failed:
@@ -126,6 +127,10 @@ def _text(file: str) -> str:
     except OSError as unreadable:
         raise RuntimeError(f"file {file!r} cannot be read: {unreadable.strerror}") from unreadable
     return content.decode("utf-8", errors="surrogateescape")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def _is_coloured(choice: str) -> bool:

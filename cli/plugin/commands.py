@@ -16,7 +16,7 @@ from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports import doctor, gpus, groups, nodes, pods, status, top, versions
 from cli.plugin.reports.checks import NAME, SCHEDULER, Patient
 from cli.plugin.reports.objects import Guard, Node, Pod
-from cli.plugin.reports.tables import Answer, without_column
+from cli.plugin.reports.tables import Answer, without_columns
 from cli.plugin.reports.use import NodeUse, uses
 from mooring.kube.failures import KubeError
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
@@ -39,7 +39,7 @@ async def run(reader: Reader, invocation: Invocation) -> Answer:
     if arguments.output.sort_by and answer.identity:
         answer = sort_answer(answer, arguments.output.sort_by)
     if not arguments.selection.all_namespaces:
-        answer = replace(answer, tables=tuple(without_column(table, "NAMESPACE") for table in answer.tables))
+        answer = replace(answer, tables=tuple(without_columns(table, {"NAMESPACE"}) for table in answer.tables))
     return with_notes(answer, reader)
 
 

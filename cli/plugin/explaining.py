@@ -16,7 +16,7 @@ from mooring.natural_order import natural
 from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import jobs, objects, runtime_classes
 
-_UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
+_UNDECIDABLE = explain.DecisionReport("none", "cannot decide again without all nodes and pods", {})
 _NO_NUMPY = "numpy is not installed: pip install 'mooring[cli,recompute]'"
 
 
@@ -97,9 +97,7 @@ async def _explain_pod(reader: Reader, invocation: Invocation, name: str) -> Ans
     if not pod.spec.node_name and (found is None or invocation.arguments.recompute):
         found = await _recomputed(reader, pod.metadata.uid, invocation)
     if found is None:
-        found = explain.DecisionReport(
-            "none", "the event that says why is gone: an API server keeps events for an hour", {}
-        )
+        found = explain.DecisionReport("none", "no event has the reason: an API server keeps events for an hour", {})
     its_node = await _its_node(reader, pod)
     answer = explain.report(pod, found, its_node)
     if pod.is_over:

@@ -97,7 +97,7 @@ class Reader:
         try:
             return await self._all(path, kind, params or {})
         except NotFound:
-            self.notes.append(f"this API server has no {resource_of(path)}")
+            self.notes.append(f"this API server does not serve {resource_of(path)}")
             return None
 
     async def _all(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T] | None:
@@ -159,7 +159,7 @@ class Reader:
         return _Page(found, page.metadata, page.kind)
 
     def _leave_out(self, kind: type[Any], name: str, why: str) -> None:
-        self.notes.append(f"{kind.__name__.lower()} {name!r} is left out: {why}")
+        self.notes.append(f"{kind.__name__.lower()} {name!r} is not shown: {why}")
 
 
 def _check(path: str, page: _Page[T]) -> None:

@@ -57,7 +57,7 @@ def make_plan(found: Sequence[NodeUse], nodes: Sequence[str], rails: Sequence[st
         if name not in free:
             raise PlanError(f"node {name!r} does not exist")
     if len(nodes) == 1:
-        raise PlanError(f"--nodes has one node, {nodes[0]!r}: a test is between two")
+        raise PlanError(f"--nodes has one node, {nodes[0]!r}: a test needs two")
     among = tuple(nodes) or _two_of_each_kind(free)
     pairs = [(one, other) for one, other in combinations(among, 2) if _shared(free, one, other, rails)]
     if not pairs:

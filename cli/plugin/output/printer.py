@@ -21,9 +21,9 @@ _NAMED: Mapping[str, tuple[str, str]] = {
 }
 
 
-def show(answer: Answer, output: OutputFlags, *, coloured: bool) -> None:
-    """Print an answer to stdout, its notes and errors to stderr."""
-    text = _text(answer, output, coloured=coloured)
+def show(answer: Answer, output: OutputFlags, *, coloured: bool, width: int) -> None:
+    """Print an answer to stdout, its notes and errors to stderr; ``width`` is that of the terminal, 0 without one."""
+    text = _text(answer, output, coloured=coloured, width=width)
     if text:
         print(text, end="" if output.format == "jsonpath" else "\n")
     print_notes(f"Warning: {note}" for note in answer.notes)
@@ -31,7 +31,7 @@ def show(answer: Answer, output: OutputFlags, *, coloured: bool) -> None:
     sys.stdout.flush()
 
 
-def _text(answer: Answer, output: OutputFlags, *, coloured: bool) -> str:
+def _text(answer: Answer, output: OutputFlags, *, coloured: bool, width: int) -> str:
     match output.format:
         case "json":
             # With an indent json would be ten times as slow, and msgspec by itself would leave C1 controls unescaped.
@@ -43,7 +43,7 @@ def _text(answer: Answer, output: OutputFlags, *, coloured: bool) -> str:
         case "name":
             return "\n".join(_names(answer))
         case _:
-            return draw(answer.tables, coloured=coloured, headers=output.headers)
+            return draw(answer.tables, coloured=coloured, headers=output.headers, width=width)
 
 
 def _values(document: object) -> Any:

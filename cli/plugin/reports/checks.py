@@ -88,7 +88,7 @@ def _api_server(patient: Patient) -> Iterator[Finding]:
 
 def _scheduler(patient: Patient) -> Iterator[Finding]:
     if patient.leaderships is None:
-        yield Finding("warning", "scheduler", "its Lease could not be read: whether a scheduler leads is not known")
+        yield Finding("warning", "scheduler", "its Lease could not be read: leadership is unknown")
     for leadership in patient.leaderships or ():
         if not leadership.leads:
             remedy = (
@@ -153,7 +153,7 @@ def _node_part(patient: Patient) -> Iterator[Finding]:
             # A missing shim is the node's fault already.
             for program in NODE_PROGRAMS:
                 if program not in node.inventory.programs and program != CRI_SHIM:
-                    yield Finding("warning", subject, f"{program} has not said its version: it may not run", _CHECK)
+                    yield Finding("warning", subject, f"{program} reports no version: it may not run", _CHECK)
 
 
 def _running(patient: Patient) -> str:
@@ -164,7 +164,7 @@ def _running(patient: Patient) -> str:
 def _guard(patient: Patient) -> Iterator[Finding]:
     policies, bindings = patient.policies, patient.bindings
     if policies is None or bindings is None:
-        yield Finding("warning", "guard", "could not be listed: whether it guards is not known")
+        yield Finding("warning", "guard", "could not be listed: not checked")
         return
     failure_policies = {policy.metadata.name: policy.spec.failure_policy or "Fail" for policy in policies}
     specs = [one.spec for one in bindings]
@@ -206,7 +206,7 @@ def _held(patient: Patient) -> str:
 
 def _pods(patient: Patient) -> Iterator[Finding]:
     if patient.pods is None:
-        yield Finding("warning", "pods", "could not be listed: neither they nor the scheduler are judged")
+        yield Finding("warning", "pods", "could not be listed: pods and scheduler are not checked")
         return
     yield from _unsigned(patient.pods)
     for pod in patient.pods:
@@ -232,8 +232,8 @@ def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
     given = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
     unsigned = [pod.key for pod in given if names.SIGNATURE not in pod.annotations]
     if unsigned and len(unsigned) < len(given):
-        rule = f"{len(unsigned)} assignments have no signature, others have: {some(unsigned)}"
-        yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys refuse such pods")
+        rule = f"{len(unsigned)} of {len(given)} assignments have no signature: {some(unsigned)}"
+        yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys reject such pods")
 
 
 def _of_pod(pod: Pod) -> Iterator[Finding]:
@@ -245,12 +245,12 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
         yield Finding("warning", subject, f"refused: {scheduled.message or ''}", "correct the pod's annotation")
     for key in () if pod.is_over else unknown_annotations(pod.annotations):
-        yield Finding("warning", subject, f"counts for nothing: {shorten(key)}: {UNKNOWN}")
+        yield Finding("warning", subject, f"ignored annotation: {shorten(key)}: {UNKNOWN}")
 
 
 def _requesting(patient: Patient) -> str:
     ours = [pod for pod in patient.pods or () if concerns(pod)]
-    return f"{len(ours)} request interfaces, none is refused or fits nowhere"
+    return f"{len(ours)} request interfaces; none is rejected or unschedulable"
 
 
 def _groups(patient: Patient) -> Iterator[Finding]:
@@ -266,7 +266,7 @@ def _groups(patient: Patient) -> Iterator[Finding]:
 
 
 def _whole(patient: Patient) -> str:
-    return f"{len(patient.groups)}, none refused or half placed"
+    return f"{len(patient.groups)}, none rejected or half placed"
 
 
 def _versions(patient: Patient) -> Iterator[Finding]:
@@ -274,12 +274,14 @@ def _versions(patient: Patient) -> Iterator[Finding]:
     for program, counted in sorted(versions.items()):
         if len(counted) > 1:
             listed = ", ".join(f"{version} ({count})" for version, count in sorted(counted.items()))
-            yield Finding("warning", f"program/{program}", f"several versions run: {listed}")
+            yield Finding("warning", f"program/{program}", f"several versions are running: {listed}")
     every = {version for counted in versions.values() for version in counted}
     if every and patient.version not in every:
-        yield Finding("warning", "program/kubectl-mooring", f"is of {patient.version}, the cluster of {_listed(every)}")
+        yield Finding(
+            "warning", "program/kubectl-mooring", f"has version {patient.version}, the cluster has {_listed(every)}"
+        )
     elif len(every) > 1 and not any(len(counted) > 1 for counted in versions.values()):
-        yield Finding("warning", "program", f"programs are of several versions: {_listed(every)}")
+        yield Finding("warning", "program", f"programs have different versions: {_listed(every)}")
 
 
 def _versions_of(patient: Patient) -> dict[str, Counter[str]]:

@@ -31,7 +31,7 @@ def report(patient: Patient, *, symbols: bool = False) -> Answer:
         ("LEVEL", "SUBJECT", "FOUND"),
         [cells(Cell(one.level, _TONES[one.level]), one.subject, one.found) for one in found],
         "findings",
-        "nothing is wrong that the API shows",
+        "no problems found in the API",
     )
     tables = (status.table(results, symbols=symbols), _programs(patient), findings)
     return Answer(document, tables, status=0 if is_well else 1)
@@ -53,4 +53,5 @@ def _programs(patient: Patient) -> Table:
         cells(len(those), Cell(state, "good" if state == "ready" else "bad"), *versions, some(those))
         for (state, *versions), those in sorted(alike.items(), key=lambda one: -len(one[1]))
     ]
-    return Table(("NODES", "STATE", *(one.upper() for one in NODE_PROGRAMS), "WHICH"), rows, "nodes", "no nodes")
+    columns = (one.removeprefix("mooring-").upper() for one in NODE_PROGRAMS)
+    return Table(("NODES", "STATE", *columns, "WHICH"), rows, "nodes", "no nodes")

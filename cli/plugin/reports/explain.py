@@ -70,12 +70,12 @@ def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
         ("node", pod.spec.node_name),
         ("decision", found.message),
         ("signed by", pod.signed_by()),
-        ("known from", f"{found.source} {found.when}".strip()),
+        ("source", f"{found.source} {found.when}".strip()),
         *(("ignored", f"{shorten(key)}: {UNKNOWN}") for key in unknown_annotations(pod.annotations)),
     ]
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
     if one.vfs:
-        tables.append(replace(vf_table(one.vfs), title="its VFs"))
+        tables.append(replace(vf_table(one.vfs), title="VFs"))
     if its_gpus:
         tables.append(gpus.pairs(its_gpus, node))
     return Answer(document, (*tables, *reasons(found.why)))
@@ -83,7 +83,7 @@ def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
 
 def with_drained_vfs(answer: Answer, nodes: Iterable[NodeUse]) -> Answer:
     """Return an answer about what waits, with the drained VFs of all nodes: no new pod gets them."""
-    return _with_drained(answer, [*drained_vfs(nodes)], "drained VFs, which no new pod gets")
+    return _with_drained(answer, [*drained_vfs(nodes)], "drained VFs: no new pod gets them")
 
 
 def with_its_drained_vfs(answer: Answer, pod: Pod, node: Node | None) -> Answer:
@@ -96,7 +96,7 @@ def with_its_drained_vfs(answer: Answer, pod: Pod, node: Node | None) -> Answer:
         replace(one, vfs=one.vfs & Indexes.of(held.get(one.pf, ())))
         for one in drained_vfs(uses([node], None) if node is not None else ())
     ]
-    return _with_drained(answer, [one for one in drained if one.vfs], "its drained VFs, which it keeps until it ends")
+    return _with_drained(answer, [one for one in drained if one.vfs], "drained VFs: the pod keeps them until it ends")
 
 
 def _with_drained(answer: Answer, drained: Sequence[DrainedVfs], title: str) -> Answer:
@@ -118,7 +118,7 @@ def with_leadership(answer: Answer, leader: Leadership | None) -> Answer:
     document = {**answer.document, "scheduler": {"leads": leader.leads, "text": leader.text}}
     if leader.leads:
         return replace(answer, document=document)
-    warning = Table(("",), [(Cell(f"{leader.text}; nothing is bound until one does", "bad"),)])
+    warning = Table(("",), [(Cell(f"{leader.text}; no pod is bound until one leads", "bad"),)])
     return replace(answer, document=document, tables=(warning, *answer.tables), status=1)
 
 
@@ -133,7 +133,7 @@ def reasons(why: Why) -> Iterator[Table]:
     """Yield the data of a decision as tables."""
     if scores := _mapping(why.get("scores")):
         rows = [cells(name, shorten(score)) for name, score in sorted(scores.items())]
-        title = f"what spoke for {shorten(why.get('node'))} among {shorten(why.get('nodes'))} nodes"
+        title = f"scores of {shorten(why.get('node'))}, the best of {shorten(why.get('nodes'))} nodes"
         yield Table(("PREFERENCE", "SCORE"), rows, title)
     if counts := _mapping(why.get("counts")):
         refused = _mapping(why.get("refused"))
@@ -141,10 +141,10 @@ def reasons(why: Why) -> Iterator[Table]:
             cells(shorten(count), reason, _some(refused.get(reason), count))
             for reason, count in sorted(counts.items(), key=lambda one: str(one[0]))
         ]
-        yield Table(("NODES", "REASON", "WHICH"), rows, f"why none of {shorten(why.get('nodes'))} nodes will do")
+        yield Table(("NODES", "REASON", "WHICH"), rows, f"why none of {shorten(why.get('nodes'))} nodes fits")
     if preemption := why.get("preemption"):
         rows = [(Cell(json.dumps(preemption, sort_keys=True)),)]
-        yield Table(("",), rows, "who has to go for it")
+        yield Table(("",), rows, "preemption")
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cli.plugin.reports.objects import Node, Pod
-from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import read_inventory
@@ -19,6 +19,8 @@ from mooring.gpu.inventory import Gpu, GpuInventory, read_gpu_inventory
 
 _COLUMNS = ("NODE", "GPU", "MODEL", "MIB", "NUMA", "LINK", "STATE", "POD", "INTERFACE", "PF", "VF", "BRIDGE")
 _WIDE = ("UUID", "CONTAINERS", "WHY-OUT")
+# Left out where the others have to fit a terminal.
+_ONLY_WIDE = ("MODEL", "MIB", "NUMA", "LINK", "BRIDGE")
 _TONES: Mapping[str, Tone] = {"free": "good", "out": "warning", "disputed": "bad", "gone": "bad"}
 # The bridges from the root to a PF, by the PF's name.
 Paths = Mapping[str, Sequence[str]]
@@ -76,11 +78,8 @@ def report(nodes: Iterable[Node], pods: Iterable[Pod] | None, *, wide: bool) -> 
     rows += [_fault(name, why, wide=wide) for name, why in faults.items()]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringGpus", "v": 1, "items": [_item(row) for row in found], "faults": faults}
-    return Answer(
-        document,
-        (Table(columns, rows, empty="no node publishes GPUs", identity=("NODE", "GPU")),),
-        identity=("node", "pci"),
-    )
+    table = Table(columns, rows, empty="no node publishes GPUs", identity=("NODE", "GPU"))
+    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("node", "pci"))
 
 
 def pairs(held: Sequence[Held], node: Node | None) -> Table:
@@ -90,7 +89,7 @@ def pairs(held: Sequence[Held], node: Node | None) -> Table:
         cells(one.pci, one.uuid, ",".join(one.containers), *_beside(one), bridge_of(known.get(one.pci), one, paths))
         for one in held
     ]
-    return Table(("GPU", "UUID", "CONTAINERS", "INTERFACE", "PF", "VF", "BRIDGE"), rows, title="its GPUs")
+    return Table(("GPU", "UUID", "CONTAINERS", "INTERFACE", "PF", "VF", "BRIDGE"), rows, title="GPUs")
 
 
 def bridge_of(gpu: Gpu | None, held: Held, paths: Paths) -> str:
@@ -183,8 +182,9 @@ def _cells(row: _Row, *, wide: bool) -> tuple[Cell, ...]:
 
 
 def _fault(node: str, why: str, *, wide: bool) -> tuple[Cell, ...]:
-    nothing = [None] * (len(_COLUMNS) - 3 + (len(_WIDE) if wide else 0))
-    return cells(node, None, Cell(why, "bad"), *nothing)
+    at = _COLUMNS.index("STATE")
+    nothing = [None] * (len(_COLUMNS) - at - 1 + (len(_WIDE) if wide else 0))
+    return cells(node, *[None] * (at - 1), Cell(why, "bad"), *nothing)
 
 
 def _beside(held: Held) -> tuple[object, object, object]:

@@ -14,7 +14,7 @@ from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.level_use import LevelUse, level_uses
 from cli.plugin.reports.objects import Event
 from cli.plugin.reports.objects import Node as ShownNode
-from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
@@ -29,13 +29,15 @@ from scheduler.kube.refused import Refused
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
 _WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "WHY")
+# Left out where the others have to fit a terminal.
+_ONLY_WIDE = ("REFUSED-BY",)
 _SOURCES: Mapping[Naming, str] = {
     "PodGroup": "podgroups.scheduling.k8s.io",
     "coscheduling": "podgroups.scheduling.x-k8s.io",
     "annotation": "annotation",
     "controller": "controller",
 }
-UNLISTED = "its PodGroup may not be listed with these rights"
+UNLISTED = "no right to list its PodGroup"
 # Nodes named in one row.
 _NAMED = 3
 # Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
@@ -241,11 +243,8 @@ def report(found: Sequence[FoundGroup], *, wide: bool) -> Answer:
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one) for one in found]}
     rows = [_row(one, wide=wide) for one in found]
-    return Answer(
-        document,
-        (Table(columns, rows, empty="no groups of pods", identity=("NAMESPACE", "NAME")),),
-        identity=("namespace", "name"),
-    )
+    table = Table(columns, rows, empty="no groups of pods", identity=("NAMESPACE", "NAME"))
+    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("namespace", "name"))
 
 
 def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
@@ -295,8 +294,8 @@ def explanation(one: FoundGroup, decision: DecisionReport | None) -> Answer:
     found = decision or DecisionReport("none", one.why if one.waiting else "", {})
     reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
     document = {"kind": "MooringGroupExplanation", "v": 1, "items": [{"group": as_item(one), **reported}]}
-    known_from = f"{found.source} {found.when}".strip() if found.source != "none" else ""
-    return Answer(document, (facts(one, found.message, known_from), member_table(one), *explain.reasons(found.why)))
+    source = f"{found.source} {found.when}".strip() if found.source != "none" else ""
+    return Answer(document, (facts(one, found.message, source), member_table(one), *explain.reasons(found.why)))
 
 
 def together(answers: Sequence[Answer]) -> Answer:
@@ -312,13 +311,13 @@ def _items(answer: Answer) -> Sequence[object]:
     return items
 
 
-def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
+def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
     """Return what is known of a group as a whole."""
     group = one.group if isinstance(one.group, Group) else None
     hangs_on, domain = one.hangs_on, one.domain
     told: list[tuple[str, object]] = [
         ("group", one.name),
-        ("source", _SOURCES[one.key.naming]),
+        ("named by", _SOURCES[one.key.naming]),
         ("state", one.state),
         ("min", group.min if group else ""),
         ("bound", str(one.members.counting)),
@@ -327,11 +326,11 @@ def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
         ("prefer", ", ".join(group.prefer) if group else ""),
         ("rails", group.rails if group else ""),
         ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
-        *((f"in {level.label}", level.text) for level in one.levels),
-        ("unplaced", f"{hangs_on.member}, after {hangs_on.fitting} of {hangs_on.wanted}" if hangs_on else ""),
+        *(("level", f"{level.label}: {level.text}") for level in one.levels),
+        ("unplaced", f"{hangs_on.member} ({hangs_on.fitting} of {hangs_on.wanted} members fit)" if hangs_on else ""),
         ("refused by", some(hangs_on.nodes) if hangs_on else ""),
         ("decision", decision),
-        ("known from", known_from),
+        ("source", source),
     ]
     return Table(("", ""), [cells(name, fact) for name, fact in told if fact])
 
@@ -340,7 +339,7 @@ def member_table(one: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
     listed = [(pod, one.members.states[uid].standing) for uid, pod in in_order(one)]
     rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
-    return Table(("MEMBER", "STATE", "NODE"), rows, "its members")
+    return Table(("MEMBER", "STATE", "NODE"), rows, "members")
 
 
 _TEXTS: Mapping[Standing, str] = {

@@ -23,7 +23,7 @@ class LevelUse:
     def text(self) -> str:
         named = ", ".join(repr(one) if one else "no label" for one in self.domains[:_NAMED])
         more = f" and {len(self.domains) - _NAMED} more" if len(self.domains) > _NAMED else ""
-        return f"{len(self.domains)} domain(s): {named}{more}; {self.crossing} of {self.hops} ring hops leave one"
+        return f"{len(self.domains)} domain(s): {named}{more}; {self.crossing} of {self.hops} ring hops cross domains"
 
 
 def level_uses(keys: Iterable[str], labels: Sequence[Mapping[str, str]]) -> Iterator[LevelUse]:

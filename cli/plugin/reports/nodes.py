@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown
+from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown, without_columns
 from cli.plugin.reports.use import NodeUse, PfUse
 from mooring.annotations.drain import DRAINED
 from mooring.annotations.inventory import TESTED_RATES
 
 _COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
 _WIDE = ("PCI", "RDMA", "NUMA", "MIN-RATE", "MAX-RATE", "WHY-OUT")
+# Left out where the others have to fit a terminal.
+_ONLY_WIDE = ("VFS", "OFFER-MBPS")
 
 
 def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
@@ -16,7 +18,8 @@ def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
     rows = [row for node in found for row in _rows(node, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringNodes", "v": 1, "items": [_item(node) for node in found]}
-    return Answer(document, (Table(columns, rows, empty="no nodes", identity=("NODE", "PF")),), identity=("node",))
+    table = Table(columns, rows, empty="no nodes", identity=("NODE", "PF"))
+    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("node",))
 
 
 def _rows(node: NodeUse, *, wide: bool) -> Iterable[tuple[Cell, ...]]:

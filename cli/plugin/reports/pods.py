@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cli.plugin.reports.objects import Node, Pod
-from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.rates import PodRates, VfRates, assigned_rates, reserved_rates, with_rates
@@ -14,6 +14,8 @@ from scheduler.placement.rate_change import wanted_rates
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "NODE", "PF", "VF", "PCI", "NETWORK", "MIN-MBPS", "MAX-MBPS")
 _WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "DESIRED", "RATES", "WHY")
+# Left out where the others have to fit a terminal.
+_ONLY_WIDE = ("PCI",)
 
 
 def concerns(pod: Pod) -> bool:
@@ -88,7 +90,7 @@ def _desired(pod: Pod, given: Assignment) -> tuple[VfRates, ...] | None:
 
 def _state(pod: Pod, wrong: str) -> tuple[str, str]:
     if wrong:
-        return "NotBelieved", wrong
+        return "InvalidAssignment", wrong
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating", ""
     scheduled = pod.condition("PodScheduled")
@@ -108,11 +110,8 @@ def report(pods: Iterable[Pod], nodes: Iterable[Node] = (), *, wide: bool, every
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
-    return Answer(
-        document,
-        (Table(columns, rows, empty="no pods with interfaces", identity=("NAMESPACE", "NAME")),),
-        identity=("namespace", "name"),
-    )
+    table = Table(columns, rows, empty="no pods with interfaces", identity=("NAMESPACE", "NAME"))
+    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("namespace", "name"))
 
 
 def _rows(one: PodSummary, *, wide: bool) -> Iterator[tuple[Cell, ...]]:

@@ -48,7 +48,7 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     """Return the decision about the pod ``uid``; all nodes are named, however many one reason refuses."""
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
-        return DecisionReport("none", "the pod is gone", {})
+        return DecisionReport("none", "the pod was deleted", {})
     kinds = Kinds([gpu_kind()])
     pod_info = read_pod_info(pod, kinds)
     if isinstance(pod_info, Refused):
@@ -56,7 +56,7 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     decision = _scheduling_cycle(objects, pod.spec.scheduler_name, kinds, now).decide(pod_info, now)
     found = f"would be bound to {decision.assigned.node}" if isinstance(decision, Bind) else decision.reason
     if pod_info.membership is not None:
-        found = f"decided about alone, not with its group {pod_info.membership.title}: {found}"
+        found = f"without its group {pod_info.membership.title}: {found}"
     return DecisionReport("recomputed", found, decision.why)
 
 
@@ -72,7 +72,7 @@ def recompute_group(
             machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
-        return DecisionReport("none", "no member of the group may be decided about", {})
+        return DecisionReport("none", "no member waits for this scheduler", {})
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})

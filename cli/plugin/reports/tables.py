@@ -1,12 +1,15 @@
 """Tables as values, and their rendering: plain into a pipe, with colours on a terminal. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Tone = Literal["", "good", "bad", "warning", "faint"]
 _CODES: Mapping[str, str] = {"good": "32", "bad": "31", "warning": "33", "faint": "2", "head": "1"}
 _GAP = "   "
+# Fewer characters are too few for a sentence.
+_LEAST_ROOM = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,15 @@ class Answer:
     errors: tuple[str, ...] = field(default=(), repr=False)
 
 
-def without_column(table: Table, name: str) -> Table:
-    """Return a table without one of its columns; the same table if it has no such column."""
-    if name not in table.columns:
-        return table
-    at = table.columns.index(name)
-    columns, rows = (*table.columns[:at], *table.columns[at + 1 :]), [(*row[:at], *row[at + 1 :]) for row in table.rows]
-    return replace(table, columns=columns, rows=rows, identity=tuple(one for one in table.identity if one != name))
+def without_columns(table: Table, names: Collection[str]) -> Table:
+    """Return a table without some of its columns."""
+    kept = [at for at, name in enumerate(table.columns) if name not in names]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=[[row[at] for at in kept] for row in table.rows],
+        identity=tuple(name for name in table.identity if name not in names),
+    )
 
 
 def cells(*values: object) -> tuple[Cell, ...]:
@@ -70,9 +75,26 @@ def _shown(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
-def draw(tables: Sequence[Table], *, coloured: bool, headers: bool = True) -> str:
-    """Return the tables as text."""
-    return "\n\n".join("\n".join(_lines(table, coloured=coloured, headers=headers)) for table in tables)
+def draw(tables: Sequence[Table], *, coloured: bool, headers: bool = True, width: int = 0) -> str:
+    """Return the tables as text; the last column is wrapped at ``width`` characters, 0 for any width."""
+    drawn = (_lines(_wrapped(table, width), coloured=coloured, headers=headers) for table in tables)
+    return "\n\n".join(map("\n".join, drawn))
+
+
+def _wrapped(table: Table, width: int) -> Table:
+    """Return a table whose last column goes on in rows below where it would exceed the width, if it has room at all."""
+    if not width or not table.rows:
+        return table
+    *others, _ = layout_of(table).widths
+    room = width - sum(others) - len(_GAP) * len(others)
+    if room < _LEAST_ROOM:
+        return table
+    rows: list[Sequence[Cell]] = []
+    for *first, last in table.rows:
+        parts = textwrap.wrap(last.text, room, break_long_words=False, break_on_hyphens=False) or [last.text]
+        rows.append((*first, Cell(parts[0], last.tone)))
+        rows += [(*(Cell("") for _ in first), Cell(part, last.tone)) for part in parts[1:]]
+    return replace(table, rows=rows)
 
 
 def _lines(table: Table, *, coloured: bool, headers: bool) -> Iterator[str]:
@@ -134,7 +156,7 @@ def _paint(text: str, tone: str, coloured: bool) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text.lstrip("-").isdecimal() or text in ("-", "?")
+    return text.lstrip("-").isdecimal() or text in ("-", "?", "")
 
 
 def printable(text: str) -> str:

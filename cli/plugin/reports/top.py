@@ -86,7 +86,7 @@ def _greedy(pods: Iterable[Pod], known: Mapping[str, int]) -> list[tuple[str, st
 
 def _table(title: str, columns: tuple[str, ...], sums: Sequence[_Sum]) -> Table:
     rows = [cells(*one.names, one.used, one.vfs, one.reserved, one.offered, _percent(one)) for one in sums]
-    return Table((*columns, "USED", "VFS", "RESERVED-MBPS", "OFFER-MBPS", "%"), rows, title, "nothing on offer")
+    return Table((*columns, "USED", "VFS", "RESERVED-MBPS", "OFFER-MBPS", "%"), rows, title, "no VFs offered")
 
 
 def _percent(one: _Sum) -> Cell:

@@ -122,8 +122,8 @@ async def test_explain_names_drained_vfs_with_the_reason(served: Served) -> None
     await served.add_pod(pod("b", "[{}]", status=waiting("Unschedulable", "0/1 nodes are available")))
     await served.lead()
     _, shown, _ = await served.run("explain", "a")
-    assert shown.splitlines()[-3:-1] == ["its drained VFs, which it keeps until it ends", "NODE   PF    VFS   REASON"]
+    assert shown.splitlines()[-3:-1] == ["drained VFs: the pod keeps them until it ends", "NODE   PF    VFS   REASON"]
     assert shown.splitlines()[-1].split() == ["n1", "pf0", "1", "new", "cable"]
     _, shown, _ = await served.run("explain", "b")
-    assert shown.splitlines()[-3] == "drained VFs, which no new pod gets"
+    assert shown.splitlines()[-3] == "drained VFs: no new pod gets them"
     assert shown.splitlines()[-1].split() == ["n1", "pf0", "0-3", "new", "cable"]

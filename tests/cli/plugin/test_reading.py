@@ -74,7 +74,7 @@ async def test_an_object_that_does_not_decode_is_left_out_by_name() -> None:
     found = await reader.all("/api/v1/nodes", Node)
     assert [one.metadata.name for one in found or ()] == ["a", "b"]
     (note,) = reader.notes
-    assert note.startswith("node 'odd' is left out: Expected `object | null`, got `array`")
+    assert note.startswith("node 'odd' is not shown: Expected `object | null`, got `array`")
 
 
 async def test_a_time_without_a_zone_leaves_its_event_out() -> None:

@@ -46,7 +46,7 @@ async def test_explain_says_first_that_no_scheduler_runs(served: Served) -> None
     await served.add_pod(pod("fits", "[{}]"))
     status, out, _ = await served.run("explain", "fits")
     assert status == 1
-    first = "no scheduler leads: no namespace has a Lease 'mooring-scheduler'; nothing is bound until one does"
+    first = "no scheduler leads: no namespace has a Lease 'mooring-scheduler'; no pod is bound until one leads"
     assert out.splitlines()[0] == first
     assert "would be bound to n1" in out
     _, out, _ = await served.run("explain", "fits", "-o", "json")
@@ -105,5 +105,5 @@ async def test_without_the_right_to_read_the_lease_that_is_a_warning(guarded: Se
     await cluster(guarded)
     await guarded.restrict("nodes", "pods")
     _, out, err = await guarded.run("status")
-    assert "its Lease could not be read: whether a scheduler leads is not known" in out
+    assert "its Lease could not be read: leadership is unknown" in out
     assert "Warning: forbidden: needs the right to list leases.coordination.k8s.io\n" in err

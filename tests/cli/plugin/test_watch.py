@@ -80,7 +80,7 @@ async def test_each_change_is_a_line(served: Served) -> None:
     await served.add_pod(bound("old", "n1", (pf(0), 0, 5000)))
     async with watching(served, "pods", "-w") as process:
         assert (await line(process)).split()[:3] == ["EVENT", "NAME", "STATE"]
-        assert (await line(process)).split()[:7] == ["ADDED", "old", "Running", "n1", "pf0", "0", "0000:04:00.2"]
+        assert (await line(process)).split()[:7] == ["ADDED", "old", "Running", "n1", "pf0", "0", "rail0"]
         uid = await served.add_pod(pod("new", "[{},{}]"))
         assert (await line(process)).split()[:4] == ["ADDED", "new", "Pending", "-"]
         path = "/api/v1/namespaces/default/pods/new"

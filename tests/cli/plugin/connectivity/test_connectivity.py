@@ -56,7 +56,7 @@ def test_the_two_nodes_that_share_most_rails_are_measured_each_rail_with_itself(
     ("nodes", "networks", "why"),
     [
         (("n1", "n7"), (), "node 'n7' does not exist"),
-        (("n1",), (), "--nodes has one node, 'n1': a test is between two"),
+        (("n1",), (), "--nodes has one node, 'n1': a test needs two"),
         (("n1", "n2"), (), "no two nodes of those named have a free VF on the same networks"),
         ((), ("rail9",), "no two nodes have a free VF of networks rail9 on the same networks"),
     ],

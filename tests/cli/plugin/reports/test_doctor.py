@@ -127,9 +127,9 @@ def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
     """A user without the right to read the guard sees neither that it is missing nor that all is well."""
     patient = well()
     assert found_by(Patient(patient.nodes, None, None, None, None, "0.1.0")) == {
-        "guard": "warning: could not be listed: whether it guards is not known",
-        "scheduler": "warning: its Lease could not be read: whether a scheduler leads is not known",
-        "pods": "warning: could not be listed: neither they nor the scheduler are judged",
+        "guard": "warning: could not be listed: not checked",
+        "scheduler": "warning: its Lease could not be read: leadership is unknown",
+        "pods": "warning: could not be listed: pods and scheduler are not checked",
     }
 
 
@@ -155,10 +155,10 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "error node/n2 mooring-cri-shim has not started in this boot",
         "error node/n3 inventory of another boot",
         "error scheduler no scheduler leads: its Lease 'a/b' was last renewed 69 s ago",
-        "warning node/n2 mooring-cni has not said its version: it may not run",
+        "warning node/n2 mooring-cni reports no version: it may not run",
         "warning nodes 1 without an inventory: n4",
         "warning pod/default/c refused: unknown field",
-        "warning program/mooring-advertiser several versions run: 0.0.9 (1), 0.1.0 (2)",
+        "warning program/mooring-advertiser several versions are running: 0.0.9 (1), 0.1.0 (2)",
     ]
     assert answer.status == 1
 
@@ -169,7 +169,7 @@ def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -
     signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(AssignmentSignature("0" * 16, bytes(64)))
     assert "signatures" not in _found_among(unsigned) | _found_among(signed)
     found = _found_among(unsigned, signed)["signatures"]
-    assert found.startswith("warning: 1 assignments have no signature, others have: default/a")
+    assert found.startswith("warning: 1 of 2 assignments have no signature: default/a")
     none = explain.DecisionReport("none", "", {})
     shown = [str(explain.report(one, none).tables[0]) for one in as_pods(unsigned, signed)]
     assert [f"key {'0' * 16}" in each for each in shown] == [False, True]
@@ -182,7 +182,7 @@ def test_a_misspelt_annotation_of_a_pod_is_found(key: str) -> None:
     """The pod runs, without what it says: its events say nothing. `doctor` and `explain` do."""
     misspelt = pod("a", annotations={key: "[{}]", "other.example/interface": "", "mooring.dev/request.fpga": "{}"})
     assert _found_among(misspelt)["pod/default/a"].startswith(
-        f"warning: counts for nothing: {key!r}: unknown annotation"
+        f"warning: ignored annotation: {key!r}: unknown annotation"
     )
     (table,) = explain.report(as_pods(misspelt)[0], explain.DecisionReport("none", "", {})).tables
     (ignored,) = (row for row in table.rows if row[0].text == "ignored")

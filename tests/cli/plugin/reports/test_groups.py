@@ -76,8 +76,9 @@ def test_a_group_that_waits_shows_the_member_and_the_node_that_it_hangs_on() -> 
     """They come from the event of the decision; before one the row has neither."""
     waiting = [member(index) for index in range(3)]
     answer = groups.report(find(*waiting, events=[event("uid-rank-1", _WHY)]), wide=False)
-    assert rows(answer) == [["default", "train", "Waiting", "3", "0", "3", "-", "-", "rank-2", "n3"]]
-    assert rows(groups.report(find(*waiting), wide=False))[0][-2:] == ["-", "-"]
+    assert rows(answer) == [["default", "train", "Waiting", "3", "0", "3", "-", "-", "rank-2"]]
+    assert rows(groups.report(find(*waiting, events=[event("uid-rank-1", _WHY)]), wide=True))[0][9] == "n3"
+    assert rows(groups.report(find(*waiting), wide=False))[0][-1] == "-"
     wide = draw(groups.report(find(*waiting), wide=True).tables, coloured=False)
     assert wide.endswith(_MESSAGE)
 
@@ -88,7 +89,7 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     placed = [member(index, f"n{index}", group) for index in range(3)]
     racks = {"n0": "r1", "n1": "r1", "n2": "r1"}
     assert rows(groups.report(find(*placed, racks=racks), wide=False)) == [
-        ["default", "train", "Scheduled", "3", "3", "0", "r1", "0/3", "-", "-"]
+        ["default", "train", "Scheduled", "3", "3", "0", "r1", "0/3", "-"]
     ]
     (apart,) = find(*placed, racks=racks | {"n2": "r2"})
     assert apart.domain is None
@@ -99,11 +100,11 @@ def test_a_group_in_several_racks_shows_how_many_and_how_often_its_ring_leaves_o
     placed = [member(index, f"n{index}") for index in range(4)]
     found = find(*placed, racks={"n0": "r2", "n1": "r2", "n2": "r1", "n3": "r1"})
     row = draw(groups.report(found, wide=False).tables[:1], coloured=False).splitlines()[1]
-    assert row.split("0   ")[-1].split() == ["2", "domains", "2/4", "-", "-"]
+    assert row.split("0   ")[-1].split() == ["2", "domains", "2/4", "-"]
     level = {"label": _GROUP["within"], "domains": ["r2", "r1"], "hops": 4, "crossing": 2}
     assert groups.as_item(found[0])["levels"] == [level]
     said = draw(groups.detail(found[0]).tables[:1], coloured=False)
-    assert "2 domain(s): 'r2', 'r1'; 2 of 4 ring hops leave one" in said
+    assert "2 domain(s): 'r2', 'r1'; 2 of 4 ring hops cross domains" in said
     (mixed,) = find(*placed, racks={"n0": "r2", "n1": "r1", "n2": "r2", "n3": "r1"})
     assert [one.crossing for one in mixed.levels] == [4]
 
@@ -138,7 +139,7 @@ def test_a_pod_group_gives_the_number_and_without_its_list_it_is_unknown() -> No
     assert [one.why for one in find(*pods)] == [
         "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
     ]
-    assert [one.why for one in find(*pods, pod_groups=None)] == ["its PodGroup may not be listed with these rights"]
+    assert [one.why for one in find(*pods, pod_groups=None)] == ["no right to list its PodGroup"]
 
 
 def test_groups_of_other_schedulers_are_not_shown() -> None:
@@ -188,8 +189,8 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     await served.post("/api/v1/namespaces/default/events", told)
     status, out, _ = await served.run("explain", "group/train")
     assert status == 0
-    assert "unplaced     rank-2, after 2 of 3" in out
-    assert "known from   event 2026-01-01T00:00:00Z" in out
+    assert "unplaced     rank-2 (2 of 3 members fit)" in out
+    assert "source       event 2026-01-01T00:00:00Z" in out
     assert out.splitlines()[-1].split() == ["2", "told", "-"]
     _, out, _ = await served.run("explain", "group/train", "--recompute", "-o", "json")
     (item,) = json.loads(out)["items"]

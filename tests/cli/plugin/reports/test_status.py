@@ -51,8 +51,8 @@ def test_each_check_of_a_good_installation_is_one_line() -> None:
         "✔ node part CRI shim and CNI plugin run on 1 nodes",
         "✔ admission policies all 6 exist and deny",
         "✔ VFs 0 of 4 are held, each by one pod",
-        "✔ pods 0 request interfaces, none is refused or fits nowhere",
-        "✔ groups 0, none refused or half placed",
+        "✔ pods 0 request interfaces; none is rejected or unschedulable",
+        "✔ groups 0, none rejected or half placed",
         "✔ versions all 0.1.0",
     ]
     assert len(lines(well())) == len(CHECKS)
