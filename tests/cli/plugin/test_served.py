@@ -63,6 +63,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "numa": "NoneType",
         "vfs": vfs,
         "mbps": numbers,
+        "rates": {"min_tx_rate": "str", "max_tx_rate": "str"},
         "port": "NoneType",
         "vf_netdevs": "NoneType",
         "out": "list",
