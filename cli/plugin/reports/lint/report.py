@@ -135,6 +135,8 @@ def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
         for key in own.value if isinstance(own.value, dict) else ():
             if key in _OF_PODS or key.startswith(names.REQUEST_OF):
                 yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
+            elif unknown_annotations([key]):
+                yield own.at(key), UNKNOWN
 
 
 def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:

@@ -129,6 +129,19 @@ def test_every_pod_template_of_a_kind_is_judged_and_named_by_its_path(
     assert read["notes"] == []
 
 
+def test_a_misspelt_key_on_the_object_is_named_too() -> None:
+    """On whatever level above the pods it stands."""
+    text = JOBSET_YAML.replace("mooring.dev/group", "mooring.dev/gruop").replace(
+        "mooring.dev/interfaces", "mooring.dev/interface"
+    )
+    fields = {
+        one["field"].rpartition("/")[2]
+        for one in document(text)["findings"]
+        if one["rule"].startswith("unknown annotation")
+    }
+    assert fields == {"gruop", "interface"}
+
+
 def test_each_line_is_that_of_the_template_it_is_about() -> None:
     """A template without a request needs no scheduler; annotations of what contains one reach no pod."""
     found = [(one["line"], one["field"], one["rule"].partition(":")) for one in document(JOBSET_YAML)["findings"]]
