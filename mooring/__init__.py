@@ -1,1 +1,1 @@
-"""What the programs of Mooring share: documents in annotations, records on a node, and what reads and writes them."""
+"""Code that Mooring's programs share: documents in annotations, records on a node, and access to the API server."""

@@ -1,11 +1,11 @@
-"""Errors of documents of the contract: which document, where in it, and which rule it breaks."""
+"""Errors about annotations and records: which document, the place in it, and the rule that it breaks."""
 
 
 class ContractError(ValueError):
-    """A document that breaks the contract.
+    """A document is invalid.
 
-    ``key`` names the document, ``path`` the place in it (``[1].min_tx_rate``; empty for the whole), ``rule`` the broken
-    rule, with the value.
+    ``key`` names the document, ``path`` the place in it (``[1].min_tx_rate``; empty for the whole document). ``rule``
+    is the broken rule, with the value.
     """
 
     kind = "document"
@@ -22,12 +22,12 @@ class ContractError(ValueError):
 
 
 class AnnotationError(ContractError):
-    """An annotation that cannot be read; ``key`` is the annotation's key."""
+    """An annotation is invalid; ``key`` is the annotation's key."""
 
     kind = "annotation"
 
 
 class RecordError(ContractError):
-    """One of the node's records that cannot be read; ``key`` is its name."""
+    """A record of the node is invalid; ``key`` is its name."""
 
     kind = "record"

@@ -1,6 +1,7 @@
-"""Small files that survive a crash at any moment: whole in their old form, whole in their new one, or absent.
+"""Write and read small files that survive a crash at any moment: a file is complete, old or new, or absent.
 
-Each write is a temporary file, fsync, rename, fsync of the folder; root only (0600). Callers hold their own locks.
+Each write is a temporary file, fsync, rename, and fsync of the folder. Files are for root only (0600). Callers do their
+own locking.
 """
 
 import errno
@@ -13,13 +14,13 @@ from pathlib import Path
 
 from mooring.parsing import MAX_BYTES
 
-# Larger than any file that is read whole, and small enough for a node's daemons.
+# The default size limit of a file: larger than any file of ours, and small enough for a node's daemons.
 MOST_BYTES = 4 << 20
 _PORTION = 1 << 16
-# What bytes that are not UTF-8 become: no document of ours has it.
+# The replacement for bytes that are not UTF-8; no document of ours contains it.
 NOT_UTF_8 = "\N{REPLACEMENT CHARACTER}"
 _TEMPORARY = ".tmp"
-# Of a path through what is no folder, or leads nowhere: no program of ours has written there.
+# Errors for a path that does not exist, or that leads through a file.
 _NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -29,20 +30,20 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-# What differs once a file is replaced: inode number, time of its last change in nanoseconds, size.
+# Identifies the version of a file: inode number, time of the last change in nanoseconds, size.
 Stamp = tuple[int, int, int]
 
 
 def write_file(path: Path, text: str) -> None:
-    """Put ``text`` at ``path`` durably; raise OSError with the old content untouched."""
+    """Write ``text`` to ``path`` durably; on OSError the old content is unchanged."""
     _place(path, text)
     sync_folder(path.parent)
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put several files into one folder durably; raise OSError with each file either old or new.
+    """Write several files into one folder durably; on OSError each file is either old or new.
 
-    They share the folder's fsync, and with it most of the time.
+    One fsync of the folder serves all files, which saves most of the time.
     """
     for name, text in texts.items():
         _place(folder / name, text)
@@ -50,7 +51,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _place(path: Path, text: str) -> None:
-    """Replace a file atomically; it is durable only after an fsync of its folder."""
+    """Replace a file atomically; the change is durable only after an fsync of the folder."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -66,22 +67,22 @@ def _place(path: Path, text: str) -> None:
 
 
 def make_folder(folder: Path, mode: int, group: int | None = None) -> None:
-    """Make a folder for others than root too: of this mode, and of a group that all files made in it get (setgid).
+    """Create a folder with this mode and with a group that new files in it inherit (setgid).
 
-    Files that are there already get the group as well. A user namespace without that group leaves root's: then only
-    root reads them.
+    Existing files get the group, too. In a user namespace without that group the files keep root's group, and only root
+    can read them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if group is not None:
         for path in (folder, *folder.iterdir()):
             with _without_that_group():
                 os.chown(path, -1, group, follow_symlinks=False)
-    # After chown, which clears the bit.
+    # After chown, which clears the setgid bit.
     folder.chmod(mode if group is None else mode | stat.S_ISGID)
 
 
 def write_shared(path: Path, text: str, mode: int = 0o640) -> None:
-    """Put ``text`` at ``path`` for readers in the folder's group, by rename; it need not survive a power cut."""
+    """Write ``text`` to ``path`` atomically for readers in the folder's group; without fsync, so not durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
@@ -110,21 +111,21 @@ def remove_file(path: Path) -> None:
 
 
 class ForeignFileError(OSError):
-    """What is at a path is nothing that these programs write there: no file, too large, or another user's."""
+    """The entry at a path was not written by these programs: not a file, too large, or owned by another user."""
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> str | None:
     """Return a file's text, None if it is absent; bytes that are not UTF-8 become `NOT_UTF_8`.
 
-    Links are followed: a volume of a ConfigMap consists of them. Raise ForeignFileError for what is no file, which
-    would have its reader wait for ever, and for more than ``most`` bytes.
+    Links are followed, because ConfigMap volumes consist of links. Raise ForeignFileError for other kinds of entries,
+    from which a read may never return, and for more than ``most`` bytes.
     """
     content = read_bytes(path, most)
     return None if content is None else content.decode(errors="replace")
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes | None:
-    """Return what a file holds, as `read_file` does."""
+    """Return a file's bytes, with the rules of `read_file`."""
     try:
         return _read(path, most, os.O_RDONLY, lambda _: None)
     except FileNotFoundError:
@@ -134,7 +135,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes | None:
 def read_record(path: Path, most: int = MAX_BYTES) -> str | None:
     """Return the text of a file that one of these programs has written, None if it is absent.
 
-    Raise ForeignFileError for a link, and for a file of another user than root and this process' own.
+    Raise ForeignFileError for a link, and for a file that neither root nor this process's user owns.
     """
     try:
         content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda status: _check_owner(path, status))
@@ -146,14 +147,14 @@ def read_record(path: Path, most: int = MAX_BYTES) -> str | None:
 
 
 def is_nowhere(refused: OSError) -> bool:
-    """Return whether a path could not be reached as it does not exist, whatever is in the place of its folders."""
+    """Return whether the error means that the path does not exist, also if a part of it is not a folder."""
     return not isinstance(refused, ForeignFileError) and refused.errno in _NOWHERE
 
 
 def is_text_of(path: Path, text: str | None) -> bool:
-    """Return whether a file has this text, or is absent where that is None; raise OSError if that is unknown.
+    """Return whether a file has this text or, if ``text`` is None, is absent; raise OSError if that is unknown.
 
-    It is not, where something is in its place: what is written next replaces that.
+    Return False if the entry at the path is not such a file; the next write replaces it.
     """
     try:
         return read_record(path) == text
@@ -162,15 +163,15 @@ def is_text_of(path: Path, text: str | None) -> bool:
 
 
 def read_own_file(path: Path) -> str | None:
-    """Return the text of a file that only root, or this process' user, may have written; None if it is absent.
+    """Return the text of a file that only root or this process's user can write; None if it is absent.
 
-    Raise PermissionError for a file or folder that others own or may write to.
+    Raise PermissionError if other users own the file or its folder, or can write to it.
     """
 
     def check(status: os.stat_result) -> None:
         for found, what in ((status, path), (path.parent.stat(), path.parent)):
             if not _is_own(found):
-                raise PermissionError(errno.EPERM, "others than root own it or may write to it", str(what))
+                raise PermissionError(errno.EPERM, "users other than root own it or can write to it", str(what))
 
     try:
         content = _read(path, MOST_BYTES, os.O_RDONLY, check)
@@ -180,16 +181,16 @@ def read_own_file(path: Path) -> str | None:
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Return whether only root and this process' user may write to what ``status`` describes; root's group may too."""
+    """Return whether only root, root's group and this process's user can write to the file of ``status``."""
     by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
     return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
 
 
 def read_foreign_file(path: Path, most: int, folder: int | None = None) -> str | None:
-    """Return the text of a file that a program with fewer rights writes, None if it is absent.
+    """Return the text of a file that a program with fewer privileges writes, None if it is absent.
 
-    Raise OSError for a link, a pipe or a device, which would have its reader read another file or wait for ever, and
-    for more than ``most`` bytes. ``folder`` is an open one, to which ``path`` is relative.
+    Raise OSError for a link, pipe or device, which could redirect or block the reader, and for more than ``most``
+    bytes. ``folder`` is the descriptor of a folder to which ``path`` is relative.
     """
     try:
         content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda _: None, folder)
@@ -199,7 +200,7 @@ def read_foreign_file(path: Path, most: int, folder: int | None = None) -> str |
 
 
 def why_foreign(path: Path) -> ForeignFileError | None:
-    """Return why no program of ours has written what is at a path, None if one may have; raise OSError."""
+    """Return why the entry at a path cannot be from a program of ours, None if it can; raise OSError."""
     status = path.lstat()
     try:
         _check_kind(path, status, MAX_BYTES)
@@ -212,7 +213,7 @@ def why_foreign(path: Path) -> ForeignFileError | None:
 def _read(
     path: Path, most: int, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None
 ) -> bytes:
-    """Read a regular file whole. A device is not even opened: that of a watchdog starts it."""
+    """Read a whole regular file. Devices are not even opened, because opening a watchdog device starts it."""
     follows = not flags & os.O_NOFOLLOW
     _check_kind(path, os.stat(path, dir_fd=folder, follow_symlinks=follows), most)
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -245,9 +246,9 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 @contextmanager
 def open_foreign_folder(folder: Path) -> Iterator[int | None]:
-    """Open a folder that a program with fewer rights writes, for `read_foreign_file`; yield None if it is absent.
+    """Open a folder that a program with fewer privileges writes, for `read_foreign_file`; yield None if it is absent.
 
-    Raise OSError for a link and for anything else than a folder.
+    Raise OSError for a link and for everything that is not a folder.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -261,9 +262,9 @@ def open_foreign_folder(folder: Path) -> Iterator[int | None]:
 
 
 def stamps(folder: int, most: int) -> Mapping[str, Stamp]:
-    """Return the stamps of the records in an open folder by name; no more than ``most`` of its entries are looked at.
+    """Return the stamps of the records in an open folder, by name; read at most ``most`` entries.
 
-    The names end in ``.json``; links and anything but files are passed over.
+    Records are regular files with names that end in ``.json``; other entries are skipped.
     """
     found: dict[str, Stamp] = {}
     with os.scandir(folder) as entries:

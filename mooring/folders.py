@@ -1,8 +1,8 @@
-"""Folders of records, in which anything may lie: what another program, a restore or a person has left there.
+"""Read folders of records, which may also contain files of other programs, restores or people.
 
-A record is a file that one of these programs has written: a regular one with a name of its folder, of root or this
-process' user, no larger than a document may be. Everything else is foreign. It is passed over, never opened, and
-reported. Names that begin with a dot are those of interrupted writes.
+A record is a file that one of these programs has written: a regular file with a valid name, owned by root or this
+process's user, within the size limit. Everything else is foreign: it is skipped, never opened, and reported. Names that
+begin with a dot belong to interrupted writes.
 """
 
 import errno
@@ -14,12 +14,12 @@ from pathlib import Path
 from mooring.files import is_nowhere, read_record, why_foreign
 
 IsName = Callable[[str], bool]
-# The names in a folder that are looked at, and the files of them: no node has as many VFs or pods.
+# The most names, and the most records of a folder that are read: far more than a node has VFs or pods.
 _MOST_ENTRIES, _MOST_RECORDS = 1 << 20, 1 << 14
 
 
 def foreign_entries(folder: Path, is_name: IsName) -> Mapping[str, str]:
-    """Return why entries of a folder are no records, by name as it can be written; "" is the folder itself."""
+    """Return why entries of a folder are foreign, by printable name; the name "" is the folder itself."""
     found: dict[str, str] = {}
     try:
         names, excess = _names(folder, lambda name: name[0] != ".")
@@ -41,7 +41,7 @@ def foreign_entries(folder: Path, is_name: IsName) -> Mapping[str, str]:
 
 
 def entry_names(folder: Path, is_name: IsName) -> tuple[str, ...]:
-    """Return the names of a folder's entries, records or not; raise OSError, also where these are too many."""
+    """Return the valid names in a folder, of records or not; raise OSError, also if there are too many."""
     names, excess = _names(folder, is_name)
     if excess is not None:
         raise excess
@@ -54,7 +54,7 @@ def record_names(folder: Path, is_name: IsName) -> tuple[str, ...]:
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a record is at a path, readable or not."""
+    """Return whether the entry at a path is a record, valid or not."""
     try:
         return why_foreign(path) is None
     except OSError:
@@ -62,9 +62,10 @@ def is_record(path: Path) -> bool:
 
 
 def read_folder(folder: Path, is_name: IsName) -> Iterator[tuple[str, str | OSError]]:
-    """Yield each entry that has a name of this folder, with its text or why it cannot be read; raise OSError.
+    """Yield each entry with a valid name, and its text or the error why it cannot be read; raise OSError.
 
-    A file that vanishes meanwhile is not yielded. In the end come, as one without a name, those that are too many.
+    Files that disappear meanwhile are skipped. If there are too many entries, the last item has an empty name and the
+    error.
     """
     names, excess = _names(folder, is_name)
     for name in names:
@@ -80,7 +81,7 @@ def read_folder(folder: Path, is_name: IsName) -> Iterator[tuple[str, str | OSEr
 
 
 def _names(folder: Path, is_name: IsName) -> tuple[list[str], OSError | None]:
-    """Return names in a folder, sorted, and an error if it has too many."""
+    """Return the sorted names in a folder, and an error if there are too many."""
     try:
         with os.scandir(folder) as entries:
             named = (entry.name for entry in islice(entries, _MOST_ENTRIES) if is_name(entry.name))
@@ -95,5 +96,5 @@ def _names(folder: Path, is_name: IsName) -> tuple[list[str], OSError | None]:
 
 
 def printable(name: str) -> str:
-    """Return a file's name as it can be written into a log or an annotation: bytes other than UTF-8 are escaped."""
+    """Return a file name for a log or an annotation: bytes that are not UTF-8 are escaped."""
     return name.encode(errors="backslashreplace").decode()

@@ -1,7 +1,8 @@
 """A set of small non-negative integers, written as ranges: ``0-9,20-119``.
 
-VF indexes and VLAN ids travel in this form. The set is stored as one integer whose bit ``i`` is 1 if ``i`` is in the
-set. That takes 40 bytes for 240 VFs where a frozenset needs 8 KiB, and union and difference are single operations.
+VF indexes and VLAN ids have this form in documents. The set is stored as one integer whose bit ``i`` is 1 if ``i`` is
+in the set. It takes 40 bytes for 240 VFs, while a frozenset needs 8 KiB, and union and difference are single
+operations.
 """
 
 import re
@@ -30,7 +31,7 @@ class Indexes:
 
     @classmethod
     def parse(cls, text: str) -> "Indexes":
-        """Read ``0-9,20``; the ranges ascend and do not touch. Raise ValueError with the rule otherwise."""
+        """Read ``0-9,20``; ranges must ascend and must not touch. Raise ValueError with the broken rule."""
         mask, next_free = 0, 0
         for part in text.split(",") if text else ():
             first, last = _ends(part)

@@ -1,8 +1,8 @@
 """Locks that end with their holder: flock on files that are never removed.
 
-``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. `mooring-advertiser init`
-alone tries a VF's lock under its PF's, for a second at most. If lock files were unlinked, one program could hold an
-unlinked file and another a new one: both would hold "the" lock.
+The files are ``<run>/locks/<pci>``, one per VF and one per PF. The locking order is VFs, then PFs, each by PCI address.
+Only `mooring-advertiser init` tries a VF's lock while it holds the PF's, for one second at most. Lock files are never
+unlinked: otherwise one program could hold an unlinked file and another one a new file of the same name.
 """
 
 import fcntl
@@ -17,14 +17,14 @@ _POLL_S = 0.01
 
 
 class LockBusyError(TimeoutError):
-    """Another process holds the lock for longer than the limit; the text names it."""
+    """Another process held the lock for longer than the limit; the message names the lock."""
 
 
 @contextmanager
 def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
-    """Hold the lock of one PCI function; raise LockBusyError after ``limit_s`` seconds of waiting.
+    """Hold the lock of one PCI function; raise LockBusyError after waiting ``limit_s`` seconds.
 
-    Yields the lock's descriptor: a program that inherits it holds the lock as well, even after this process ends.
+    Yield the lock's descriptor: a program that inherits it also holds the lock, even after this process has ended.
     """
     folder = run / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,9 +38,9 @@ def hold(run: Path, pci: str, limit_s: float) -> Iterator[int]:
 
 @contextmanager
 def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
-    """Hold the locks of several functions of one kind, taken in the order of their addresses.
+    """Hold the locks of several functions of one kind (VFs or PFs), taken in the order of their addresses.
 
-    Raise LockBusyError after ``limit_s`` seconds of waiting for all of them together.
+    Raise LockBusyError after waiting ``limit_s`` seconds in total.
     """
     deadline = time.monotonic() + limit_s
     with ExitStack() as stack:
@@ -51,7 +51,7 @@ def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
 
 @contextmanager
 def share(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path`` together with others, for `is_shared`; raise OSError."""
+    """Hold a shared lock on the file at ``path``, which `is_shared` detects; raise OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -61,9 +61,9 @@ def share(path: Path) -> Iterator[None]:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether a process holds the lock file at ``path``; raise OSError where there is none.
+    """Return whether a process holds the lock file at ``path``; raise OSError if it does not exist.
 
-    A descriptor that can only read will do (flock(2)): the file may be on a mount that is read-only here.
+    A read-only descriptor suffices (flock(2)), because the file may be on a read-only mount.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

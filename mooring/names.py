@@ -1,4 +1,4 @@
-"""The names in the documents of the contract, and the annotation keys."""
+"""Keys of annotations, and the rules for names in annotations and records."""
 
 import re
 from collections.abc import Callable
@@ -19,36 +19,37 @@ RATES_IN_FORCE = "mooring.dev/rates-in-force"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
 DRAIN_REASONS = "mooring.dev/drain-reasons"
-# Inventories of other kinds of resource: followed by the kind's name; in the assignment they are ``ext.<kind>``.
+# The prefix of inventories of other kinds of resource; the kind's name follows. In the assignment they are
+# ``ext.<kind>``.
 INVENTORY_OF = "mooring.dev/inventory."
 REQUEST_OF = "mooring.dev/request."
-# The request key of rit-k8s-rdma, accepted unchanged.
+# The request annotation of rit-k8s-rdma, which is accepted unchanged.
 RIT_REQUEST = "rdma_interfaces_required"
-# The resource of rit-k8s-rdma: a container with a limit of it gets the devices.
+# The resource of rit-k8s-rdma: containers with a limit of it get the devices.
 RIT_DEVICES = "rdma-sriov/dev-infiniband-mount"
 RIT_VFS = "rdma-sriov/vf"
-# Mb/s that pods may reserve by ``min_tx_rate``: for quotas and autoscalers, as `RIT_VFS` is for VFs.
+# The Mb/s that pods can reserve with ``min_tx_rate``, for quotas and autoscalers, as `RIT_VFS` is for VFs.
 RESERVED_MBPS = "rdma-sriov/mbps"
-# Hustcat's resource: a container with a limit of N, without a request, gets N plain VFs.
+# Hustcat's resource: a container with a limit of N, in a pod without a request annotation, gets N plain VFs.
 HUSTCAT_VFS = "tencent.com/rdma"
 EXTENDED_RESOURCES = (RIT_DEVICES, RIT_VFS, RESERVED_MBPS, HUSTCAT_VFS)
-# The label by which pods name their PodGroup of scheduler-plugins; training operators set it by themselves.
+# The label with which pods name their PodGroup of scheduler-plugins; training operators set it.
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 SCHEDULER_NAME = "mooring"
 
 LinkType = Literal["ethernet", "infiniband"]
 LINK_TYPES: tuple[LinkType, LinkType] = ("ethernet", "infiniband")
 
-# IFNAMSIZ is 16 with the ending zero; '/', ':' and white space are the kernel's own exclusions (dev_valid_name), '%' is
-# its template character. Anything outside ASCII would be legal there and unreadable everywhere else.
+# IFNAMSIZ is 16 with the terminating zero. The kernel excludes '/', ':' and white space (dev_valid_name), and '%' is
+# its template character. The kernel would also allow characters outside ASCII, which other programs cannot handle.
 _INTERFACE = re.compile(r"(?!\.{1,2}$)[!-$&-.0-9;-~]{1,15}", re.ASCII)
-# Before the slash is a namespace: the name of a NetworkAttachmentDefinition may be a network's.
+# A namespace may come before a slash, so that a network can have the name of a NetworkAttachmentDefinition.
 _NETWORK = re.compile(r"(?:[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _GLOB = re.compile(r"[!-.0-~]{1,64}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
-# API objects have UUIDs, static pods the hash of their manifest. It becomes a file's name: no slash, no dot.
+# API objects have UUIDs, static pods the hash of their manifest. The uid becomes a file name: no slash, no dot.
 _UID = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 _PORT = re.compile(r"[!-~]{1,64}", re.ASCII)
 _RDMA = re.compile(r"[!-.0-~]{1,63}", re.ASCII)
@@ -94,7 +95,7 @@ def is_uid(text: str) -> bool:
 
 
 def with_suffix(is_stem: Callable[[str], bool], suffix: str = ".json") -> Callable[[str], bool]:
-    """Return what recognizes the file names that are such a stem and the suffix."""
+    """Return a function that recognises file names made of a valid stem and the suffix."""
     return lambda name: name.endswith(suffix) and is_stem(name[: -len(suffix)])
 
 

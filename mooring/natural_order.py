@@ -1,17 +1,17 @@
-"""Natural order of names: numbers within them count by their values, so that ``rail2`` comes before ``rail10``."""
+"""Natural order of names: numbers in them are compared by value, so ``rail2`` comes before ``rail10``."""
 
 import re
 
 _DIGITS = re.compile(r"(\d+)")
-# Longer numbers are text.
+# Longer numbers are compared as text.
 MOST_DIGITS = 18
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key by which numbers within texts sort by their values; different texts have different keys."""
+    """Return a sort key that compares numbers in the text by value; different texts have different keys."""
     parts = (
         (0, int(part), "") if part.isdigit() and len(part) <= MOST_DIGITS else (1, 0, part)
         for part in _DIGITS.split(text)
     )
-    # What ends first comes first; ``rail1`` and ``rail01`` end together.
+    # A prefix comes first; the text makes the keys of ``rail1`` and ``rail01`` differ.
     return *parts, (-1, 0, text)

@@ -1,8 +1,8 @@
-"""Read JSON strictly: every value is checked once, and every error names its place.
+"""Read JSON strictly: check every value once, and name the place in every error.
 
-Takes text, returns checked values; raises the given subclass of `ContractError` and nothing else, whatever the text
-(fuzzed). Refused beyond plain JSON's grammar: NaN and Infinity, duplicate fields, excessive numbers and nesting, and
-strings that are not valid Unicode (a lone surrogate could not be written back as UTF-8).
+For any text it returns checked values or raises the given subclass of `ContractError`, and nothing else (fuzzed). In
+addition to invalid JSON it rejects NaN and Infinity, duplicate fields, excessive numbers and nesting, and strings that
+are not valid Unicode, because a lone surrogate cannot be written as UTF-8.
 """
 
 import json
@@ -16,13 +16,13 @@ from mooring.errors import ContractError
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=str)
 
-# The API server keeps at most this many bytes of annotations an object, keys and values together.
+# The API server's limit of bytes in all annotations of an object, keys and values.
 MAX_BYTES = 262_144
 _LONGEST_STEP = 80
 
 
 class Value:
-    """A JSON value and its place: the document, and the steps that lead to it."""
+    """A JSON value and its place: the document and the path in it."""
 
     __slots__ = ("_above", "_step", "error", "key", "raw")
 
@@ -37,7 +37,7 @@ class Value:
 
     @property
     def path(self) -> str:
-        """Return the place in the document; a long step is shortened like a value, so that the rule stays readable."""
+        """Return the path in the document; long steps are shortened, so that the error stays readable."""
         path, step = self._above.path if self._above is not None else "", self._step
         step = step if len(step) <= _LONGEST_STEP else f"{step[: _LONGEST_STEP - 3]}..."
         return f"{path}.{step}" if path and not step.startswith("[") else path + step
@@ -46,11 +46,11 @@ class Value:
         raise self.error(self.key, self.path, rule)
 
     def at(self, step: str, raw: object) -> "Value":
-        """Step into the value."""
+        """Return the value ``raw`` at ``step`` below this one."""
         return Value(raw, self.key, self.error, self, step)
 
     def instead(self, raw: object) -> "Value":
-        """Return another value with this one's place."""
+        """Return the value ``raw`` with this value's place."""
         return Value(raw, self.key, self.error, self._above, self._step)
 
     def integer(self, low: int, high: int) -> int:
@@ -83,19 +83,19 @@ class Value:
         if type(self.raw) is not list:
             self.fail(f"{shorten(self.raw)} is not a list")
         if len(self.raw) > most:
-            self.fail(f"a list of {len(self.raw)} has more than {most} entries")
+            self.fail(f"has {len(self.raw)} entries, more than {most}")
         return [self.at(f"[{index}]", raw) for index, raw in enumerate(self.raw)]
 
     def fields(self, known: Iterable[str] | None = None) -> "Fields":
-        """Read the value as an object; with ``known``, refuse any other field."""
+        """Read the value as an object; with ``known``, reject any other field."""
         if type(self.raw) is not dict:
             self.fail(f"{shorten(self.raw)} is not an object")
         if known is not None and (strange := sorted(self.raw.keys() - known)):
-            self.at(strange[0], None).fail(f"unknown field; known are {', '.join(sorted(known))}")
+            self.at(strange[0], None).fail(f"unknown field; known fields are {', '.join(sorted(known))}")
         return Fields(self, self.raw)
 
     def version(self, supported: int) -> "Value":
-        """Check the document's ``v`` before anything else is read."""
+        """Check the document's version in ``v``."""
         self.fields().required("v").integer(supported, supported)
         return self
 
@@ -127,7 +127,7 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
             whole.fail(f"longer than {MAX_BYTES} bytes")
         raw = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
         if "\\u" in text:
-            # Only an escape can put a lone surrogate into valid text.
+            # Valid text can contain a lone surrogate only as an escape.
             json.dumps(raw, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         whole.fail("contains a character that is not valid Unicode (a lone surrogate)")
@@ -144,7 +144,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def dump(document: object) -> str:
-    """Write compact JSON with sorted keys: equal values give equal strings."""
+    """Return compact JSON with sorted keys; equal values give equal strings."""
     return _encode(document)
 
 
@@ -153,7 +153,7 @@ def shorten(raw: object) -> str:
     if isinstance(raw, dict | list):
         return f"{'an object' if isinstance(raw, dict) else 'a list'} of {len(raw)}"
     if raw is None or isinstance(raw, bool):
-        # In JSON's words: that is what the reader wrote.
+        # In JSON's notation, as the author of the document wrote it.
         return json.dumps(raw)
     if isinstance(raw, int) and raw.bit_length() > 128:
         return f"an integer of {raw.bit_length()} bits"
@@ -164,7 +164,7 @@ def shorten(raw: object) -> str:
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError(f"field {shorten(_first_repeated(pairs))} stands twice in one object")
+        raise ValueError(f"field {shorten(_first_repeated(pairs))} appears twice in one object")
     return fields
 
 

@@ -30,7 +30,7 @@ PROGRAM = "mooring-node"
 HARDWARE_TEST = "hardware-test"
 BYPASS_ON, BYPASS_OFF = "bypass on", "bypass off"
 COMMANDS = ("install", "upgrade", "remove", "undo", "check", BYPASS_ON, BYPASS_OFF, HARDWARE_TEST)
-# A run leaves an open journal for so long at the most; an older one was killed.
+# The longest duration of a run; an older open journal belongs to a run that was killed.
 _LONGEST_RUN = timedelta(minutes=15)
 _WORDS = {
     "advertiser": ("daemonset", "unit"),
@@ -48,30 +48,39 @@ _ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
 class Options:
     """Set up this host: install, upgrade, remove; undo a run that was killed; check what is missing or altered.
 
-    bypass on lets the kubelet speak to the runtime itself, bypass off through the shim again.
+    bypass on connects the kubelet to the runtime directly, bypass off to the shim again.
     """
 
-    wheelhouse: Path = option(_WHEELHOUSE, "folder with the wheels of Mooring and all that it needs")
-    bundle: str = option("", "a release's offline bundle, instead of a wheelhouse: its hashes are checked first")
-    bundle_sha256: str = option("", "SHA-256 that the bundle must have: the release's SHA256SUMS has it")
-    node_name: str = option("", "name of this node's object; without one the host name in lower case")
-    root: Path = option(_ROOT, "the host's root folder; where it is not /, no command is run")
-    dry_run: bool = option(False, "true says what would be done, and does nothing")
-    advertiser: str = option("daemonset", "how the advertiser runs: daemonset (not by us) or unit (on the host)")
-    network: str = option("chain", "chain: behind the cluster's network configuration; none: leave it alone")
-    plugin: Path = option(_PLUGIN, "mooring-cni's own fields in the chain, as JSON: ipam, networks, ...")
-    await_init: bool = option(False, "true: pods with VFs wait until mooring-advertiser init has made this node's VFs")
-    vf_names: str = option("udev", "udev: as its rules name VFs; kernel: udev leaves VFs and their RDMA devices alone")
-    failed_shim: str = option(
-        "bypass", "bypass: a shim that does not serve for 15 s is bypassed until it does; wait: nothing starts without"
+    wheelhouse: Path = option(_WHEELHOUSE, "folder with the wheels of Mooring and its dependencies")
+    bundle: str = option("", "a release's offline bundle, instead of a wheelhouse; its hashes are verified")
+    bundle_sha256: str = option("", "SHA-256 that the bundle must have, from the release's SHA256SUMS")
+    node_name: str = option("", "name of this node's Node object; if empty: the host name in lower case")
+    root: Path = option(_ROOT, "the host's root folder; if it is not /, no commands are run")
+    dry_run: bool = option(False, "print what would be done, and do nothing")
+    advertiser: str = option(
+        "daemonset", "how the advertiser runs: daemonset (deployed separately) or unit (on the host)"
     )
-    kubelet_config: str = option("", "the kubelet's configuration file, where its command line names none")
-    kubeconfig: str = option("", "kubeconfig that reads the admission policies; without one the kubelet's")
-    without_guard: bool = option(False, "true installs although admission policies are missing or do not deny")
-    python: str = option("", "interpreter of the programs; without one that of this program")
-    force: bool = option(False, "true removes, or turns the bypass on, although pods have VFs")
-    report: bool = option(False, "true: check leaves what it finds for the advertiser too, and ends with 0 (the timer)")
-    output: str = option("table", "how check writes: table or json", short="o")
+    network: str = option(
+        "chain", "chain: add mooring-cni to the cluster's network configuration; none: leave it alone"
+    )
+    plugin: Path = option(_PLUGIN, "JSON file with mooring-cni's own fields in the chain: ipam, networks, ...")
+    await_init: bool = option(False, "let pods with VFs wait until mooring-advertiser init has made this node's VFs")
+    vf_names: str = option(
+        "udev", "udev: udev's rules name VFs and their RDMA devices; kernel: they keep the kernel's names"
+    )
+    failed_shim: str = option(
+        "bypass",
+        "bypass: bypass a shim that has not served for 15 s until it does; wait: no container starts without it",
+    )
+    kubelet_config: str = option("", "the kubelet's configuration file, if its command line names none")
+    kubeconfig: str = option("", "kubeconfig to read the admission policies with; if empty: the kubelet's")
+    without_guard: bool = option(False, "install even if admission policies are missing or not enforced")
+    python: str = option("", "Python interpreter for the programs; if empty: the one of this program")
+    force: bool = option(False, "remove, or turn the bypass on, even if pods have VFs")
+    report: bool = option(
+        False, "check: also write the findings for the advertiser, and exit with status 0 (for the timer)"
+    )
+    output: str = option("table", "output format of check: table or json", short="o")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,10 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _hardware_test(arguments: Sequence[str]) -> int:
     """Run the test of the NIC, which needs what the advertiser and the CNI plugin need."""
     try:
-        # Imported here, because an installation needs none of their packages.
+        # Imported here, because an installation does not need these packages.
         from cli.node.hardware import run as hardware
     except ImportError as missing:
-        print(f"{PROGRAM}: {missing}: install mooring[advertiser,cni] beside it", file=sys.stderr)
+        print(f"{PROGRAM}: {missing}: install mooring[advertiser,cni] in the same environment", file=sys.stderr)
         return 2
     try:
         _, options = load(hardware.Options, PROGRAM, arguments, os.environ, COMMANDS)
@@ -111,16 +120,18 @@ def _hardware_test(arguments: Sequence[str]) -> int:
 
 
 def _load(arguments: Sequence[str]) -> tuple[str, Options]:
-    """Read the options; the configuration is that of the host to be changed."""
+    """Read command and options, also from the configuration file of the host that is changed."""
     command, options = load(Options, PROGRAM, arguments, os.environ, COMMANDS)
     own = below(options.root, settings.PATH)
     if options.root != _ROOT and own.exists():
         _, options = load(Options, PROGRAM, ["--config", str(own), *arguments], os.environ, COMMANDS)
     for name, words in _WORDS.items():
         if getattr(options, name) not in words:
-            raise ConfigError(f"option {name} of {PROGRAM}: {getattr(options, name)!r} is none of {', '.join(words)}")
+            raise ConfigError(
+                f"option {name} of {PROGRAM}: {getattr(options, name)!r} is not one of {', '.join(words)}"
+            )
     if not is_subdomain(name := options.node_name or host_name().lower()):
-        raise ConfigError(f"option node_name of {PROGRAM}: {name!r} is no name of a node (at most 253 of a-z 0-9 . -)")
+        raise ConfigError(f"option node_name of {PROGRAM}: {name!r} is not a node name (at most 253 of a-z 0-9 . -)")
     return str(command), options
 
 
@@ -133,10 +144,10 @@ def _do(command: str, options: Options) -> int:
     choices = _choices(options, _present(site.root) or "none")
     if command in (BYPASS_ON, BYPASS_OFF):
         return _bypass(command, site, options, choices)
-    # A run that was killed may have replaced the unit of a shim that runs on.
+    # A run that was killed may have replaced the unit of a shim that still runs.
     choices = replace(choices, restarts_shim=True)
     if command == "remove" and not options.force and (held := holders(site.root)):
-        raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain it first, or --force")
+        raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain the node first, or use --force")
     if options.dry_run:
         for step, words in run.planned_removal(site, choices, whole=command == "remove"):
             _say(step, f"would {words}")
@@ -149,7 +160,7 @@ def _do(command: str, options: Options) -> int:
 def _install_from_bundle(command: str, site: Site, options: Options) -> int:
     if options.wheelhouse != _WHEELHOUSE:
         raise NodeError(
-            f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r}: name one of them"
+            f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r} exclude each other"
         )
     with bundle.unpacked(Path(options.bundle), options.bundle_sha256) as wheels:
         return _install(command, site, replace(options, wheelhouse=wheels))
@@ -161,9 +172,9 @@ def _install(command: str, site: Site, options: Options) -> int:
     journal, present = journals.read(site.root), _present(site.root)
     if journal is None or journal.open is None:
         if command == "upgrade" and present is None:
-            raise NodeError("nothing is installed here that could be upgraded: install")
+            raise NodeError("Mooring is not installed on this node: run mooring-node install")
         if command == "install" and present not in (None, choices.release):
-            raise NodeError(f"release {present!r} is installed: upgrade")
+            raise NodeError(f"release {present!r} is installed: run mooring-node upgrade")
     for text in network.advice(site.look(choices)) if choices.network == "chain" else ():
         _say("network", text)
     if options.dry_run:
@@ -178,7 +189,7 @@ def _install(command: str, site: Site, options: Options) -> int:
 
 
 def _check_admission_policies(command: str, options: Options) -> None:
-    """Say what is wrong with the admission policies; raise NodeError for an installation that would go without them."""
+    """Print the problems of the admission policies; raise NodeError if an installation lacks required ones."""
     states = admission_policies.read_policies(_kubeconfig(options))
     absent = {name: one.why for name, one in states.items() if one.state in ("missing", "unbound")}
     for name, why in absent.items():
@@ -187,13 +198,13 @@ def _check_admission_policies(command: str, options: Options) -> None:
         _say("guard", f"cannot determine whether all admission policies are bound: {unknown}")
     if absent and command == "install" and not (options.without_guard or options.dry_run):
         raise NodeError(
-            f"{len(absent)} of {len(states)} admission policies do not guard: others could say which VFs a pod gets "
-            "here. kubectl apply -k manifests/base first, or --without-guard"
+            f"{len(absent)} of {len(states)} admission policies are not enforced, so other users could choose the VFs "
+            "of a pod. Run kubectl apply -k manifests/base first, or use --without-guard"
         )
 
 
 def _kubeconfig(options: Options) -> Path | None:
-    """Return the file that is named, else the kubelet's, where the host to be changed is this one."""
+    """Return the kubeconfig option or, if this host is changed, the kubelet's kubeconfig; None without one."""
     if options.kubeconfig:
         return Path(options.kubeconfig)
     found = (Path(path) for path in admission_policies.KUBECONFIGS) if options.root == _ROOT else ()
@@ -201,14 +212,17 @@ def _kubeconfig(options: Options) -> Path | None:
 
 
 def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) -> int:
-    """Turn the bypass on or off; on is refused while pods have VFs, unless it was begun before or is forced."""
+    """Turn the bypass on or off.
+
+    Raise NodeError if it is turned on while pods have VFs, unless forced or to complete a run that was killed.
+    """
     if command == BYPASS_ON and bypass.read(site.root) is None and (held := holders(site.root)):
         for one in held:
             _say("held", one)
         if not options.force:
             raise NodeError(
-                f"pods of this node have {len(held)} VFs: a container of theirs that restarts would lack its devices. "
-                "Drain the node first, or --force"
+                f"pods of this node have {len(held)} VFs, and a container that restarts would lack its devices. "
+                "Drain the node first, or use --force"
             )
     if options.dry_run:
         for words in run.planned_bypass(site, choices, on=command == BYPASS_ON):
@@ -233,10 +247,10 @@ def _check(site: Site, options: Options) -> int:
 
 
 def _report(site: Site, choices: steps.Choices) -> int:
-    """Leave the findings for the advertiser, and print them where they have changed; do nothing during a run."""
+    """Write the findings for the advertiser, and print them if they have changed; do nothing during another run."""
     now = datetime.now(UTC)
     if journals.open_since(site.root, now) < _LONGEST_RUN:
-        _say("check", "a run of mooring-node is under way")
+        _say("check", "another run of mooring-node is in progress")
         return 0
     try:
         found = list(findings(site, choices))
@@ -246,7 +260,7 @@ def _report(site: Site, choices: steps.Choices) -> int:
         is_new = leave_report(site, choices, found, now)
     except OSError as refused:
         _tell(found)
-        raise NodeError(f"the findings cannot be left for the advertiser: {refused}") from refused
+        raise NodeError(f"the findings cannot be written for the advertiser: {refused}") from refused
     if is_new:
         _tell(found)
     return 0
@@ -255,11 +269,14 @@ def _report(site: Site, choices: steps.Choices) -> int:
 def _tell(found: Sequence[Finding]) -> None:
     for each in found:
         print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
-    print(f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "all is as it was installed", flush=True)
+    print(
+        f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "no findings: the installation is intact",
+        flush=True,
+    )
 
 
 def _known_bypassed(root: Path) -> bool:
-    """Return whether the bypass is on as far as that can be read: the check reports what cannot."""
+    """Return whether the bypass is on; False if that cannot be read, which the check reports."""
     try:
         return bypass.read(root) is not None
     except NodeError:
@@ -268,12 +285,12 @@ def _known_bypassed(root: Path) -> bool:
 
 def _choices(options: Options, release: str, *, bypassed: bool | None = None) -> steps.Choices:
     python = options.python or str(Path(sys.executable).resolve())
-    # The script names its release's interpreter: an upgrade during a call changes nothing for that call.
+    # The script names its release's interpreter, so an upgrade does not affect a running call.
     fallback = [f"{steps.HOME}/bin/{cni_folder.PLUGIN}"]
     units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
     return steps.Choices(
         release=release,
-        # The advertiser's, for init.
+        # The extra `advertiser` is for init.
         requirement="mooring[advertiser,cni,cri-shim]",
         wheelhouse=str(options.wheelhouse.absolute()),
         python=python,

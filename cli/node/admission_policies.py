@@ -1,7 +1,7 @@
-"""Ask the API server, before a node is installed, whether the admission policies are there and bound.
+"""Check before an installation that the admission policies exist and are bound.
 
-By the standard library alone, which is what mooring-node runs with, and with the kubelet's own kubeconfig, which every
-node has: `manifests/base/guard` lets nodes read the policies by name. Of a kubeconfig it takes what kubelets use: the
+Uses only the standard library, because mooring-node needs nothing else, and the kubelet's kubeconfig, which every node
+has: `manifests/base/guard` lets nodes read the policies by name. From a kubeconfig it reads only what kubelets use: the
 server, its CA, and a client certificate or a token, as files or as data.
 """
 
@@ -33,9 +33,11 @@ _NOT_FOUND = 404
 
 
 def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
-    """Return each policy's state; unknown, with the reason, where there is no kubeconfig, right or answer."""
+    """Return each policy's state; ``unknown``, with the reason, without a kubeconfig, permission or answer."""
     if kubeconfig is None:
-        return dict.fromkeys(POLICIES, PolicyState("unknown", "no kubeconfig of the kubelet is known: --kubeconfig"))
+        return dict.fromkeys(
+            POLICIES, PolicyState("unknown", "the kubelet's kubeconfig was not found: name one with --kubeconfig")
+        )
     try:
         with _opener(kubeconfig) as (opener, server, headers):
             return {name: _read(opener, server, headers, name) for name in POLICIES}
@@ -50,7 +52,7 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
             asked = urllib.request.Request(f"{server}{path}/{name}", headers=dict(headers))
             with opener.open(asked, timeout=_ANSWER_S) as answer:
                 document = json.loads(answer.read(_LONGEST))
-            # As an API server's: `{}` would be a policy that denies.
+            # Check the kind: an empty object would count as a policy that denies.
             if not isinstance(document, dict) or document.get("kind") != kind:
                 return PolicyState("unknown", f"GET {path}/{name}: incomplete answer: not a {kind}")
             found.append(document)
@@ -65,14 +67,14 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
 
 @contextmanager
 def _opener(kubeconfig: Path) -> Iterator[tuple[urllib.request.OpenerDirector, str, Mapping[str, str]]]:
-    """Yield an opener, the server and the headers; raise what a kubeconfig that cannot be used raises."""
+    """Yield opener, server URL and headers; raise OSError, KeyError, TypeError or ValueError for a bad kubeconfig."""
     config = yaml.safe_load(kubeconfig.read_text())
     context = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]
     user = _named(config["users"], context["user"])["user"] or {}
     with tempfile.TemporaryDirectory(prefix="mooring-node-") as folder:
         tls = _tls(cluster, user, kubeconfig.parent, Path(folder))
-        # No proxy of the environment: a kubelet uses none of ours.
+        # Ignore proxies of our environment, because the kubelet does not use them.
         handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
         token = user.get("token") or _text(user, "tokenFile", kubeconfig.parent)
         headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
@@ -89,7 +91,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], base: Path, folder
 
 
 def _file(section: Mapping[str, Any], name: str, base: Path, folder: Path) -> Path | None:
-    """Return the file that an entry names, or one in ``folder`` with the data that it has instead."""
+    """Return the file that an entry names, or write its inline data into a file in ``folder`` and return that."""
     if data := section.get(f"{name}-data"):
         path = folder / name
         path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Apply changes to a host's files and undo them: each durable, atomic, and idempotent."""
+"""Apply changes to a host's files and undo them, durably, atomically and idempotently."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ _NEW, _SAVED = ".mooring-new", ".mooring-saved"
 
 
 def apply(root: Path, change: Change) -> None:
-    """Make a change; raise OSError or NodeError with the path as it was."""
+    """Make a change; on OSError or NodeError the path is unchanged."""
     if isinstance(change, PathChange):
         put(below(root, change.path), change.after)
     elif isinstance(change, Edit):
@@ -26,7 +26,7 @@ def apply(root: Path, change: Change) -> None:
 
 
 def undo(root: Path, change: Change) -> None:
-    """Undo a change, or do nothing if it was not made; keep aside what others have changed since."""
+    """Undo a change, or do nothing if it was not made; keep a copy of a file that others have changed since."""
     if isinstance(change, PathChange):
         _put_back(root, change)
     elif isinstance(change, Edit):
@@ -50,9 +50,10 @@ def _put_back(root: Path, change: PathChange) -> None:
 
 
 def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1), attributes: Mapping[str, bytes] = _NONE) -> None:
-    """Put a file or link at a path, or nothing; remove what a killed run has left beside it.
+    """Write a file or link at a path, or remove it if ``state`` is None; remove temporary files of killed runs.
 
-    ``owner``: user and group of a file, -1 for ours; ``attributes``: its extended ones, as far as they can be set.
+    ``owner`` is user and group id of a file, -1 for the process's own. ``attributes`` are extended attributes; those
+    that cannot be set are skipped.
     """
     new = _clear(path)
     if state is None:
@@ -70,7 +71,7 @@ def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1), attributes:
 
 
 def _clear(path: Path) -> Path:
-    """Return where a new file is written before it is renamed into place; remove what is there."""
+    """Return the temporary path of a new file, which is renamed into place later; remove an old temporary file."""
     new = path.with_name(f".{path.name}{_NEW}")
     if path.parent.is_dir():
         new.unlink(missing_ok=True)
@@ -91,18 +92,18 @@ def _write(path: Path, state: File, owner: tuple[int, int], attributes: Mapping[
 
 
 def _rewrite(root: Path, change: Edit, way: Callable[[Edit, str], str]) -> None:
-    """Change a passage of a file that others own, through its links; a missing file needs no change."""
+    """Change a passage of a file that others own, following links; do nothing if the file does not exist."""
     path = below(root, change.path, through=True)
     if not path.is_file():
         return
     was, text = path.stat(), path.read_bytes().decode(errors="surrogateescape")
-    # A label of SELinux is one, an access list another.
+    # Extended attributes hold SELinux labels and access lists.
     attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
     put(path, File(way(change, text), stat.S_IMODE(was.st_mode)), (was.st_uid, was.st_gid), attributes)
 
 
 def _remove_made(root: Path, folder: Path, made: str | None) -> None:
-    """Remove the created folders, from ``folder`` up to ``made``; stop at one that is not empty."""
+    """Remove created folders from ``folder`` up to ``made``; stop at a folder that is not empty."""
     if made is None:
         return
     while folder.is_relative_to(below(root, made)) and remove_empty(folder):
@@ -110,7 +111,7 @@ def _remove_made(root: Path, folder: Path, made: str | None) -> None:
 
 
 def remove_empty(folder: Path) -> bool:
-    """Remove a folder if it is empty; return whether it does not exist now, which may have been so before."""
+    """Remove a folder if it is empty; return whether it does not exist afterwards."""
     if not folder.is_dir():
         return True
     if any(folder.iterdir()):

@@ -1,7 +1,7 @@
-"""Read a release's offline bundle: a tar of wheels, their SBOM, and SHA256SUMS, which has every other member's hash.
+"""Read a release's offline bundle: a tar of wheels, their SBOM, and SHA256SUMS with the hash of every other member.
 
-Everything is checked, in memory, before anything is written. What is not as a release makes it is refused: a bundle is
-installed as root.
+The bundle is checked in memory before anything is written. Because it is installed as root, any deviation from a
+release's form is an error.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from cli.node.errors import NodeError
 
 SUMS, SBOM, WHEELS = "SHA256SUMS", "sbom.cdx.json", "wheels"
-# The programs' wheels have about 40 MiB.
+# An upper limit; the programs' wheels have about 40 MiB.
 _LARGEST_BYTES = 1024 * 1024 * 1024
 _WHEEL = re.compile(rf"{WHEELS}/[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl")
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
@@ -24,9 +24,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @contextmanager
 def unpacked(bundle: Path, digest: str = "") -> Iterator[Path]:
-    """Give a folder with the bundle's wheels while it is needed; raise NodeError for a bundle that is not whole.
+    """Yield a temporary folder with the bundle's wheels; raise NodeError for an invalid bundle.
 
-    ``digest`` is the SHA-256 that the bundle must have, where somebody knows it.
+    ``digest`` is the SHA-256 that the bundle must have, empty if it is unknown.
     """
     wheels = checked(bundle, digest)
     with tempfile.TemporaryDirectory(prefix="mooring-bundle-") as folder:
@@ -36,9 +36,9 @@ def unpacked(bundle: Path, digest: str = "") -> Iterator[Path]:
 
 
 def checked(bundle: Path, digest: str = "") -> dict[str, bytes]:
-    """Return the wheels of a bundle by their members' names; raise NodeError for the first rule that it breaks."""
+    """Return the wheels of a bundle by member name; raise NodeError for the first rule that it breaks."""
     if digest and not _DIGEST.fullmatch(digest):
-        raise NodeError(f"option bundle_sha256: {digest!r} is no SHA-256 (64 of 0-9 a-f)")
+        raise NodeError(f"option bundle_sha256: {digest!r} is not a SHA-256 (64 of 0-9 a-f)")
     try:
         members = _members(bundle, digest)
     except (OSError, tarfile.TarError) as wrong:
@@ -56,7 +56,7 @@ def _members(bundle: Path, digest: str) -> dict[str, bytes]:
             raise NodeError(f"bundle {str(bundle)!r}: its SHA-256 is {found!r}, not {digest!r}")
         file.seek(0)
         members: dict[str, bytes] = {}
-        # Not compressed, so that no member is larger than the file.
+        # Only uncompressed archives, so that no member is larger than the file.
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 _check_member(bundle, member, members)
@@ -68,12 +68,12 @@ def _members(bundle: Path, digest: str) -> dict[str, bytes]:
 def _check_member(bundle: Path, member: tarfile.TarInfo, known: dict[str, bytes]) -> None:
     if member.name not in (SUMS, SBOM) and not _WHEEL.fullmatch(member.name):
         raise NodeError(
-            f"bundle {str(bundle)!r}: member {member.name!r} is none of {SUMS}, {SBOM} and {WHEELS}/<name>.whl"
+            f"bundle {str(bundle)!r}: member {member.name!r} is not one of {SUMS}, {SBOM} and {WHEELS}/<name>.whl"
         )
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
         raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} is not a plain file")
     if member.name in known:
-        raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} is there twice")
+        raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} appears twice")
 
 
 def _check(bundle: Path, members: dict[str, bytes]) -> None:
@@ -81,7 +81,7 @@ def _check(bundle: Path, members: dict[str, bytes]) -> None:
     told = _sums(bundle, members.get(SUMS))
     for name in sorted(told.keys() ^ (members.keys() - {SUMS})):
         where, lacks = (SUMS, "the bundle") if name in told else ("the bundle", SUMS)
-        raise NodeError(f"bundle {str(bundle)!r}: member {name!r} is in {where} and not in {lacks}")
+        raise NodeError(f"bundle {str(bundle)!r}: member {name!r} is in {where} but not in {lacks}")
     for name, digest in told.items():
         if (found := hashlib.sha256(members[name]).hexdigest()) != digest:
             raise NodeError(f"bundle {str(bundle)!r}: member {name!r} has the SHA-256 {found!r}, not {digest!r}")
@@ -89,12 +89,12 @@ def _check(bundle: Path, members: dict[str, bytes]) -> None:
 
 def _sums(bundle: Path, content: bytes | None) -> dict[str, str]:
     if content is None:
-        raise NodeError(f"bundle {str(bundle)!r}: no member {SUMS!r}, which has the hashes of all others")
+        raise NodeError(f"bundle {str(bundle)!r}: member {SUMS!r} is missing, which has the hashes of all others")
     found: dict[str, str] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
         match = _LINE.fullmatch(line)
         if match is None or match[2] in found:
             where = f"bundle {str(bundle)!r}: line {number} of {SUMS}"
-            raise NodeError(f"{where}: {line!r} is not '<SHA-256>  <member>', each member once")
+            raise NodeError(f"{where}: {line!r} is not '<SHA-256>  <member>', with each member once")
         found[match[2]] = match[1]
     return found

@@ -1,11 +1,12 @@
-"""The operator's word that the kubelet speaks to the runtime, past the shim, until it is taken back.
+"""Store the operator's decision that the kubelet bypasses the shim and uses the runtime directly.
 
-A file of its own beside the journal, root only, so that it survives a reboot and that every command heeds it:
+The decision is in a file beside the journal, readable by root only, so it survives a reboot, and all commands honour
+it:
 
     {"v":1,"state":"on","since":"2026-11-22T14:00:00Z"}
 
-``state`` is `turning on` before the first change and `turning off` before the first one back: a run that was killed is
-repeated from there, with the kubelet's restart.
+``state`` is `turning on` before the first change, and `turning off` before the first change back. After a run that was
+killed, the same command continues from there and restarts the kubelet.
 """
 
 import json
@@ -26,7 +27,7 @@ _ROOT_ONLY = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """A bypass; ``since`` is when it was turned on, RFC 3339."""
+    """A bypass; ``since`` is when it was turned on, in RFC 3339."""
 
     state: State
     since: str

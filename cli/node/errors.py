@@ -1,5 +1,5 @@
-"""What stops an installation, in words for the person who runs it."""
+"""The error that ends an installation."""
 
 
 class NodeError(RuntimeError):
-    """A host that cannot be set up as it is, or a step that failed; what was found, and which rule it breaks."""
+    """The host cannot be set up, or a step failed; the message has the subject, its value and the rule."""

@@ -1,4 +1,4 @@
-"""Which pods of a host hold VFs, by the ledger of the CNI plugin."""
+"""List the pods of a host that hold VFs, from the CNI plugin's ledger."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _VFS = "/var/lib/mooring/vfs"
 
 
 def holders(root: Path) -> Sequence[str]:
-    """Return a line for each VF that is not the host's: its pod and address, the address alone if that is not known."""
+    """Return a line for each held VF: its pod and PCI address, or only the address if the entry cannot be read."""
     return [_holder(name, text) for name, text in read_folder(below(root, _VFS), IS_NAME)]
 
 

@@ -1,7 +1,8 @@
-"""The journal of changes on a host, written before each change: a run that is killed is continued or undone.
+"""Keep a journal of changes on a host, written before each change, so that a killed run can be continued or undone.
 
-One JSON file (root only). ``settled`` are the changes of runs that ended, which `remove` undoes. ``open`` are those of
-a run that has begun and not ended, null without one. Each is a list of ``[step, change]``.
+The journal is one JSON file that only root can read. ``settled`` are the changes of completed runs, which `remove`
+undoes. ``open`` are the changes of a run that has not completed, null without one. Both are lists of
+``[step, change]``.
 """
 
 import json
@@ -24,13 +25,13 @@ Entries = tuple[tuple[str, Change], ...]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The changes of a host by step; ``open`` None: no run is in progress or was killed."""
+    """The changes of a host by step; ``open`` is None if no run is in progress or was killed."""
 
     settled: Entries = ()
     open: Entries | None = None
 
     def begun(self, step: str, changes: Iterable[Change]) -> "Journal":
-        """Return the journal with a step's changes about to be made."""
+        """Return the journal with changes of a step that are about to be made."""
         return replace(self, open=_joined(self.open or (), ((step, change) for change in changes)))
 
     def ended(self) -> "Journal":
@@ -58,7 +59,7 @@ def read(root: Path) -> Journal | None:
 
 
 def open_since(root: Path, now: datetime) -> timedelta:
-    """Return how long ago the last change of a run that has not ended was written; without one, the longest time."""
+    """Return how long ago an open run last wrote the journal; `timedelta.max` without an open run."""
     journal = read(root)
     if journal is None or journal.open is None:
         return timedelta.max
@@ -80,7 +81,7 @@ def _path(root: Path) -> Path:
 
 
 def _joined(entries: Entries, later: Iterable[tuple[str, Change]]) -> Entries:
-    """Return the entries with later ones, each merged into the same step's earlier ones."""
+    """Return the entries with later ones merged into those of the same step."""
     for step, change in later:
         own = tuple(known for name, known in entries if name == step)
         merged = merge(own, change)

@@ -1,6 +1,6 @@
-"""Whether the kubelet's calls come through the shim: by the shim's record, not by what files say.
+"""Find out whether the kubelet really calls the shim, from the shim's record of calls and not from configuration files.
 
-`restart_kubelet` waits for a call; `judge` says for `check` what has been seen.
+`restart_kubelet` waits for a call; `judge` is for `check`.
 """
 
 import subprocess
@@ -21,14 +21,14 @@ from mooring.records import kubelet_call
 from mooring.records.kubelet_call import LastCall
 
 Seen = Literal["recent", "awaited", "none", "unknown"]
-# A kubelet polls every 5 s, and not while a call of it hangs, two minutes at most (runtimeRequestTimeout).
+# A kubelet polls every 5 s, unless one of its calls hangs, which takes at most two minutes (runtimeRequestTimeout).
 RECENT_S = 150.0
-# A kubelet's start takes some seconds; a large node's up to a minute.
+# A kubelet starts within some seconds, on a large node within a minute.
 _START_S, _POLL_S = 90.0, 0.25
 
 
 def last_call(root: Path) -> LastCall | None:
-    """Return the shim's record of the kubelet's calls; None where it has left none."""
+    """Return the shim's record of the kubelet's last call; None without one."""
     try:
         text = read_record(below(root, f"/run/mooring/{kubelet_call.NAME}"))
         return None if text is None else kubelet_call.read_kubelet_call(text)
@@ -37,9 +37,9 @@ def last_call(root: Path) -> LastCall | None:
 
 
 def judge(root: Path, kubelet: KubeletProcess | None) -> Seen:
-    """Return whether a call of the kubelet that runs was seen lately, or is awaited: it or the shim has just begun.
+    """Return whether the shim has received a recent call, or is still waiting for one after it or the kubelet started.
 
-    It is unknown where neither the shim's record nor for how long a kubelet has run is there.
+    Unknown without both the shim's record and the age of a kubelet process.
     """
     call = last_call(root)
     age_s = float("inf") if call is None else time.monotonic() - call.at_s
@@ -53,20 +53,22 @@ def judge(root: Path, kubelet: KubeletProcess | None) -> Seen:
 
 
 def restart_kubelet(site: Site, step: Step) -> None:
-    """Run the commands that restart the kubelet; raise NodeError if it then does not call the shim.
+    """Run the commands that restart the kubelet; raise NodeError if it does not call the shim afterwards.
 
-    One that did not run before is left alone: a node may be installed before it joins its cluster.
+    A kubelet that did not run before is not awaited, because Mooring can be installed before a node joins its cluster.
     """
     runs = site.root == Path("/") and _state() == "active"
     site.run(step.name, step.then, check=True)
     if runs:
         await_call(site.root, time.monotonic())
     elif site.root == Path("/"):
-        site.say(step.name, f"{UNIT} does not run: `mooring-node check` says whether it calls the shim once it does")
+        site.say(
+            step.name, f"{UNIT} is not running: once it runs, `mooring-node check` reports whether it calls the shim"
+        )
 
 
 def await_call(root: Path, since_s: float, limit_s: float = _START_S) -> None:
-    """Return once the kubelet has called the shim after a time; raise NodeError if it does not within the limit."""
+    """Wait for a call of the kubelet after ``since_s``; raise NodeError if none comes within ``limit_s`` seconds."""
     while time.monotonic() - since_s < limit_s:
         call = last_call(root)
         if call is not None and not call.waiting and call.at_s > since_s:
@@ -75,11 +77,11 @@ def await_call(root: Path, since_s: float, limit_s: float = _START_S) -> None:
     process = kubelet_process(root)
     started = "" if process is None else f", and its process has {parse(process.arguments[1:])}"
     raise NodeError(
-        f"no call of the kubelet came through the shim within {limit_s:.0f} s of its restart: "
+        f"the shim received no call from the kubelet within {limit_s:.0f} s of the kubelet's restart: "
         f"{UNIT} is {_state()}{started}"
     )
 
 
 def _state() -> str:
     asked = subprocess.run(["systemctl", "is-active", UNIT], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "not known to systemd"
+    return asked.stdout.strip() or "unknown to systemd"

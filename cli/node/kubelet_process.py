@@ -1,4 +1,4 @@
-"""The kubelet that runs on a host: its command line and its age, from /proc."""
+"""Read command line and age of a host's kubelet process from /proc."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _NAME = "kubelet"
 
 
 def kubelet_process(root: Path) -> KubeletProcess | None:
-    """Return the host's kubelet, None if none is seen."""
+    """Return the host's kubelet process, None without one."""
     return next(_kubelets(root / "proc"), None)
 
 
@@ -22,12 +22,12 @@ def _kubelets(proc: Path) -> Iterator[KubeletProcess]:
             if Path(arguments[0]).name == _NAME and _is_the_hosts(folder):
                 yield KubeletProcess(arguments, _age_s(proc, folder))
         except OSError:
-            # It has ended meanwhile.
+            # The process has ended.
             continue
 
 
 def _is_the_hosts(folder: Path) -> bool:
-    """Return whether a process is of the host's own unit: a kubelet may also run in a container (kind)."""
+    """Return whether a process belongs to the host's own unit; kubelets also run in containers (kind)."""
     try:
         groups = (folder / "cgroup").read_text().splitlines()
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def _is_the_hosts(folder: Path) -> bool:
 
 
 def _age_s(proc: Path, folder: Path) -> float:
-    """Return for how long a process has run, infinite where that is not known (proc_pid_stat(5), field 22)."""
+    """Return the age of a process in seconds, infinite if it is unknown (proc_pid_stat(5), field 22)."""
     try:
         ticks = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
         uptime_s = float((proc / "uptime").read_text().split()[0])

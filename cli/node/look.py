@@ -1,4 +1,4 @@
-"""Read a host below its root folder: every file that an installation reads or writes, and the folders to them."""
+"""Read the files of a host that an installation reads or writes, and their folders, below the host's root folder."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from mooring.nic.host_facts import read_facts
 from mooring.nic.vf_users import NO_FACTS, VfDevices, user_of
 from mooring.records import ledger
 
-# Read whole: the files of others there determine the changes.
+# Folders that are read completely, because other programs' files there affect the changes.
 _FOLDERS = (cni_folder.FOLDER,)
 _FILES = (
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED, init_unit.RULES),
@@ -29,12 +29,12 @@ _FILES = (
 _LEDGER = "/var/lib/mooring/vfs"
 _MARKERS = ("/etc/NetworkManager", "/etc/systemd/network")
 _UNITS = Path("/etc/systemd/system")
-# As in Linux (path_resolution(7)).
+# The limit of links in a path, as in Linux (path_resolution(7)).
 _MOST_LINKS = 40
 
 
 def look(root: Path, further: Iterable[str] = (), kubelet_config: str = "") -> Host:
-    """Return what is at the host's paths, and at ``further`` ones; raise OSError if that cannot be read."""
+    """Return the host's files at the paths of an installation and at ``further`` paths; raise OSError."""
     paths = {*_FILES, *further, *_listed(root)}
     found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
     host, paths = _with_kubelet(root, Host(found, kubelet=kubelet_process(root)), kubelet_config, paths)
@@ -42,7 +42,7 @@ def look(root: Path, further: Iterable[str] = (), kubelet_config: str = "") -> H
 
 
 def _with_kubelet(root: Path, host: Host, named: str, paths: set[str]) -> tuple[Host, set[str]]:
-    """Add the kubelet's files: what its unit names, and what these name; links count as what is behind them."""
+    """Add the kubelet's files: those that its unit names, and those that these name. Links are followed."""
     seen: set[str] = set()
     while further := endpoint.paths(host, named) - seen:
         seen |= further
@@ -53,7 +53,7 @@ def _with_kubelet(root: Path, host: Host, named: str, paths: set[str]) -> tuple[
 
 
 def _asked(root: Path, asked: str) -> Iterator[str]:
-    """Yield the paths that are asked for: one, ``/`` at the end a folder's files, ``/**`` all below it."""
+    """Yield the requested paths: with ``/`` at the end a folder's files, with ``/**`` all below it, else one path."""
     folder = asked.removesuffix("**")
     if not folder.endswith("/"):
         yield asked
@@ -66,7 +66,7 @@ def _asked(root: Path, asked: str) -> Iterator[str]:
 
 
 def _file_behind(root: Path, path: str) -> File | None:
-    """Return the file at a path or behind its links; a device, as of a masked unit, is an empty one."""
+    """Return the file at a path, following links; a device, such as that of a masked unit, is an empty file."""
     there = below(root, path, through=True)
     if there.is_file():
         return _read(there)
@@ -74,7 +74,7 @@ def _file_behind(root: Path, path: str) -> File | None:
 
 
 def _used_vfs(root: Path) -> Iterator[str]:
-    """Yield the VFs whose netdevs the host itself uses, and no pod has."""
+    """Yield the PCI addresses of VFs whose netdevs the host itself uses and no pod has."""
     sysfs, functions = below(root, "/sys"), below(root, "/sys/bus/pci/devices")
     pods = {name.removesuffix(".json") for name in record_names(below(root, _LEDGER), ledger.IS_NAME)}
     names = [path.name for path in functions.iterdir() if (path / "physfn").exists()] if functions.is_dir() else []
@@ -84,7 +84,7 @@ def _used_vfs(root: Path) -> Iterator[str]:
 
 
 def state_of(root: Path, path: str) -> File | Link | None:
-    """Return what is at one path; a folder, or a path through something that is not one, counts as nothing."""
+    """Return the file or link at a path; None for a folder, or if a part of the path is not a folder."""
     there = below(root, path)
     if there.is_symlink():
         return Link(str(there.readlink()))
@@ -92,7 +92,7 @@ def state_of(root: Path, path: str) -> File | Link | None:
 
 
 def _read(there: Path) -> File | None:
-    """Return a file, None for one that is none, or far too large for a configuration."""
+    """Return a file; None if it is not a regular file, or far too large for a configuration."""
     try:
         content = read_bytes(there)
     except ForeignFileError:
@@ -103,9 +103,9 @@ def _read(there: Path) -> File | None:
 
 
 def below(root: Path, path: str, *, through: bool = False) -> Path:
-    """Return where a path of the host is: links are resolved on that host, wherever its root folder is mounted.
+    """Return the path below ``root`` of a host's path, with links resolved as on that host.
 
-    ``through`` follows a link at the path's end too. Raise OSError for a loop of links.
+    ``through`` also follows a link at the end of the path. Raise OSError for a loop of links.
     """
     there, left, followed = root, [*reversed(PurePosixPath(path).parts[1:])], 0
     while left:

@@ -1,4 +1,4 @@
-"""Report what of an installation is missing or altered on a host: `mooring-node check`, and a dry run."""
+"""Report what is missing or altered in a host's installation, for `mooring-node check`."""
 
 import json
 import subprocess
@@ -31,21 +31,21 @@ from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
 _ON = "the bypass is on"
-_NOT_SEEN = f"no call of the kubelet has come through the shim for {RECENT_S:.0f} s: systemctl restart {UNIT}"
-_NOT_YET = "no call of the kubelet has come through the shim yet"
+_NOT_SEEN = f"the shim has received no call from the kubelet for {RECENT_S:.0f} s: run systemctl restart {UNIT}"
+_NOT_YET = "the shim has received no call from the kubelet yet"
 _LONGEST_VERSION = 4096
-# What each pod's devices were given is in it too.
+# Bytes; the kubelet's checkpoint contains the device allocations of all pods.
 _LONGEST_CHECKPOINT = 16 << 20
 
 
 def findings(site: Site, choices: Choices) -> Iterator[Finding]:
-    """Check everything that an installation consists of; change nothing."""
+    """Check every part of an installation; change nothing."""
     journal = journals.read(site.root)
     if journal is None:
-        yield Finding("journal", journals.FILE, "missing: mooring-node has installed nothing here")
+        yield Finding("journal", journals.FILE, "missing: Mooring is not installed on this node")
     elif journal.open is not None:
-        yield Finding("journal", journals.FILE, "a run was killed: run install or upgrade again, or undo")
-    # A VF that the host has begun to use since is the next installation's to except.
+        yield Finding("journal", journals.FILE, "a run was killed: run install or upgrade again, or run undo")
+    # VFs that the host uses only since the installation are excepted by the next installation.
     host = replace(site.look(choices), used_vfs=frozenset())
     for step in steps(host, choices):
         try:
@@ -63,7 +63,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
 
 
 def leave_report(site: Site, choices: Choices, found: Sequence[Finding], now: datetime) -> bool:
-    """Leave the findings for the advertiser; return whether they differ from those that were there."""
+    """Write the findings for the advertiser; return whether they have changed."""
     path = below(site.root, f"{_RUN}/{node_check.NAME}")
     socket, why = _kubelet_socket(site, choices)
     report = NodeCheck(now, socket, why, tuple(found))
@@ -77,10 +77,10 @@ def leave_report(site: Site, choices: Choices, found: Sequence[Finding], now: da
 
 
 def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
-    """Return which socket the kubelet uses, and how that is known where it is not the shim's.
+    """Return which socket the kubelet uses and, if it is not the shim's, the evidence.
 
-    What the shim has seen counts. The files count where that says nothing: the kubelet or the shim has just begun, or
-    the kubelet does not run.
+    The shim's record of calls decides. If that is inconclusive, because the kubelet or the shim has just started or the
+    kubelet does not run, the configuration files decide.
     """
     try:
         if (bypass := bypasses.read(site.root)) is not None:
@@ -97,26 +97,26 @@ def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
 
 
 def _past_shim(host: Host, choices: Choices) -> str:
-    """Return which file gives the kubelet another socket than the shim's, empty if none does; raise NodeError."""
+    """Return a finding about the file that sets another socket than the shim's, empty if none does; raise NodeError."""
     listen = sockets(host, choices).listen
-    # What kubeadm keeps for its next upgrade is not what the kubelet has been told.
+    # kubeadm's own file is only for its next upgrade; the kubelet does not read it.
     past = [one for one in kubelet.switch(host, listen, choices.kubelet_config) if one.path != kubelet.INSTANCE]
     told = kubelet.endpoint(host, choices.kubelet_config)
     return f"{past[0].path}: the kubelet is configured with {told or 'no socket'}, not {listen}" if past else ""
 
 
 def _seen(root: Path, host: Host) -> Seen:
-    """Return whether the kubelet's calls were seen; unknown where they are led past a shim that has failed."""
+    """Return whether the shim has received calls of the kubelet; unknown while a failed shim is bypassed."""
     return "unknown" if below(root, f"{_RUN}/{shim_bypass.NAME}").exists() else judge(root, host.kubelet)
 
 
 def _calls(site: Site, host: Host, choices: Choices) -> Iterator[Finding]:
-    """Report a kubelet that does not call the shim, or runs with other arguments than its next start will have."""
+    """Report a kubelet that does not call the shim, or whose arguments will change at its next start."""
     try:
         bypassed = bypasses.read(site.root) is not None
         differs = kubelet.difference(host, choices.kubelet_config)
     except NodeError:
-        # Reported by the bypass or by the kubelet's step.
+        # The bypass or the kubelet's step reports it.
         return
     if differs:
         yield Finding("kubelet", UNIT, differs)
@@ -125,7 +125,7 @@ def _calls(site: Site, host: Host, choices: Choices) -> Iterator[Finding]:
 
 
 def _bypass(root: Path, host: Host, choices: Choices) -> Iterator[Finding]:
-    """Report a bypass: that it is on, was not turned to its end, or is not kept."""
+    """Report a bypass that is on, incomplete, or contradicted by the kubelet's files."""
     try:
         bypass = bypasses.read(root)
     except NodeError as wrong:
@@ -134,13 +134,15 @@ def _bypass(root: Path, host: Host, choices: Choices) -> Iterator[Finding]:
     if bypass is None:
         return
     if bypass.state == "on":
-        yield Finding("kubelet", bypasses.FILE, f"{_ON} since {bypass.since}: mooring-node bypass off")
+        yield Finding("kubelet", bypasses.FILE, f"{_ON} since {bypass.since}: run mooring-node bypass off to end it")
     else:
         word = bypass.state.removeprefix("turning ")
-        yield Finding("kubelet", bypasses.FILE, f"turning the bypass {word} was cut short: mooring-node bypass {word}")
+        yield Finding(
+            "kubelet", bypasses.FILE, f"turning the bypass {word} was interrupted: run mooring-node bypass {word}"
+        )
     runtime = sockets(host, choices).runtime
     for change in kubelet.returned(host, OURS, runtime, choices.kubelet_config) if bypass.state == "on" else ():
-        yield Finding("kubelet", change.path, "names the shim although the bypass is on: mooring-node bypass on")
+        yield Finding("kubelet", change.path, "names the shim although the bypass is on: run mooring-node bypass on")
 
 
 def as_json(found: Sequence[Finding]) -> str:
@@ -152,12 +154,12 @@ def _difference(step: Step, change: Change) -> Finding:
     if isinstance(change, VenvBuild):
         return Finding(step.name, change.folder, "missing")
     if isinstance(change, Edit):
-        return Finding(step.name, change.path, f"does not say {change.new.strip()!r}")
+        return Finding(step.name, change.path, f"does not contain {change.new.strip()!r}")
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
 
 
 def _init() -> Iterator[Finding]:
-    """Report why VFs of this node could not be made; init is no service that runs on."""
+    """Report why VFs of this node could not be made, from the result of the last run of `init`."""
     asked = subprocess.run(["systemctl", "is-failed", init_unit.SERVICE], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         return
@@ -166,18 +168,18 @@ def _init() -> Iterator[Finding]:
         failures = read_init_result(text).failures if text is not None else ()
     except (RecordError, OSError):
         failures = ()
-    yield from (Finding("services", init_unit.SERVICE, why) for why in failures or ("failed: its log has why",))
+    yield from (Finding("services", init_unit.SERVICE, why) for why in failures or ("failed: see its log",))
 
 
 def _version(program: str) -> str:
-    """Return the version that a program has recorded; the advertiser's is in a folder of its own."""
+    """Return the version that a program has recorded; the advertiser's is in a separate folder."""
     paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
     found = (read_foreign_file(below(Path("/"), path), _LONGEST_VERSION) for path in paths)
     return next((text.strip() for text in reversed([*found]) if text is not None), "")
 
 
 def _failed_shim(root: Path) -> Iterator[Finding]:
-    """Report that the shim's socket leads past it, by the word of the program that has done it."""
+    """Report that mooring-shim-bypass bypasses the shim, with its reason."""
     name = f"{_RUN}/{shim_bypass.NAME}"
     try:
         text = read_record(below(root, name))
@@ -190,7 +192,7 @@ def _failed_shim(root: Path) -> Iterator[Finding]:
 
 
 def _without_devices(root: Path) -> Iterator[Finding]:
-    """Report what the shim's last look for containers without their devices has found."""
+    """Report the containers without devices that the shim's last check has found."""
     name = f"{_RUN}/{without_devices.NAME}"
     try:
         text = read_file(below(root, name))
@@ -205,11 +207,11 @@ def _without_devices(root: Path) -> Iterator[Finding]:
 
 
 def _gpus(root: Path, host: Host) -> Iterator[Finding]:
-    """Report why none of this host's GPUs is offered, where they are to be."""
+    """Report why no GPU of this host is on offer, if GPUs should be."""
     try:
         document = settings.read(host)
     except NodeError:
-        # A step has said so.
+        # A step has reported it.
         return
     if settings.value(document, ADVERTISER, "gpus") is not True:
         return
@@ -223,7 +225,7 @@ def _gpus(root: Path, host: Host) -> Iterator[Finding]:
 
 
 def _device_plugins(root: Path) -> str:
-    """Return that a device plugin gives this host's GPUs too, or why that is not known; empty if none does."""
+    """Return that a device plugin also advertises this host's GPUs, or why that is unknown; empty if none does."""
     try:
         text = read_foreign_file(below(root, device_plugins.CHECKPOINT), _LONGEST_CHECKPOINT)
         return device_plugins.conflict(device_plugins.registered(text)) if text is not None else ""
@@ -232,13 +234,13 @@ def _device_plugins(root: Path) -> str:
 
 
 def _running(choices: Choices) -> Iterator[Finding]:
-    """Query systemd for the services, and each program for its version."""
+    """Report services that do not run, and programs that run another version than the installed one."""
     for unit in (*services(choices), CHECK_TIMER):
         asked = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
         if asked.returncode != 0:
-            yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")
+            yield Finding("services", unit, asked.stdout.strip() or "unknown to systemd")
     yield from _init()
     for program in ("mooring-cni", "mooring-cri-shim", "mooring-advertiser"):
         running = _version(program)
         if running and running != version("mooring"):
-            yield Finding("services", program, f"runs version {running}, {version('mooring')} is installed")
+            yield Finding("services", program, f"runs version {running}, but {version('mooring')} is installed")

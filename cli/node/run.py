@@ -1,4 +1,4 @@
-"""Run the steps on a host: forward with a journal entry before each change, backward after a failure or to remove."""
+"""Run the steps on a host: forward, with a journal entry before each change; backward after a failure, or to remove."""
 
 import fcntl
 import os
@@ -34,20 +34,20 @@ from mooring.records import (
 )
 
 SHIM = "mooring-cri-shim.service"
-# Records of pods and of the VFs that they hold; empty folders are removed with the installation.
+# Records of pods and of the VFs that they hold. Empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
 _SET_ASIDE = f"{_STATE}/{node_offer.SET_ASIDE}"
 _RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
 
 
 def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Change]]]:
-    """Yield each step with the changes that it would make on the host now."""
+    """Yield each step with the changes that it would make on the host."""
     for step in steps(host, choices):
         yield step, step.plan(host)
 
 
 def planned_removal(site: Site, choices: Choices, *, whole: bool) -> Iterator[tuple[str, str]]:
-    """Yield what a removal would do, or with ``whole`` false an undo of a run that was killed: step and words."""
+    """Yield step and description of each action of a removal or, if not ``whole``, of an undo of a killed run."""
     journal = journals.read(site.root) or Journal()
     changes = journal.whole() if whole else journal.open or ()
     for step in reversed(steps(site.look(choices), choices)):
@@ -58,15 +58,15 @@ def planned_removal(site: Site, choices: Choices, *, whole: bool) -> Iterator[tu
 
 
 def install(site: Site, choices: Choices) -> bool:
-    """Bring the host to ``choices``, continuing a run that was killed; return whether anything was done.
+    """Install ``choices`` on the host, or continue a run that was killed; return whether anything was changed.
 
-    Raise what failed, with every change of the run undone.
+    On an error undo all changes of the run, and raise the error.
     """
     with _alone(site.root):
         journal = journals.read(site.root) or Journal()
         plan = steps(site.look(choices), choices)
         was_killed = journal.open is not None
-        # A kubelet that cannot be configured is refused before anything is changed.
+        # Fail before the first change if the kubelet cannot be configured.
         next(step for step in plan if step.name == KUBELET).plan(site.look(choices))
         try:
             for step in plan:
@@ -94,7 +94,7 @@ def take_back(site: Site, choices: Choices) -> bool:
 
 
 def remove(site: Site, choices: Choices) -> bool:
-    """Undo everything that was ever installed; return whether anything was installed."""
+    """Undo all runs; return whether anything was installed."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None:
@@ -105,7 +105,7 @@ def remove(site: Site, choices: Choices) -> bool:
 
 
 def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[str]:
-    """Return in words what turning the bypass on or off would do now."""
+    """Describe what turning the bypass on or off would do."""
     step, journal = _kubelet_step(site, choices), journals.read(site.root) or Journal()
     if on:
         ours = [change for name, change in reversed(journal.whole()) if name == KUBELET]
@@ -116,11 +116,11 @@ def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[str]:
 
 
 def bypass_on(site: Site, choices: Choices, now: str) -> bool:
-    """Point the kubelet at the runtime, and let it be so until `bypass_off`; return whether anything was done."""
+    """Switch the kubelet to the runtime's socket until `bypass_off`; return whether anything was changed."""
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None:
-            raise NodeError("nothing is installed here that could be bypassed")
+            raise NodeError("Mooring is not installed on this node, so there is no shim to bypass")
         known, step = bypasses.read(site.root), _kubelet_step(site, choices)
         if _is_bypassed(site, step, choices):
             return False
@@ -128,34 +128,34 @@ def bypass_on(site: Site, choices: Choices, now: str) -> bool:
         bypasses.write(site.root, Bypass("turning on", since))
         ours = [change for name, change in journal.whole() if name == KUBELET]
         if _undo_all(site, step, reversed(ours), choices):
-            raise NodeError("the kubelet's files cannot be changed: mend what is said above, then repeat")
+            raise NodeError("the kubelet's files cannot be changed: fix the problems above, then run the command again")
         site.run(step.name, step.then, check=True)
         bypasses.write(site.root, Bypass("on", since))
         return True
 
 
 def _is_bypassed(site: Site, step: Step, choices: Choices) -> bool:
-    """Return whether the bypass is on and no file names the shim all the same."""
+    """Return whether the bypass is on and no file of the kubelet names the shim."""
     known = bypasses.read(site.root)
     return known is not None and known.state == "on" and not step.leftover(site.look(choices))
 
 
 def bypass_off(site: Site, choices: Choices) -> bool:
-    """Point the kubelet at the shim again; return whether there was a bypass. Raise what failed, with the bypass on."""
+    """Switch the kubelet to the shim again; return whether the bypass was on. On an error it stays on."""
     with _alone(site.root):
         known, journal = bypasses.read(site.root), journals.read(site.root) or Journal()
         if known is None:
             return False
         if any(name != KUBELET for name, _ in journal.open or ()):
-            raise NodeError("a run was killed: run install or upgrade again, or undo")
-        # Nothing is changed unless the shim answers: systemctl returns when it has reported that it is ready.
+            raise NodeError("a run was killed: run install or upgrade again, or run undo")
+        # Change nothing unless the shim is ready: systemctl returns after the shim has reported readiness.
         site.run("services", (("systemctl", "start", SHIM),), check=True)
         bypasses.write(site.root, replace(known, state="turning off"))
         step = _kubelet_step(site, choices)
         try:
             journal = _forward(site, choices, step, journal)
             if journal.open is None:
-                # An earlier run may have been killed before the kubelet's restart.
+                # An earlier run may have been killed before it restarted the kubelet.
                 restart_kubelet(site, step)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
             site.say("rollback", "undoing what this run has changed")
@@ -169,13 +169,13 @@ def bypass_off(site: Site, choices: Choices) -> bool:
 
 
 def _kubelet_step(site: Site, choices: Choices) -> Step:
-    """Return the step that points the kubelet at the shim, whether it is bypassed or not."""
+    """Return the step that switches the kubelet to the shim, regardless of the bypass."""
     through = replace(choices, bypassed=False)
     return next(step for step in steps(site.look(through), through) if step.name == KUBELET)
 
 
 def _undo_all(site: Site, step: Step, changes: Iterable[Change], choices: Choices) -> list[Change]:
-    """Undo a step's changes and what they have left over; return those that resist."""
+    """Undo a step's changes and its leftovers; return the changes that could not be undone."""
     resisting = [change for change in changes if not _taken_back(site, step, change)]
     for change in step.leftover(site.look(choices)):
         site.say(step.name, str(change))
@@ -202,21 +202,21 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
 
 
 def _is_past_the_shim(site: Site, choices: Choices, step: Step) -> bool:
-    """Return whether the kubelet's files are right and it does not call the shim all the same: a restart is due."""
+    """Return whether the kubelet needs a restart: its files are right, but it does not call the shim."""
     if step.name != KUBELET or choices.bypassed or below(site.root, f"{_RUN}/{shim_bypass.NAME}").exists():
         return False
     return judge(site.root, site.look(choices).kubelet) in ("awaited", "none")
 
 
 def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices) -> None:
-    """Undo the open changes, the last step first; the journal of earlier runs remains.
+    """Undo the open changes, the last step first; keep the journal of earlier runs.
 
-    Raise NodeError for what cannot be undone, after everything else is undone; it stays open in the journal.
+    Undo as much as possible; then raise NodeError if some changes could not be undone, which stay open in the journal.
     """
     resisting: list[tuple[str, Change]] = []
     for step in reversed(plan):
         changes = [change for name, change in journal.open or () if name == step.name]
-        # Somebody else may have pointed the kubelet at the shim, which is removed now.
+        # Another program may have switched the kubelet to the shim, which is removed now.
         is_led = step.name == KUBELET and not journal.settled and bool(step.leftover(site.look(choices)))
         if not changes and not is_led:
             continue
@@ -227,7 +227,7 @@ def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choic
         site.run(step.name, step.left if for_good else step.then, check=False)
     if resisting:
         journals.write(site.root, Journal(journal.settled, tuple(reversed(resisting))))
-        raise NodeError("not everything could be undone: mend what is said above, then undo")
+        raise NodeError("some changes could not be undone: fix the problems above, then run undo")
     _leave(site.root, Journal(journal.settled))
 
 
@@ -255,34 +255,34 @@ def _leave(root: Path, journal: Journal) -> None:
         _remove_records(root)
     for folder in (_PODS, _VFS, _SET_ASIDE, f"{_STATE}/{handed_offer.FOLDER}", _STATE):
         remove_empty(below(root, folder))
-    # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
+    # The scheduler assigns VFs only on nodes whose shim has recorded its version.
     for program in (CNI, CRI_SHIM):
         (below(root, _VERSIONS) / program).unlink(missing_ok=True)
-    # Whoever hands an offer over does not wait for an init that is not installed.
+    # Without a result of init, hand-over does not wait for it.
     for name in (node_check.NAME, shim_bypass.NAME, kubelet_call.NAME, handed_offer.RESULT):
         (below(root, _RUN) / name).unlink(missing_ok=True)
-    # A link that led the kubelet past the shim: a shim that ends removes its own socket.
+    # A link here was made to bypass the shim; the shim removes its own socket when it ends.
     for listen in OURS:
         if (link := below(root, listen.removeprefix("unix://"))).is_symlink():
             link.unlink()
 
 
 def _remove_records(root: Path) -> None:
-    """Remove what the programs have left in the state folder of a node none of whose VFs a pod has."""
-    # The shim removes a pod's record a while after its end, and the shim is already removed.
+    """Remove the programs' files in the state folder, if no pod has VFs of this node."""
+    # The shim removes a pod's record some time after the pod has ended, but the shim is already removed.
     pods = below(root, _PODS)
     for name in record_names(pods, lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name)):
         (pods / name).unlink(missing_ok=True)
     marks = below(root, _SET_ASIDE)
     for name in record_names(marks, is_address):
         (marks / name).unlink()
-    # By init, for ADD; by the cluster, for init; by the shim, which has said that it marks its calls.
+    # Written by init for ADD, by the cluster for init, and by the shim to promise that it marks its calls.
     for name in (node_offer.NAME, handed_offer.NEXT, handed_offer.CURRENT, sandbox_marks.PROMISE):
         (below(root, _STATE) / name).unlink(missing_ok=True)
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
-    """Remove the releases but the current and the previous one, which running calls may still use."""
+    """Remove all releases except the current one and the previous one, which running calls may still use."""
     links = [change for _, change in done if isinstance(change, PathChange) and change.path == CURRENT]
     if not links:
         return journal
@@ -305,7 +305,7 @@ def _alone(root: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise NodeError(f"another mooring-node works below {str(root)!r}") from None
+        raise NodeError(f"another mooring-node is running on {str(root)!r}") from None
     finally:
         os.close(descriptor)
         for empty in (folder, folder.parent):

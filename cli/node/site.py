@@ -1,4 +1,4 @@
-"""The host that is changed, and the commands that are run on it."""
+"""The host that is changed, and running commands on it."""
 
 import subprocess
 from collections.abc import Callable, Iterable
@@ -10,13 +10,13 @@ from cli.node.look import look
 from cli.node.plan.states import Host
 from cli.node.plan.steps import COMPLETE, HOME, Choices, Command
 
-Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
+Say = Callable[[str, str], None]  # Called with a step's name and a description of what is done.
 _COMMAND_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The host to be changed: its root folder, and the progress callback; commands run only if the root is our own."""
+    """The host to change: its root folder, and the progress callback; commands run only if the root is ``/``."""
 
     root: Path
     say: Say
@@ -25,10 +25,10 @@ class Site:
         return look(self.root, (f"{HOME}/versions/{choices.release}/{COMPLETE}",), choices.kubelet_config)
 
     def run(self, step: str, commands: Iterable[Command], *, check: bool) -> None:
-        """Run a step's commands; raise NodeError for one that fails, if ``check``."""
+        """Run a step's commands; if ``check``, raise NodeError when one fails."""
         for command in commands:
             if self.root != Path("/"):
-                self.say(step, f"not run, the root folder is {self.root}: {' '.join(command)}")
+                self.say(step, f"not run because the root folder is {self.root}: {' '.join(command)}")
                 continue
             self.say(step, f"run {' '.join(command)}")
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)

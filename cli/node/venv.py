@@ -1,7 +1,7 @@
-"""Build a release: a virtual environment from a wheelhouse, without the network, in a separate folder.
+"""Build a release: a virtual environment in a separate folder, from a wheelhouse, without network access.
 
-A release's name is the version and a digest of the wheels: an existing one is not built again. One whose build was
-killed lacks its last file and is built again.
+The name of a release consists of its version and a digest of the wheels, so an existing release is not built again. A
+release whose build was killed lacks its last file and is built again.
 """
 
 import hashlib
@@ -22,15 +22,18 @@ _SHOWN_CHARS = 2000
 
 
 def release_of(wheelhouse: Path) -> str:
-    """Return the release of a folder of wheels; raise NodeError unless its Mooring has this version."""
+    """Return the release name of a folder of wheels; raise NodeError unless its Mooring has this version."""
     wheels, ours = [path.name for path in wheelhouse.glob("mooring-*.whl")], version("mooring")
     if len(wheels) != 1:
-        advice = "--wheelhouse names the folder, and `pip wheel --wheel-dir` of docs/install-node.md fills an empty one"
-        raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring, not one: {advice}")
+        advice = (
+            "name its folder with --wheelhouse, and fill it with `pip wheel --wheel-dir` as in docs/install-node.md"
+        )
+        raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring instead of one: {advice}")
     held = wheels[0].split("-")[1]
     if held != ours:
         raise NodeError(
-            f"wheelhouse {str(wheelhouse)!r} holds mooring {held}, this is {ours}: run its own mooring-node"
+            f"wheelhouse {str(wheelhouse)!r} has mooring {held}, but this is {ours}: run the mooring-node of the same "
+            "release"
         )
     digest = hashlib.sha256()
     for wheel in sorted(wheelhouse.glob("*.whl")):
@@ -52,7 +55,7 @@ def build(root: Path, change: VenvBuild) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a release, its last file first: the rest of a removal that was killed is not a release."""
+    """Remove a release, first the file that is written last, so that a partly removed release does not count as one."""
     if not folder.exists():
         return
     (folder / COMPLETE).unlink(missing_ok=True)
@@ -61,7 +64,7 @@ def remove(folder: Path) -> None:
 
 
 def _settle(root: Path, folder: Path) -> None:
-    """Make the scripts name the host's paths, not those below a root folder that is mounted elsewhere."""
+    """Replace paths below ``root`` in the scripts by the host's own paths."""
     if root == Path("/"):
         return
     prefix = str(root).rstrip("/").encode()

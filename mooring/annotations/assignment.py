@@ -1,10 +1,11 @@
-"""What the scheduler decided: the annotation ``mooring.dev/assignment``, written inside the Binding.
+"""The scheduler's decision: the annotation ``mooring.dev/assignment``, written with the Binding.
 
     {"v":1,"uid":"<pod uid>","node":"n1","vfs":[{"pf":"enp4s0f0","vf":3,"pci":"0000:04:00.5","link":"ethernet",
       "network":"rail0","min_tx_rate":15000,"max_tx_rate":20000}]}
 
-One entry per requested interface, in order; the node reads nothing else. Readers refuse unknown fields: a field that is
-not understood is a setting that is not applied. It never holds what can renumber (uverbsN, mlx5_N).
+One entry per requested interface, in order; the node reads nothing else. Readers reject unknown fields, because a field
+that they do not understand would be a setting that they do not apply. It never contains names whose numbers can change
+(uverbsN, mlx5_N).
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,10 @@ _KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name"
 
 @dataclass(frozen=True, slots=True)
 class AssignedVf:
-    """One VF of an assignment: which (``pf``, index ``vf``, address ``pci``) and with which settings.
+    """One VF of an assignment: PF name, VF index, PCI address, and the settings to apply.
 
-    ``name`` only if the user gave one; ``containers`` None means all of the pod's. ``netdev`` is as in the request:
-    False gives the RDMA device alone.
+    ``name`` is the interface name that the user requested, None without one. ``containers`` None means all containers
+    of the pod. ``netdev`` is as in the request: False gives the pod only the RDMA device.
     """
 
     pf: str
@@ -47,7 +48,7 @@ class AssignedVf:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The VFs of the pod ``uid`` on the node ``node``; ``ext`` holds other kinds of resource, as plain JSON by kind."""
+    """The VFs of the pod ``uid`` on the node ``node``; ``ext`` has other kinds of resource as plain JSON, by kind."""
 
     uid: str
     node: str
@@ -75,12 +76,12 @@ def read_assignment_value(whole: Value) -> Assignment:
 
 
 def dump_assignment(assignment: Assignment) -> str:
-    """Write an assignment as its annotation carries it; equal assignments give equal strings."""
+    """Return an assignment as the annotation's value; equal assignments give equal strings."""
     return dump(assignment_fields(assignment))
 
 
 def assignment_fields(assignment: Assignment) -> dict[str, object]:
-    """Return an assignment as the JSON object that its annotation and the pod record carry."""
+    """Return an assignment as the JSON object in its annotation and in the pod record."""
     vfs = [_dump_vf(vf) for vf in assignment.vfs]
     document: dict[str, object] = {"v": 1, "uid": assignment.uid, "node": assignment.node, "vfs": vfs}
     if assignment.ext:
@@ -89,9 +90,9 @@ def assignment_fields(assignment: Assignment) -> dict[str, object]:
 
 
 def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> Assignment | None:
-    """Read the assignment among a pod's annotations, for the pod ``uid`` on ``node`` only.
+    """Read the assignment from a pod's annotations and check that it is for the pod ``uid`` on ``node``.
 
-    Return None if there is none. Raise AnnotationError if it cannot be read or names another pod or another node.
+    Return None if there is none. Raise AnnotationError if it cannot be read or names another pod or node.
     """
     text = annotations.get(names.ASSIGNMENT)
     if text is None:
@@ -104,11 +105,10 @@ def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> 
 
 
 def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
-    """Read a text that `dump_assignment` writes for this pod and node, whatever the order inside its entries.
+    """Read a text in the form of `dump_assignment` for this pod and node, with any order of fields in its entries.
 
-    Return None for any other text: `read_assignment` reports its error. Each entry's text is given to the reader of
-    entries as a whole document, so nothing passes here that does not pass there. That reader sees each text once, and
-    equal VFs of equal nodes share the result.
+    Return None for other texts; `read_assignment` then reports the error. Each entry's text is parsed as a document of
+    its own, with the same rules. Results are cached by text, so equal VFs of equal nodes are parsed once.
     """
     opening = f'{{"node":"{node}","uid":"{uid}","v":1,"vfs":[{{'
     if not (text.startswith(opening) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
@@ -120,7 +120,8 @@ def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
     return Assignment(uid, node, entries) if is_sound else None
 
 
-# Far more than an entry without container names has. A node has some hundred VFs, most nodes the same ones.
+# Much longer than an entry without container names. The cache needs few entries: a node has some hundred VFs, and most
+# nodes have the same ones.
 _LONGEST_ENTRY = 256
 
 

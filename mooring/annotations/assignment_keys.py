@@ -1,9 +1,9 @@
-"""The public keys of the schedulers that this node believes, and whether one has signed an assignment, or its rates.
+"""Verify the signatures of assignments and rates with the public keys of this node's schedulers.
 
-The file holds ed25519 public keys in PEM, one after the other: two while keys change. Without the file every assignment
-is believed, and all rates of running pods are. It is read again whenever it changes; one that cannot be used lets no
-assignment pass, nor does one that goes away while its reader runs: an editor may move it aside for a moment. A caller
-asks before it parses the assignment.
+The key file contains ed25519 public keys in PEM format; two while keys are changed. Without the file every assignment
+and every change of a running pod's rates is accepted. The file is read again whenever it changes. While it is invalid,
+every assignment is rejected. So it is if the file disappears while the program runs, because an editor may move it
+aside for a moment. Callers verify before they parse the assignment.
 """
 
 import re
@@ -31,7 +31,7 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What schedulers sign: the annotation with the signature, what to say of a wrong one, and the bytes signed."""
+    """A kind of signed document: the annotation of its signature, the error for a wrong one, and the signed bytes."""
 
     signature: str
     forged: str
@@ -39,16 +39,16 @@ class Signed:
 
 
 ASSIGNMENT = Signed(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
-# As an assignment's, with a prefix of its own: neither proves the other.
+# Signed like an assignment but with another prefix, so that neither signature is valid for the other document.
 RATES = Signed(names.RATES_SIGNATURE, "not the key's signature of these rates", rates_signature.signed_bytes)
 
 
 class KeysError(ValueError):
-    """Keys that cannot be used."""
+    """The key file is invalid."""
 
 
 class AssignmentKeys:
-    """The keys in the file at ``path``, by their ids."""
+    """The keys in the file at ``path``, by key id."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class AssignmentKeys:
         self.look()
 
     def look(self) -> str:
-        """Read the file again if it has changed; return why it cannot be used, empty if it can be, or is absent."""
+        """Read the file again if it has changed; return why it is invalid, empty if it is valid or absent."""
         try:
             stamp = self._stamp_of_file()
             if stamp != self._stamp or self._fault:
@@ -74,7 +74,10 @@ class AssignmentKeys:
         return None if self._keys is None else tuple(sorted(self._keys))
 
     def refused(self, text: bytes, signature: bytes | None, kind: Signed = ASSIGNMENT) -> str:
-        """Return why an assignment, or rates, are not believed, given both annotations' bytes; empty if they are."""
+        """Return why an assignment or rates are rejected, empty if they are accepted.
+
+        ``text`` and ``signature`` are the bytes of the two annotations, ``signature`` None without one.
+        """
         if fault := self.look():
             return fault
         return "" if self._keys is None else _refused(self._keys, text, signature, kind)
@@ -124,7 +127,7 @@ def _refused(keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: byt
 
 
 def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
-    # Imported here, because only a node that has keys pays for it.
+    # Imported here, because only nodes with keys need it.
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key

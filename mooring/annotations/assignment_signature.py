@@ -1,12 +1,12 @@
-"""Who wrote an assignment: the annotation ``mooring.dev/assignment-signature``, beside it in the Binding.
+"""The signature of an assignment: the annotation ``mooring.dev/assignment-signature``, beside it in the Binding.
 
     {"ed25519":"<signature, base64>","key":"<key id>","v":1}
 
-The signature is over the assignment annotation's exact bytes, with a prefix that no other use of the key has. The
-assignment names the pod's uid and its node, so that it proves nothing about another pod or another node. The key id is
-the beginning of the SHA-256 of the public key's 32 bytes: it says which key to try, and proves nothing itself.
+The signature covers a prefix, which no other use of the key has, and the exact bytes of the assignment annotation. The
+assignment names the pod's uid and its node, so the signature is worthless for another pod or node. The key id is the
+beginning of the SHA-256 of the public key's 32 bytes: it selects the key to try, and proves nothing.
 
-Signing is the scheduler's affair, and verifying the CRI shim's; this is what both must agree on. Source: RFC 8032.
+The scheduler signs, and the CRI shim verifies; this module has the format that both use. Source: RFC 8032.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _PREFIX = b"mooring.dev/assignment-signature v1\0"
 _KEY_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 # 64 bytes.
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{86}==", re.ASCII)
-# Twice what a signature takes: more is not read.
+# Twice the length of a signature; longer values are rejected.
 _MOST_CHARACTERS = 256
 
 
@@ -35,12 +35,12 @@ class AssignmentSignature:
 
 
 def signed_bytes(assignment: bytes) -> bytes:
-    """Return what is signed for an assignment, given its annotation's bytes."""
+    """Return the bytes to sign for an assignment with these annotation bytes."""
     return _PREFIX + assignment
 
 
 def key_id(public_key: bytes) -> str:
-    """Return the id of a public key, given its 32 bytes."""
+    """Return the id of a public key of 32 bytes."""
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 

@@ -1,11 +1,11 @@
-"""A pod's group: the annotation ``mooring.dev/group``, the same on every member.
+"""A pod's group: the annotation ``mooring.dev/group``, which is the same on every member.
 
     {"name":"train-1","min":8,"within":"topology.kubernetes.io/rack","prefer":["network.topology.nvidia.com/leaf"],"rails":"same"}
 
-Members of a group start together or not at all. ``name_from`` in the place of ``name`` is a label of the pod whose
-value is the name, for templates of which a controller makes several groups. Without either the group is the pods of
-one controller. Beside a PodGroup, which has a name and a number of its own, ``min`` may be absent. ``disruption`` says
-whether preemption may send members away one by one.
+Members of a group start together or not at all. ``name_from`` can replace ``name``: it is a label of the pod whose
+value is the name, for templates from which a controller makes several groups. Without both, the group is the pods of
+one controller. For a pod with a PodGroup, which has a name and a count, ``min`` can be absent. ``disruption`` says
+whether preemption can evict members one by one.
 """
 
 import re
@@ -20,13 +20,13 @@ from mooring.parsing import Value, parse
 
 # More pods than one job has ranks.
 MOST_MEMBERS = 4096
-# Levels of a network: leaf, spine, core and some more.
+# Levels of a network: leaf, spine, core and a few more.
 MOST_LEVELS = 8
-# same: interface k of all members on one network. index: interface k on the k-th network of its node.
+# same: interface k of all members is on one network. index: interface k is on the k-th network of its node.
 Rails = Literal["same", "index"]
-# group: all members or none; only those beyond min go one by one. pod: each goes one by one.
+# group: preemption evicts all members or none; members beyond min one by one. pod: each member one by one.
 Disruption = Literal["group", "pod"]
-# Values that are named where members differ.
+# How many values the message about differing members contains.
 _NAMED = 3
 _KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -38,11 +38,11 @@ _LABEL_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """What a pod says about its group; None or empty for what it leaves out.
+    """A pod's group annotation; absent fields are None or empty.
 
-    ``min`` is how many members must start together, ``within`` the node label whose value all share, ``prefer`` such
-    labels from narrow to wide. ``name_from`` is the label of the pod whose value is the name. ``disruption`` is how
-    preemption treats its members, "group" if it is left out.
+    ``min`` is the number of members that must start together. ``within`` is the node label whose value all members
+    share, ``prefer`` lists preferred such labels from narrow to wide. ``name_from`` is the pod label whose value is the
+    name. ``disruption`` is how preemption treats the members; the default is "group".
     """
 
     name: str | None = None
@@ -55,7 +55,7 @@ class GroupRequest:
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
-    """Read a pod's group from its annotations; None if it names none there. Raise AnnotationError."""
+    """Read a pod's group from its annotations; None without the annotation. Raise AnnotationError."""
     text = annotations.get(names.GROUP)
     if text is None:
         return None
@@ -63,7 +63,7 @@ def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
 
 
 def difference(asked: Collection[GroupRequest]) -> str:
-    """Return the first field in which members differ, and what they say there: ``rails: none, 'same'``; else empty."""
+    """Return the first field in which members differ, with its values (``rails: none, 'same'``); empty if none does."""
     for field in fields(GroupRequest):
         said = sorted({_said(getattr(one, field.name)) for one in asked})
         if len(said) > 1:
@@ -89,7 +89,7 @@ def _read(text: str) -> GroupRequest:
     )
 
 
-# Members have equal texts, and share one value. Long texts are rare, and must not fill the memory.
+# Members have equal texts, so their values are cached. Long texts are rare, and would fill the memory.
 _SHORT = 1024
 _read_short = lru_cache(maxsize=4096)(_read)
 
@@ -99,14 +99,14 @@ def _name(value: Value) -> str:
 
 
 def _name_from(value: Value, name: str | None) -> str:
-    key = value.match(_LABEL_KEY, "a pod label's key such as 'leaderworkerset.sigs.k8s.io/group-key'")
+    key = value.match(_LABEL_KEY, "the key of a pod label such as 'leaderworkerset.sigs.k8s.io/group-key'")
     if name is not None:
-        value.fail(f"{key!r} cannot give a name beside field 'name', which says {name!r}")
+        value.fail(f"{key!r} cannot give a name because field 'name' is {name!r}")
     return key
 
 
 def _label_key(value: Value) -> str:
-    return value.match(_LABEL_KEY, "a node label's key such as 'topology.kubernetes.io/rack'")
+    return value.match(_LABEL_KEY, "the key of a node label such as 'topology.kubernetes.io/rack'")
 
 
 def _levels(value: Value) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
-"""What a node offers: the annotation ``mooring.dev/inventory``, written by the node's advertiser.
+"""A node's inventory: the annotation ``mooring.dev/inventory``, written by the node's advertiser.
 
     {"v":1,"boot":"5f1c…","pfs":[{"name":"enp4s0f0","pci":"0000:04:00.0","rdma":"mlx5_0","link":"ethernet",
       "mbps":100000,"offer_mbps":90000,"up":true,"numa":0,"pcie":["0000:00:01.0"],"network":"rail0",
       "can":["max_tx_rate","min_tx_rate"],"allow":{"vlan":"100-199"},"vf0":"0000:04:00.2","stride":1,"vfs":"0-9,20-119",
       "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
 
-It holds no counters of use: use is derived from assignments. ``"rates":true`` beside ``pfs`` says that the node changes
-rates of running pods (`mooring.annotations.rates`); an advertiser of an earlier version writes an inventory without it.
-``"handlers":["runc","nvidia"]`` are the runtime handlers whose pods the CRI shim gives VFs; without it nobody knows.
+It has no counters of used VFs: usage is derived from assignments. ``"rates":true`` beside ``pfs`` means that the node
+changes rates of running pods (`mooring.annotations.rates`); advertisers of earlier versions do not write it.
+``"handlers":["runc","nvidia"]`` are the runtime handlers whose pods the CRI shim gives VFs; without it they are unknown.
 Readers ignore unknown fields.
 """
 
@@ -26,28 +26,28 @@ from mooring.parsing import Fields, Value, dump, parse, shorten
 from mooring.records.runtime_handlers import handlers
 
 _MOST_PFS = 256
-# A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no
-# device has a thousand. Those that are out count too, on offer or not. 240 VFs take 2,048 characters, a thousand that
-# are all out for reasons of their own 90,000.
+# The limit of VF indexes of a PF, and of VFs of a node, including those that are out. SR-IOV's 16 bits allow 65,535 per
+# PF, but no device has a thousand. 240 VFs take 2,048 characters; a thousand VFs that are all out for different reasons
+# take 90,000.
 MOST_VFS = 4096
 MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
-# Every second one of `MOST_VFS` takes 10 KiB. Each range more copies the set, so the time grows with its square.
+# Every second index of `MOST_VFS` takes 10 KiB. Each range copies the set, so the time grows with the square of ranges.
 _LONGEST_RANGES = 16_384
 # The rates that a hardware test asks about, and what is known of each: ``requested`` is set and read back, and nothing
 # more; ``shown`` is kept to by the NIC, ``differs`` is not, as the test found.
 TESTED_RATES = ("min_tx_rate", "max_tx_rate")
 TestOutcome = Literal["shown", "differs"]
 RateState = Literal["requested", "shown", "differs"]
-# `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
+# `Out.why` of a VF that a pod holds although it has no assignment for it: this text, then the pod's uid.
 HELD_BY = "held by pod "
-# The beginning of `Out.why` of a VF that a pod holds but that is in the host; its pod's uid follows.
+# The beginning of `Out.why` of a VF that is on the host although a pod holds it; the text names the pod's uid.
 LOST = "lost: "
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The settings with effect beyond the pod that the operator allows pods to request: VLAN ids, and four flags."""
+    """The settings that affect more than the pod and that the operator allows pods to request: VLAN ids, four flags."""
 
     vlan: Indexes = field(default_factory=Indexes)
     mac: bool = False
@@ -56,9 +56,9 @@ class Allow:
     spoofchk: bool = False
 
     def refused(self, settings: VfSettings, forced_vlan: int | None = None) -> str:
-        """Return why a pod may not have these settings, empty if it may: the scheduler and the node ask the same.
+        """Return why a pod may not have these settings, empty if it may; scheduler and node both check this.
 
-        With ``forced_vlan`` every VF of the network has that VLAN, and a pod may request no other one.
+        With ``forced_vlan`` every VF of the network has that VLAN, and a pod cannot request another one.
         """
         if forced_vlan is not None and settings.vlan not in (None, forced_vlan):
             return f"vlan {settings.vlan} is not allowed on the network, where every VF has vlan {forced_vlan}"
@@ -80,7 +80,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """VFs that must not be used now, for one reason; ``min_tx_rate`` in Mb/s is what each of them still reserves."""
+    """VFs that cannot be used now, for one reason; ``min_tx_rate`` is what each of them still reserves, in Mb/s."""
 
     vfs: Indexes
     why: str
@@ -91,13 +91,14 @@ class Out:
 class Pf:
     """One physical function and its VFs.
 
-    ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods may reserve, both in Mb/s, 0 if the rate is
-    unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
-    driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer. PFs with
-    the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``. ``vlan`` is the
-    VLAN id that the node gives every VF, whatever the pod requests; None where it forces none. ``vf_netdevs``: every VF
-    has a netdev; None is not told, as on Ethernet, where a VF without one is out, or by an earlier version. ``tested``
-    has what a hardware test on this host found about rates in ``can``; one that is absent was not tested.
+    ``mbps`` is the line rate and ``offer_mbps`` the share of it that pods can reserve, both in Mb/s, 0 if the rate is
+    unknown. ``vfs`` are the indexes on offer, ``out`` those that cannot be used now. ``can`` names the settings that
+    the driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only if no VF is on offer. PFs with
+    the same ``port`` share a cable: together they can reserve the smallest of their ``offer_mbps``. ``vlan`` is the
+    VLAN id that the node gives every VF, whatever the pod requests; None if it forces none. ``vf_netdevs``: every VF
+    has a netdev; None if that is not reported: on Ethernet, where a VF without one is out, and by earlier versions.
+    ``tested`` is what a hardware test on this host has found about rates in ``can``; rates that are absent were not
+    tested.
     """
 
     name: str
@@ -148,16 +149,16 @@ class Pf:
         return pci.vf_address(self.vf0, self.stride, index)
 
 
-# The programs of a node, as ``programs`` names them.
+# The programs of a node, with their names in ``programs``.
 ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there.
+    """A node's PFs during the boot ``boot``; ``programs`` are the versions of its programs.
 
-    ``rates``: the node changes rates of running pods, and says which are in force. ``handlers`` are the runtime
-    handlers whose pods get VFs here, None if that is not known.
+    ``rates``: the node changes rates of running pods, and publishes which ones are in force. ``handlers`` are the
+    runtime handlers whose pods get VFs here, None if they are unknown.
     """
 
     boot: str
@@ -168,9 +169,9 @@ class Inventory:
 
     @property
     def lacks_shim(self) -> bool:
-        """Whether the CRI shim has not started in this boot: a pod would run there without its VFs, and none told.
+        """Whether the CRI shim has not started in this boot, so that a pod would silently run without its VFs.
 
-        An inventory that names no advertiser was not published by ours, and does not tell.
+        False for an inventory without the advertiser's version, which another program has published.
         """
         return ADVERTISER in self.programs and CRI_SHIM not in self.programs
 
@@ -181,24 +182,24 @@ class Inventory:
 def read_inventory(text: str) -> Inventory:
     """Read the annotation's value; raise AnnotationError.
 
-    Nodes of one model differ only in ``boot``, which is first: the rest is parsed once for all of them.
+    Nodes of one model differ only in ``boot``, which comes first, so the rest is parsed once for all of them.
     """
     written = _AS_WRITTEN.fullmatch(text)
     shared = _read_rest(written[2]) if written else None
     return replace(shared, boot=written[1]) if written and shared else _read(text)
 
 
-# The beginning of what `dump_inventory` writes, with nothing escaped. Long ones are rare, and must not fill the memory.
+# The form of `dump_inventory` without escapes. Long inventories are rare and not cached, to save memory.
 _AS_WRITTEN = re.compile(r'\{"boot":"([ !#-\[\]-~]{0,64})"(.{0,8192})', re.DOTALL)
 
 
-# An entry of `out` may take a hundred times its characters: it names VFs one by one.
+# Inventories with more entries of `out` are not cached: parsed, an entry can take a hundred times its characters.
 _FEW_OUT = 16
 
 
 @lru_cache(maxsize=1 << 8)
 def _read_rest(rest: str) -> Inventory | None:
-    """Read an inventory without its boot id; None if it cannot be read, or is too large to keep once it is read."""
+    """Read an inventory without its boot id; None if it is invalid, or too large to be cached."""
     if rest.count('"why"') > _FEW_OUT:
         return None
     try:
@@ -226,7 +227,7 @@ def _read(text: str) -> Inventory:
 
 
 def dump_inventory(inventory: Inventory) -> str:
-    """Write an inventory as its annotation carries it; equal inventories give equal strings."""
+    """Return an inventory as the annotation's value; equal inventories give equal strings."""
     document: dict[str, object] = {
         "v": 1,
         "boot": inventory.boot,
@@ -346,7 +347,7 @@ def _outs(value: Value) -> tuple[Out, ...]:
     for item in value.items(MOST_VFS):
         out = _out(item)
         if twice := out.vfs & seen:
-            item.fields().required("vfs").fail(f"VF {next(iter(twice))} is in an entry before this one too")
+            item.fields().required("vfs").fail(f"VF {next(iter(twice))} is in an earlier entry, too")
         seen |= out.vfs
         outs.append(out)
     return tuple(outs)

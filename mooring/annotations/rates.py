@@ -1,25 +1,25 @@
-"""The rates of a running pod that were changed after its assignment: allocated on the pod, in force on its node.
+"""Changed rates of running pods: the scheduler allocates them, and the node puts them in force.
 
-Allocated, ``mooring.dev/rates`` on the pod, by the scheduler:
+Allocated rates are in the annotation ``mooring.dev/rates`` of the pod, written by the scheduler:
 
     {"v":1,"uid":"<pod uid>","node":"n1","generation":2,
      "rates":[{"min_tx_rate":15000,"max_tx_rate":20000},{}],"reserved":[20000,0]}
 
-One entry of ``rates`` per VF of the assignment, in its order; they stand in place of the assignment's rates. A rate
-that is absent is not set by us: 0 in the kernel. ``reserved`` is what each VF reserves, in Mb/s, as long as the node
-has not put this generation in force: the most that its VF may still have of this or an earlier generation. So whoever
-reads this annotation and the node's knows what is reserved, and needs no other memory.
+``rates`` has one entry per VF of the assignment, in its order, which replaces the assignment's rates. An absent rate is
+not set, which is 0 in the kernel. ``reserved`` is what each VF reserves, in Mb/s, until the node has put this
+generation in force: the largest rate that the VF may still have from this or an earlier generation. So this annotation
+and the node's together show what is reserved.
 
-In force, ``mooring.dev/rates-in-force`` on the node, by its advertiser: the generation by uid, of pods that have
-``mooring.dev/rates`` only.
+Rates in force are in the annotation ``mooring.dev/rates-in-force`` of the node, written by its advertiser: the
+generation by pod uid, only for pods with ``mooring.dev/rates``.
 
     {"v":1,"pods":{"<pod uid>":2}}
 
-It counts as long as the node's inventory says ``rates``. Without both the node changes no rates of running pods: an
-advertiser of an earlier version leaves the annotation as it finds it.
+It is valid only while the node's inventory has ``rates``: advertisers of earlier versions, whose nodes change no rates
+of running pods, do not remove the annotation.
 
-Readers of the first refuse unknown fields: a rate that is not understood is not applied. Those of the second ignore
-them.
+Readers of the first annotation reject unknown fields, so that they apply no rate that they do not understand. Readers
+of the second ignore them.
 """
 
 from collections.abc import Mapping
@@ -32,17 +32,17 @@ from mooring.errors import AnnotationError
 from mooring.nic.settings import rate
 from mooring.parsing import Fields, Value, dump, parse
 
-# 2**53 - 1: every reader of JSON has integers up to it.
+# 2**53 - 1, the largest integer that every JSON reader supports.
 LAST_GENERATION = 9_007_199_254_740_991
-# As many pods as a node has VFs at the most.
+# The largest number of VFs of a node.
 MOST_PODS = 4096
-# The manifests' policies refuse longer texts too, where they are written.
+# The manifests' admission policies have the same limits.
 MOST_RATES_CHARACTERS, MOST_IN_FORCE_CHARACTERS = 16_384, 131_072
 
 
 @dataclass(frozen=True, slots=True)
 class VfRates:
-    """The rates of one VF, in Mb/s; None is a rate that is not set."""
+    """The rates of one VF in Mb/s; None if a rate is not set."""
 
     min_tx_rate: int | None = None
     max_tx_rate: int | None = None
@@ -50,9 +50,9 @@ class VfRates:
 
 @dataclass(frozen=True, slots=True)
 class PodRates:
-    """The rates of the VFs of the pod ``uid`` on ``node``, in the assignment's order; the first generation is 1.
+    """The rates of the VFs of the pod ``uid`` on ``node``, in the assignment's order; generations start at 1.
 
-    ``reserved`` is what each VF reserves until ``generation`` is in force, in Mb/s: never below its ``min_tx_rate``.
+    ``reserved`` is what each VF reserves in Mb/s until ``generation`` is in force; at least its ``min_tx_rate``.
     """
 
     uid: str
@@ -64,7 +64,7 @@ class PodRates:
 
 @dataclass(frozen=True, slots=True)
 class RatesInForce:
-    """The generation of rates that is in force, by pod uid; a pod that is not named has its assignment's rates."""
+    """The generation of rates in force, by pod uid; pods that are not listed have their assignment's rates."""
 
     generations: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -81,7 +81,7 @@ def read_rates_value(whole: Value) -> PodRates:
     reserved = document.required("reserved")
     amounts = tuple(rate(one) for one in reserved.items(MOST_INTERFACES))
     if len(amounts) != len(rates):
-        reserved.fail(f"a list of {len(amounts)} beside {len(rates)} rates")
+        reserved.fail(f"has {len(amounts)} entries for {len(rates)} rates")
     for index, (one, amount) in enumerate(zip(rates, amounts, strict=True)):
         if amount < (one.min_tx_rate or 0):
             reserved.at(f"[{index}]", amount).fail(f"{amount} is below min_tx_rate {one.min_tx_rate}")
@@ -95,12 +95,12 @@ def read_rates_value(whole: Value) -> PodRates:
 
 
 def dump_rates(rates: PodRates) -> str:
-    """Write the pod's annotation; equal rates give equal strings."""
+    """Return the value of the pod's annotation; equal rates give equal strings."""
     return dump(rates_fields(rates))
 
 
 def rates_fields(rates: PodRates) -> dict[str, object]:
-    """Return rates as the JSON object that the annotation and the node's record carry."""
+    """Return rates as the JSON object in the annotation and in the node's record."""
     return {
         "v": 1,
         "uid": rates.uid,
@@ -112,9 +112,9 @@ def rates_fields(rates: PodRates) -> dict[str, object]:
 
 
 def verified_rates(text: str, assignment: Assignment) -> PodRates:
-    """Read the annotation of the pod that has this assignment.
+    """Read the annotation of the pod with this assignment.
 
-    Raise AnnotationError if it cannot be read, names another pod or node, or has not one entry for each VF.
+    Raise AnnotationError if it cannot be read, names another pod or node, or does not have one entry per VF.
     """
     rates = read_rates(text)
     for path, said, true in (("uid", rates.uid, assignment.uid), ("node", rates.node, assignment.node)):
@@ -127,7 +127,7 @@ def verified_rates(text: str, assignment: Assignment) -> PodRates:
 
 
 def assigned_rates(assignment: Assignment) -> tuple[VfRates, ...]:
-    """Return the rates that the VFs of an assignment have as long as none were changed."""
+    """Return the rates in an assignment, one entry per VF."""
     return tuple(VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in assignment.vfs)
 
 
@@ -136,10 +136,10 @@ def reserved_rates(
 ) -> tuple[int, ...]:
     """Return what each VF of a pod reserves, in Mb/s.
 
-    ``rates`` is what is allocated, None for what the assignment says; ``in_force`` are the generations that the node
-    has put in force, by pod uid. As long as that is another one the VF may still have any earlier rate. ``in_force`` is
-    None for a node that changes no rates: its programs may be of a version that knows the assignment's alone, and sets
-    them whenever a sandbox is made again.
+    ``rates`` are the allocated rates, None for the assignment's. ``in_force`` are the generations in force on the node,
+    by pod uid; while another generation is in force, the VF may still have any earlier rate. ``in_force`` is None for a
+    node that changes no rates: its programs may be of a version that sets the assignment's rates whenever it recreates
+    a sandbox.
     """
     assigned = tuple(vf.min_tx_rate for vf in assignment.vfs)
     if rates is None:
@@ -152,7 +152,7 @@ def reserved_rates(
 
 
 def with_rates(assignment: Assignment, rates: PodRates) -> Assignment:
-    """Return the assignment with changed rates; both are of the same pod, and have as many entries."""
+    """Return the assignment with changed rates; both must be of the same pod and have the same number of entries."""
     vfs = (
         replace(vf, settings=replace(vf.settings, min_tx_rate=one.min_tx_rate, max_tx_rate=one.max_tx_rate))
         for vf, one in zip(assignment.vfs, rates.rates, strict=True)
@@ -171,7 +171,7 @@ def read_rates_in_force(text: str) -> RatesInForce:
 
 
 def dump_rates_in_force(in_force: RatesInForce) -> str:
-    """Write the node's annotation; equal values give equal strings."""
+    """Return the value of the node's annotation; equal values give equal strings."""
     return dump({"v": 1, "pods": dict(in_force.generations)})
 
 
@@ -188,7 +188,7 @@ def _uid(pods: Value, uid: str) -> str:
 def _vf_rates(value: Value) -> VfRates:
     document: Fields = value.fields({"min_tx_rate", "max_tx_rate"})
     low, high = document.optional("min_tx_rate", rate), document.optional("max_tx_rate", rate)
-    # The kernel's rule (do_setvfinfo), as for a request.
+    # The kernel has the same rule (do_setvfinfo).
     if high and (low or 0) > high:
         document.required("min_tx_rate").fail(f"{low} exceeds max_tx_rate {high}")
     return VfRates(low, high)

@@ -1,8 +1,8 @@
-"""Who wrote the rates of a running pod: the annotation ``mooring.dev/rates-signature``, beside ``mooring.dev/rates``.
+"""The signature of changed rates: the annotation ``mooring.dev/rates-signature``, beside ``mooring.dev/rates``.
 
-It is as `mooring.annotations.assignment_signature`'s, by the same key, over the exact bytes of the rates' annotation
-with a prefix of its own. The rates name the pod's uid, its node and their generation: of two that are signed the later
-one counts.
+Its format and key are those of `mooring.annotations.assignment_signature`; it covers another prefix and the exact bytes
+of the rates annotation. The rates name the pod's uid, its node and their generation, so the latest signed generation
+counts.
 """
 
 from mooring import names
@@ -13,7 +13,7 @@ _PREFIX = b"mooring.dev/rates-signature v1\0"
 
 
 def signed_bytes(rates: bytes) -> bytes:
-    """Return what is signed for rates, given their annotation's bytes."""
+    """Return the bytes to sign for rates with these annotation bytes."""
     return _PREFIX + rates
 
 

@@ -3,8 +3,9 @@
     mooring.dev/interfaces   [{"min_tx_rate":15000,"max_tx_rate":20000},{"network":"rail1","name":"rdma1"},{}]
     mooring.dev/placement    {"pfs":"pack","vfs":"root"}
 
-One VF an entry, in order; ``{}`` is one VF without rate, ``[]`` no VF. ``rdma_interfaces_required`` of rit-k8s-rdma is
-read instead if it is used: the same list, in which unknown fields and nulls are ignored, as by that system's decoder.
+Each entry is one VF, in order; ``{}`` is one VF without a rate, ``[]`` no VF. A pod can use
+``rdma_interfaces_required`` of rit-k8s-rdma instead: the same list, in which unknown fields and nulls are ignored, as
+in that system.
 """
 
 from collections.abc import Mapping
@@ -19,16 +20,16 @@ from mooring.parsing import Fields, Value, dump, parse
 
 MOST_INTERFACES = 64
 NO_RAIL = -1
-# The manifests' policy refuses longer texts too, where they are written.
+# The manifests' admission policy has the same limits.
 MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
 Spreading = Literal["pack", "spread", "distinct"]
-# root: under the PCIe roots of the devices that the pod's resource claims have.
+# root: under the PCIe roots of the devices in the pod's resource claims.
 Near = Literal["root"]
 _SELECTORS = ("network", "pf", "link", "name", "containers", "netdev")
 _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
-# What a VF has by its netdev alone; the settings among them are Ethernet's.
-# The loopback, and the cluster network's. Sources: defaultIfName of containerd's internal/cri/server/helpers.go, and
-# DefaultInterfaceName of cri-o/ocicni, pkg/ocicni/types.go.
+# What only a VF with a netdev has; the settings among these are for Ethernet. The loopback and the cluster network's
+# interface. Sources: defaultIfName of containerd's internal/cri/server/helpers.go, and DefaultInterfaceName of
+# cri-o/ocicni, pkg/ocicni/types.go.
 _OF_EVERY_POD = ("lo", "eth0")
 _OF_A_NETDEV = ("name", "mac", "vlan", "qos", "trust", "spoofchk")
 
@@ -37,11 +38,9 @@ _OF_A_NETDEV = ("name", "mac", "vlan", "qos", "trust", "spoofchk")
 class VfRequest:
     """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all).
 
-    ``rail`` is which of its node's networks it must lie on, in natural order from 0, `NO_RAIL` for none that any node
-    has; no annotation has it, but a group.
-    ``netdev`` False is the RDMA device alone, True a VF that has a netdev; None takes the netdev along where there is
-    one.
-    ``root`` is the PCIe root that its PF must lie under; no annotation has it, but devices that a pod has claimed.
+    ``netdev`` False requests only the RDMA device, True a VF with a netdev; None takes the netdev if there is one.
+    Two fields are not from the annotation. A group sets ``rail``: the index of the node's network, in natural order
+    from 0, or `NO_RAIL` for one that no node has. Claimed devices set ``root``: the PCIe root of the PF.
     """
 
     settings: VfSettings = field(default_factory=VfSettings)
@@ -64,7 +63,7 @@ class VfRequest:
 class PodRequest:
     """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference).
 
-    ``vfs`` says which devices of its resource claims they must lie beside (None: none).
+    ``vfs`` says where the VFs must be relative to the devices in the pod's resource claims (None: anywhere).
     """
 
     interfaces: tuple[VfRequest, ...]
@@ -98,18 +97,18 @@ def _parse(text: str, key: str, longest: int = MOST_CHARACTERS) -> Value:
     return parse(text, key, AnnotationError)
 
 
-# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
+# Replicas have equal texts, so their values are cached. Long texts are rare, and would fill the memory.
 _SHORT = 1024
 _read_short = lru_cache(maxsize=1024)(_read)
 
 
 def dump_interfaces(interfaces: tuple[VfRequest, ...]) -> str:
-    """Write interfaces as the value of ``mooring.dev/interfaces``."""
+    """Return interfaces as the value of ``mooring.dev/interfaces``."""
     return dump([_to_fields(interface) for interface in interfaces])
 
 
 def asks_for_vfs(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod's request is neither absent nor empty; an unreadable request counts as one."""
+    """Return whether a pod requests VFs; True for a request that cannot be read."""
     try:
         request = read_request(annotations)
     except AnnotationError:
@@ -129,7 +128,7 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
     if strict:
         document = value.fields(_KNOWN)
     else:
-        # rit-k8s-rdma supports two fields; in Go's decoder a null is absence and an unknown field is ignored.
+        # rit-k8s-rdma supports two fields; Go's decoder treats null as absent and ignores unknown fields.
         raw = value.fields().raw
         rates = {key: raw[key] for key in ("min_tx_rate", "max_tx_rate") if raw.get(key) is not None}
         document = value.instead(rates).fields()
@@ -147,15 +146,15 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
 def _name(value: Value) -> str:
     found = names.interface(value)
     if found in _OF_EVERY_POD:
-        value.fail(f"{found!r} is an interface that every pod has")
+        value.fail(f"{found!r} is an interface that every pod already has")
     return found
 
 
 def wants_netdev(document: Fields) -> bool | None:
-    """Read whether a VF is wanted with its netdev; refuse what contradicts a VF without one.
+    """Read whether a VF is requested with its netdev; reject settings that need one if it is not.
 
-    An Ethernet VF is nothing without its netdev: its GIDs are the netdev's addresses, and its port is down while the
-    netdev is (mlx5_query_port_roce in drivers/infiniband/hw/mlx5/main.c, bnxt_re_query_port, irdma_query_port).
+    An Ethernet VF is useless without its netdev: its GIDs are the netdev's addresses, and its port is down while the
+    netdev is down (mlx5_query_port_roce in drivers/infiniband/hw/mlx5/main.c, bnxt_re_query_port, irdma_query_port).
     """
     wanted = document.optional("netdev", Value.boolean)
     if wanted is False:
@@ -171,7 +170,7 @@ def _refuse_without_netdev(value: Value) -> None:
 
 
 def containers(value: Value) -> tuple[str, ...]:
-    """Read a list of at least one container name, each once."""
+    """Read a list of container names: at least one, without duplicates."""
     found = tuple(names.container(item) for item in value.items(MOST_INTERFACES))
     if not found or len(set(found)) != len(found):
         value.fail("must name at least one container, and each only once")

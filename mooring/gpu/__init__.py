@@ -1,4 +1,4 @@
-"""GPUs as the programs tell each other about them: what a node has, and which CDI devices hold which GPU.
+"""GPUs: formats of inventory, request and assignment, and which CDI devices contain which GPU.
 
-Pure but for `cdi_folders` and `runtime_files`, which read files of the host.
+Pure, except `cdi_folders` and `runtime_files`, which read files of the host.
 """

@@ -1,10 +1,10 @@
-"""The GPUs of an assignment: ``ext.gpu``, written by the scheduler inside the Binding and applied by the node.
+"""The GPUs of an assignment: ``ext.gpu``, written by the scheduler with the Binding and applied by the node.
 
     {"units":["0000:1b:00.0"],"uuids":["GPU-…"],"containers":{"main":["0000:1b:00.0"]},"beside":{"0000:1b:00.0":0}}
 
-``units`` are PCI addresses in their order, ``uuids`` go with them; both name a GPU for as long as the host has it, as
-an index or a device minor does not. ``containers`` is what each container gets: one that is not named gets none.
-``beside`` says which interface lies under a GPU's switch. Readers refuse unknown fields, as in all of an assignment.
+``units`` are sorted PCI addresses, ``uuids`` are in the same order. Both identify a GPU as long as the host has it;
+indexes and device minors do not. ``containers`` lists the GPUs of each container; other containers get none. ``beside``
+is the index of the interface below a GPU's switch. Readers reject unknown fields, as in the rest of an assignment.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from mooring.parsing import Value
 
 KIND = "gpu"
 _KNOWN = frozenset({"units", "uuids", "containers", "beside"})
-# Of a pod; the scheduler reads no more.
+# The limit of containers of a pod, as in the scheduler.
 _MOST_CONTAINERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAssignment:
-    """The GPUs of one pod by PCI address and UUID, which containers get which, and the interfaces beside them."""
+    """The GPUs of one pod by PCI address and UUID, the GPUs of each container, and the interfaces beside them."""
 
     units: tuple[str, ...]
     uuids: tuple[str, ...]
@@ -33,12 +33,12 @@ class GpuAssignment:
     beside: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def uuid_of(self, pci: str) -> str:
-        """Return the UUID of one of the units."""
+        """Return the UUID of a unit."""
         return self.uuids[self.units.index(pci)]
 
 
 def details_of(gpus: GpuAssignment) -> dict[str, object]:
-    """Return what stands beside ``units`` in the assignment."""
+    """Return the fields of ``ext.gpu`` other than ``units``."""
     details: dict[str, object] = {
         "uuids": list(gpus.uuids),
         "containers": {name: list(units) for name, units in gpus.containers.items()},
@@ -62,7 +62,7 @@ def read_gpu_assignment(value: Value) -> GpuAssignment:
     uuids = document.required("uuids")
     found = tuple(uuid(item) for item in uuids.items(MOST_GPUS))
     if len(found) != len(units) or len(set(found)) != len(found):
-        uuids.fail(f"{len(set(found))} UUIDs do not name {len(units)} GPUs")
+        uuids.fail(f"{len(set(found))} different UUIDs for {len(units)} GPUs")
     return GpuAssignment(
         units,
         found,
@@ -77,7 +77,7 @@ def _units(value: Value) -> tuple[str, ...]:
     if not found:
         value.fail("names no GPU")
     if list(found) != sorted(set(found)):
-        value.fail("GPUs are not in the order of their PCI addresses, or one stands twice")
+        value.fail("GPUs are not in the order of their PCI addresses, or one appears twice")
     return found
 
 
@@ -90,7 +90,7 @@ def _containers(value: Value, units: tuple[str, ...]) -> dict[str, tuple[str, ..
         names.container(listed.instead(name))
         found[name] = _units(listed)
         if strange := sorted(set(found[name]) - set(units)):
-            listed.fail(f"GPU {strange[0]!r} is none of the pod's")
+            listed.fail(f"GPU {strange[0]!r} is not one of the pod's")
     return found
 
 
@@ -98,6 +98,6 @@ def _beside(value: Value, units: tuple[str, ...]) -> dict[str, int]:
     found = {}
     for pci, interface in value.fields().items():
         if pci not in units:
-            interface.fail("is none of the pod's GPUs")
+            interface.fail("is not one of the pod's GPUs")
         found[pci] = interface.integer(0, MOST_INTERFACES - 1)
     return found

@@ -1,4 +1,4 @@
-"""CDI specifications: which device nodes each of their devices brings. Pure.
+"""Read CDI specifications: the device nodes of each device. Pure.
 
 Source: SPEC.md of the Container Device Interface (cncf-tags), 0.3.0 to 1.0.0: ``kind``, ``devices[].name``,
 ``containerEdits.deviceNodes[]`` with ``path`` and, since 0.5.0, ``hostPath``; edits at the top apply to every device.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mooring.errors import ContractError
 from mooring.parsing import Fields, Value, dump, parse
 
-# nvidia-ctk writes one device by index, one by UUID for each GPU and each MIG slice, and `all`.
+# Limits; nvidia-ctk writes two devices (by index and by UUID) for each GPU and each MIG slice, and `all`.
 _MOST_DEVICES, _MOST_NODES = 4096, 4096
 _LONGEST = 4096
 # vendor.example/class, and a device's name (parser.ValidateVendorName, ValidateClassName and ValidateDeviceName).
@@ -20,22 +20,22 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[-.:\w]*[A-Za-z0-9])?", re.ASCII)
 # What the vendors' own generators write (nvidia-ctk, amd-ctk). A device plugin may leave specifications of its own kind
 # beside them, with other hooks: those of NVIDIA's are k8s.device-plugin.nvidia.com/gpu.
 VENDORS_OWN = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
-# Nodes of one GPU, below /dev: NVIDIA's, those of DRM, and MIG's for a GPU instance and a compute instance, with which
-# comes a part of a GPU (nvidia-ctk, MIG).
+# Device nodes of one GPU, below /dev: NVIDIA's, DRM's, and MIG's for GPU and compute instances, which are parts of a
+# GPU (nvidia-ctk, MIG).
 _OF_A_GPU = re.compile(r"nvidia[0-9]+$|dri/(?:card|renderD)[0-9]+$|nvidia-caps/", re.ASCII)
 
 
 class CdiError(ContractError):
-    """A CDI specification that cannot be read; ``key`` is the file's path."""
+    """A CDI specification is invalid; ``key`` is the file's path."""
 
     kind = "CDI specification"
 
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """A device as a container runtime knows it: ``kind=name``, and the device nodes that it brings, by their paths.
+    """A CDI device: ``kind=name``, and the paths of the device nodes that it adds to a container.
 
-    ``edits`` is all that it does to a container: of two devices with equal edits it does not matter which one is taken.
+    ``edits`` is everything that it changes in a container; devices with equal edits are interchangeable.
     """
 
     kind: str
@@ -45,12 +45,12 @@ class CdiDevice:
 
     @property
     def qualified(self) -> str:
-        """The name that a CRI request takes."""
+        """The device's name in a CRI request."""
         return f"{self.kind}={self.name}"
 
 
 def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
-    """Read a specification, as JSON text; raise CdiError. Unknown fields are ignored: they are the runtime's matter."""
+    """Read a specification, given as JSON text; ignore unknown fields, which only the runtime needs. Raise CdiError."""
     document = parse(text, path, CdiError).fields()
     kind = document.required("kind").match(_KIND, "a kind such as 'vendor.com/gpu'")
     shared = _edits(document)
@@ -58,14 +58,14 @@ def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
     for item in document.required("devices").items(_MOST_DEVICES):
         device = _device(item, kind, shared)
         if device.name in found:
-            # Container runtimes drop the file then: Spec.validate of cncf-tags/container-device-interface.
-            item.at("name", device.name).fail(f"{device.name!r} stands twice")
+            # Container runtimes ignore such a file (Spec.validate of cncf-tags/container-device-interface).
+            item.at("name", device.name).fail(f"{device.name!r} appears twice")
         found[device.name] = device
     return tuple(found.values())
 
 
 def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[str]]) -> dict[str, list[CdiDevice]]:
-    """Return for each GPU the devices that hold exactly it: ``gpus`` has each GPU's own device nodes below /dev."""
+    """Return for each GPU the devices that contain exactly it; ``gpus`` has the device nodes of each, below /dev."""
     listed = tuple(devices)
     return {pci: [device for device in listed if holds(device, nodes)] for pci, nodes in gpus.items()}
 
@@ -95,9 +95,9 @@ def choose(holding: Iterable[CdiDevice], uuid: str | None) -> CdiDevice | Contra
 
 
 def holds(device: CdiDevice, nodes: Sequence[str]) -> bool:
-    """Return whether a device holds exactly the GPU with these device nodes, of which the first is what computes.
+    """Return whether a device contains exactly the GPU with these device nodes; the first is the compute node.
 
-    A device that lacks it, brings a node of another GPU, or a part of one (MIG), does not hold the GPU.
+    False if the device lacks that node, or has a node of another GPU or of a part of a GPU (MIG).
     """
     below = {_below_dev(node) for node in device.nodes}
     others = below.difference(nodes)
@@ -121,7 +121,7 @@ def _nodes(edits: Fields) -> Iterator[str]:
 
 
 def _joined(edits: Sequence[Mapping[str, object]]) -> str:
-    """Return edits as one text that is equal for equal ones: only of hooks the order counts, as they run in turn."""
+    """Return edits as a text that is equal for equal edits; the order matters only for hooks, which run in turn."""
     joined: dict[str, list[str]] = {}
     for one in edits:
         for name, value in one.items():
@@ -139,10 +139,10 @@ def _items(value: Value) -> Sequence[Value]:
 def _node(value: Value) -> str:
     document = value.fields()
     path = document.required("path").string(longest=_LONGEST)
-    # What is on the host decides which GPU it is, not the name in the container.
+    # The path on the host determines the GPU, not the path in the container.
     return document.optional("hostPath", lambda host: host.string(longest=_LONGEST)) or path
 
 
 def _below_dev(path: str) -> str:
-    """Return a device node's path below its /dev: a driver in a container has a /dev of its own, such as /run/x/dev."""
+    """Return a node's path below its /dev; a driver in a container has its own /dev, such as /run/x/dev."""
     return path.rpartition("/dev/")[2]

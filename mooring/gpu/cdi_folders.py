@@ -1,4 +1,4 @@
-"""Read CDI specifications from disk, as YAML or JSON; what cannot be read is logged."""
+"""Read CDI specifications from disk, YAML or JSON; log those that cannot be read."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -16,15 +16,15 @@ _log = structlog.get_logger()
 DEFAULT_FOLDERS = "/etc/cdi:/var/run/cdi"
 _MOST_FILES = 1024
 _UNREAD = "CDI specification {!r} cannot be read: {}"
-# libyaml's where PyYAML was built with it: several times as fast, and the shim reads specifications between its calls.
+# libyaml's loader, if PyYAML has it, is several times as fast; the shim reads specifications between its calls.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CdiFolders:
-    """The folders of a host's CDI specifications; of two devices with one name that in the later folder counts.
+    """The folders of a host's CDI specifications; a device in a later folder takes precedence.
 
-    Two specifications of one folder that have the same device contradict each other, and then it counts nowhere:
-    container runtimes drop it too. Source: the CDI cache of cncf-tags/container-device-interface, ``Cache.refresh``.
+    If two specifications of one folder have the same device, it is not used at all, as in container runtimes. Source:
+    the CDI cache of cncf-tags/container-device-interface, ``Cache.refresh``.
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:
@@ -58,7 +58,7 @@ class CdiFolders:
             yield from self._of_file(folder / name)
 
     def _of_file(self, path: Path) -> tuple[CdiDevice, ...]:
-        """Return a file's devices; one that is as at the last call is not parsed again."""
+        """Return a file's devices; parse the file only if it has changed."""
         try:
             status = path.stat()
             state = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -87,7 +87,7 @@ class CdiFolders:
 
 
 def is_specification(name: str) -> bool:
-    """Return whether a runtime reads a file with this name, in no folder below; it follows links (scanSpecDirs)."""
+    """Return whether a runtime reads a file with this name; it follows links and reads no subfolders (scanSpecDirs)."""
     return name.endswith((".yaml", ".json"))
 
 
@@ -97,10 +97,10 @@ def cdi_folders(paths: str) -> CdiFolders:
 
 
 def as_json(text: str) -> str:
-    """Return a YAML or JSON document as JSON; YAML's dates become text, which the rules then refuse."""
+    """Return a YAML or JSON document as JSON; YAML's dates become text, which the rules then reject."""
     try:
         json.loads(text)
     except ValueError:
         return json.dumps(yaml.load(text, _LOADER), default=str)
-    # As it stands: a field that stands twice is to be refused.
+    # Return JSON unchanged, so that duplicate fields are rejected.
     return text

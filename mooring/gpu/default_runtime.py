@@ -1,14 +1,13 @@
-"""Whether any pod can take GPUs by an environment variable, past the scheduler: a node where it can offers none. Pure.
+"""Determine whether any pod could take GPUs with an environment variable; such a node offers no GPUs. Pure.
 
-NVIDIA's container runtime gives a container the GPUs that its variable NVIDIA_VISIBLE_DEVICES names, and CUDA's images
-set it to ``all``. Where it is the default runtime it sees every container, and unless its configuration says otherwise
-it believes unprivileged ones too. Sources: NVIDIA Container Toolkit, "Installation guide" (``nvidia-ctk runtime
-configure --set-as-default``) and its config.toml, of which
-``accept-nvidia-visible-devices-envvar-when-unprivileged`` is true where it is not set; containerd's
-docs/cri/config.md, for versions 2 and 3 of its configuration; pkg/cri/config/config.go of 1.6 and 1.7, whose
-ValidatePluginConfig takes the deprecated table ``default_runtime`` before the name; ``containerd config dump`` of 1.6,
-which reads version 1 (``plugins.cri``), and names runc where no default is named; CRI-O's crio.conf(5),
-``default_runtime``, which is crun from 1.31 on and was runc before.
+NVIDIA's container runtime gives a container the GPUs in its variable NVIDIA_VISIBLE_DEVICES, and CUDA images set that
+to ``all``. If it is the default runtime, it handles every container, and by default it accepts the variable of
+unprivileged ones. Sources: NVIDIA Container Toolkit, "Installation guide" (``nvidia-ctk runtime configure
+--set-as-default``) and its config.toml, where ``accept-nvidia-visible-devices-envvar-when-unprivileged`` defaults to
+true; containerd's docs/cri/config.md, for versions 2 and 3 of its configuration; pkg/cri/config/config.go of 1.6 and
+1.7, whose ValidatePluginConfig prefers the deprecated table ``default_runtime`` to the name; ``containerd config dump``
+of 1.6, which reads version 1 (``plugins.cri``), and defaults to runc; CRI-O's crio.conf(5), ``default_runtime``, which
+defaults to crun since 1.31 and to runc before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +17,21 @@ Document = Mapping[str, object]
 ACCEPT = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 EXPOSED = "the default runtime is NVIDIA's and gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES"
 _EXECUTABLE = "nvidia-container-runtime"
-# Where containerd's CRI plugin has its runtimes: by versions 1, 2 and 3 of the configuration.
+# The sections of containerd's CRI plugin with its runtimes, in versions 1, 2 and 3 of the configuration.
 _CONTAINERD = tuple(
     ("plugins", name, "containerd") for name in ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 )
-# In the options, or beside them, by the runtime's type.
+# The keys of a runtime's executable; depending on the runtime's type they are in its options or beside them.
 _EXECUTABLES = ("BinaryName", "Runtime", "runtime_engine", "runtime_path")
 
 
 def exposed(runtime: Sequence[Document], toolkit: Document | None) -> bool:
-    """Return whether it is so, by a runtime's files, of which a later one has precedence, and NVIDIA's own."""
+    """Return whether pods can take GPUs, from the runtime's files (later ones take precedence) and NVIDIA's file."""
     if toolkit is not None and toolkit.get(ACCEPT) is False:
         return False
     containerd = _sections(runtime, _CONTAINERD)
     crio = _sections(runtime, [("crio", "runtime")])
-    # containerd 1.x takes this table before any name.
+    # containerd 1.x prefers this table to any name.
     if any(_is_nvidias(_executable(_at(section, ("default_runtime",)))) for section in containerd):
         return True
     return _default_is_nvidias(containerd, "default_runtime_name", ("runc",)) or (
@@ -45,7 +44,7 @@ def _sections(files: Sequence[Document], paths: Sequence[tuple[str, ...]]) -> li
 
 
 def _default_is_nvidias(sections: Sequence[Document], key: str, built_in: Sequence[str]) -> bool:
-    """Return it by the name that the last section gives; without any, whether one of those built in is NVIDIA's."""
+    """Return whether the last configured default is NVIDIA's runtime or, without one, a built-in default is."""
     given = [value for section in sections if isinstance(value := section.get(key), str) and value]
     return any(_names_nvidias(sections, name) for name in (given[-1:] or built_in))
 

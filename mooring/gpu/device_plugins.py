@@ -1,20 +1,20 @@
-"""Whether a device plugin gives a node's GPUs too: then one GPU may go to two pods, each by its own account. Pure.
+"""Detect device plugins that also advertise a node's GPUs, so that two pods could get the same GPU. Pure.
 
-The kubelet keeps the resources of the device plugins that have registered in a checkpoint, and counts their devices in
-the node's status. Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes (``RegisteredDevices``).
+The kubelet stores the resources of registered device plugins in a checkpoint, and counts their devices in the node's
+status. Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes (``RegisteredDevices``).
 """
 
 import json
 from collections.abc import Iterable, Mapping
 
-# Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.
-# Slices by MIG have names of their own, and Mooring offers no GPU that is cut.
+# The resources of NVIDIA's and AMD's device plugins for whole GPUs; the second one is for time-shared GPUs. MIG
+# instances have other names, and Mooring does not offer partitioned GPUs.
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
 def counted(amounts: Mapping[str, object]) -> list[str]:
-    """Return which of the resources a node's status counts, given its allocatable; one of 0 has no device plugin."""
+    """Return which of the resources have a count above 0 in a node's allocatable."""
     return [name for name in RESOURCES if str(amounts.get(name, "0")) != "0"]
 
 
@@ -28,6 +28,6 @@ def registered(checkpoint: str) -> list[str]:
 
 
 def conflict(resources: Iterable[str]) -> str:
-    """Return in words that these resources are given beside Mooring's GPUs; empty without any."""
+    """Return a message that device plugins advertise these resources; empty if there are none."""
     named = ", ".join(resources)
-    return f"a device plugin gives {named} on this node: one GPU may go to two pods" if named else ""
+    return f"a device plugin advertises {named} on this node: two pods could get the same GPU" if named else ""

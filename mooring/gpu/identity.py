@@ -1,4 +1,4 @@
-"""What a GPU's own files say of which one it is: UUID and device nodes. Pure.
+"""Read a GPU's UUID and device nodes from files of its driver. Pure.
 
 NVIDIA's driver has a file for each GPU in procfs, ``driver/nvidia/gpus/<address>/information``:
 
@@ -8,7 +8,7 @@ NVIDIA's driver has a file for each GPU in procfs, ``driver/nvidia/gpus/<address
     GPU Excluded:	 No
 
 Sources: the driver's README, "The /proc interface"; a listing of an L4 in canonical/snapd pull request 14893. The UUID
-has question marks before the driver has opened the GPU once.
+contains question marks until the driver has opened the GPU.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _RENDER = "renderD"
 
 @dataclass(frozen=True, slots=True)
 class NvidiaFile:
-    """What that file says; None for what it leaves out."""
+    """The contents of that file; absent values are None."""
 
     uuid: str | None = None
     model: str | None = None
@@ -33,25 +33,25 @@ class NvidiaFile:
 
 
 def read_nvidia_file(text: str) -> NvidiaFile:
-    """Read the file; a line of no use is ignored."""
+    """Read the file; unknown lines are ignored."""
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
     minor = fields.get("Device Minor", "")
     return NvidiaFile(
         uuid=fields.get("GPU UUID"),
         model=fields.get("Model") or None,
         minor=int(minor) if minor.isdecimal() and len(minor) < 6 else None,
-        # "Blacklisted" until driver 465.
+        # Before driver 465 the field was called "Blacklisted".
         excluded="Yes" in (fields.get("GPU Excluded"), fields.get("Blacklisted")),
     )
 
 
 def amd_uuid(unique_id: int) -> str | None:
-    """Return the UUID that ROCR_VISIBLE_DEVICES takes, made of the GPU's unique id, 0 where it has none."""
+    """Return the UUID for ROCR_VISIBLE_DEVICES, derived from the GPU's unique id; None if that is 0 (none)."""
     return f"GPU-{unique_id:016x}" if unique_id else None
 
 
 def read_hexadecimal(text: str | None) -> int:
-    """Read an attribute of amdgpu's such as ``unique_id``; 0 where it says nothing."""
+    """Return an attribute of amdgpu, such as ``unique_id``, as a number; 0 if it is absent or invalid."""
     try:
         return int(text or "0", 16) & (1 << 64) - 1
     except ValueError:
@@ -59,9 +59,9 @@ def read_hexadecimal(text: str | None) -> int:
 
 
 def device_nodes(vendor: Vendor, drm: Iterable[str], minor: int | None) -> tuple[str, ...]:
-    """Return the device nodes below /dev that are this GPU's alone, that which computes first.
+    """Return the device nodes below /dev that belong only to this GPU, the compute node first.
 
-    That is ``nvidia<minor>``, or the render node of a GPU of AMD's. None are known before the driver tells it. ``drm``
+    The compute node is ``nvidia<minor>``, or the render node of an AMD GPU. Empty until the driver reports it. ``drm``
     are the GPU's nodes below /dev/dri.
     """
     nodes = tuple(f"dri/{name}" for name in sorted(drm, key=lambda name: not name.startswith(_RENDER)))

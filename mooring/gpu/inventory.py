@@ -4,8 +4,8 @@
       "memory_mb":81559,"numa":0,"pcie":["0000:15:01.0","0000:16:00.0"],"link":0}],
       "out":[{"pci":"0000:43:00.0","why":"MIG is on"}]}
 
-``gpus`` are those on offer, in the order of their PCI addresses; ``out`` are the others, each with its reason, so that
-a reader that passes over ``out`` gives none of them away. Readers ignore unknown fields.
+``gpus`` are those on offer, ordered by PCI address; ``out`` are the others, each with its reason. A reader that ignores
+``out`` assigns none of them. Readers ignore unknown fields.
 """
 
 import re
@@ -18,10 +18,10 @@ from mooring.errors import AnnotationError
 from mooring.parsing import Fields, Value, dump, parse
 
 KEY = f"{names.INVENTORY_OF}gpu"
-# A host with PCIe expansion boxes has some dozens.
+# A host with PCIe expansion boxes has some dozens of GPUs.
 MOST_GPUS = 64
 MOST_INVENTORY_CHARACTERS = 128 * 1024
-# As many bridges lie on no path: each takes a bus number, and a domain has 256.
+# No path has as many bridges: each needs a bus number, and a domain has 256.
 _DEEPEST = 64
 LONGEST_MODEL, LONGEST_WHY = 128, 256
 MOST_MEMORY_MB = 1 << 24
@@ -33,10 +33,10 @@ VENDORS: tuple[Vendor, Vendor] = ("nvidia", "amd")
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gpu:
-    """A GPU on offer: by PCI address, which names it for as long as the host boots the same, and by UUID.
+    """A GPU on offer, with PCI address and UUID.
 
-    ``memory_mb`` is in MiB, ``pcie`` names the bridges from the root down, as a PF's does. GPUs with the same ``link``
-    reach each other by NVLink, NVSwitch or xGMI; None where none is known.
+    ``memory_mb`` is in MiB; ``pcie`` are the bridges from the root down, as for a PF. GPUs with the same ``link`` reach
+    each other by NVLink, NVSwitch or xGMI; None without known links.
     """
 
     pci: str
@@ -49,13 +49,13 @@ class Gpu:
     link: int | None = None
 
     def __hash__(self) -> int:
-        # What is left on a node is hashed with each pod that gets some of it.
+        # Fast, because a node's free GPUs are hashed for each pod that gets some.
         return hash((self.pci, self.uuid))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOut:
-    """A GPU that must not be used now, and why."""
+    """A GPU that cannot be used now, and why."""
 
     pci: str
     why: str
@@ -70,10 +70,10 @@ class GpuInventory:
 
 
 def common_bridges(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many bridges from the root two paths share; the last of them is the lowest that both lie under.
+    """Return how many bridges two paths share, counted from the root; the last one is the lowest above both devices.
 
-    Devices below one switch share at least its upstream port. Two devices with a root port each share none, however
-    near the root ports are: what they send to each other passes the CPU.
+    Devices below one switch share at least its upstream port. Devices with different root ports share none: their
+    traffic passes the CPU.
     """
     return next(
         (depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
@@ -82,7 +82,7 @@ def common_bridges(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def uuid(value: Value) -> str:
-    """Read a GPU's UUID as its vendor writes it: ``GPU-`` and hexadecimal digits."""
+    """Read a GPU's UUID in its vendor's form: ``GPU-`` and hexadecimal digits."""
     return value.match(_UUID, "a GPU's UUID (at most 64 of A-Z a-z 0-9 -, alphanumeric first)")
 
 
@@ -104,7 +104,7 @@ def read_gpu_inventory(text: str) -> GpuInventory:
 
 
 def dump_gpu_inventory(inventory: GpuInventory) -> str:
-    """Write an inventory as its annotation carries it; equal inventories give equal strings."""
+    """Return an inventory as the annotation's value; equal inventories give equal strings."""
     document: dict[str, object] = {"v": 1, "gpus": [_dump_gpu(gpu) for gpu in inventory.gpus]}
     if inventory.out:
         document["out"] = [{"pci": gpu.pci, "why": gpu.why} for gpu in inventory.out]
@@ -126,7 +126,7 @@ def _gpu(value: Value) -> Gpu:
 
 
 def bridges(value: Value) -> tuple[str, ...]:
-    """Read a path of bridges."""
+    """Read the PCI addresses of a path of bridges."""
     return tuple(names.address(item) for item in value.items(_DEEPEST))
 
 
@@ -143,7 +143,7 @@ def _refuse_repeated(whole: Value, found: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for one in found:
         if one in seen:
-            whole.fail(f"{what} {one!r} stands twice")
+            whole.fail(f"{what} {one!r} appears twice")
         seen.add(one)
 
 

@@ -1,10 +1,9 @@
-"""What a pod asks for in GPUs: the limit ``mooring.dev/gpu`` of its containers, and the annotation beside it.
+"""A pod's request for GPUs: the limits ``mooring.dev/gpu`` of its containers, and an optional annotation.
 
     mooring.dev/request.gpu: {"count":4,"model":"*H100*","memory_mb":80000,"together":"link","vfs":"switch"}
 
-The limits say how many GPUs each container gets, and alone are a request too. ``count`` is the same as Kubernetes
-counts for the pod, or absent: a quota counts limits, so an annotation without them would pass it by. Unknown fields are
-errors.
+The limits set how many GPUs each container gets; they are a request even without the annotation. ``count`` is absent or
+equal to the count of Kubernetes for the pod's limits, because quotas count only limits. Unknown fields are errors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +19,17 @@ KEY = f"{names.REQUEST_OF}gpu"
 RESOURCE = "mooring.dev/gpu"
 MOST_REQUEST_CHARACTERS = 16_384
 _KNOWN = frozenset({"count", "model", "memory_mb", "together", "vfs"})
-# link: one group of links. switch: below one bridge that is no root port. numa: on one NUMA node.
+# link: in one group of linked GPUs. switch: below one bridge that is not a root port. numa: on one NUMA node.
 Together = Literal["link", "switch", "numa"]
-# switch: interface k under the lowest bridge that GPU k has in common with any PF that the interface admits.
+# switch: interface k is below the lowest bridge that GPU k shares with any PF that fits the interface.
 Vfs = Literal["switch"]
-# A sidecar is an init container that goes on beside the containers (restartPolicy Always).
+# A sidecar is an init container with restartPolicy Always, which runs beside the containers.
 Role = Literal["init", "sidecar", "main"]
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimit:
-    """How many GPUs a container limits."""
+    """The number of GPUs in a container's limits."""
 
     name: str
     count: int
@@ -39,7 +38,7 @@ class ContainerLimit:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """A pod's request: ``count`` GPUs that match a glob for the model and have ``memory_mb`` MiB at least.
+    """A pod's request: ``count`` GPUs whose model matches a glob and that have at least ``memory_mb`` MiB.
 
     ``limits`` are those of all containers in the pod's order: init containers and sidecars, then the others.
     """
@@ -50,7 +49,7 @@ class GpuRequest:
     together: Together | None = None
     vfs: Vfs | None = None
     limits: tuple[ContainerLimit, ...] = ()
-    # What is found for a request is kept by it. Of all fields: a tenant may make many requests that are nearly equal.
+    # Results are cached by request. The hash covers all fields, because a tenant can make many similar requests.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,26 +61,26 @@ class GpuRequest:
 
 
 def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfaces: int = 0) -> GpuRequest | None:
-    """Read the annotation (None: there is none) beside the limits; None for a pod without either.
+    """Read a pod's request from the annotation's value (None without one) and its limits; None without both.
 
-    Raise AnnotationError. ``interfaces`` is how many VFs the pod requests.
+    ``interfaces`` is the number of VFs that the pod requests. Raise AnnotationError.
     """
     limited, asking = counted(limits), tuple(limit for limit in limits if limit.count)
     if text is None:
         if limited > MOST_GPUS:
-            raise AnnotationError(KEY, "", f"limits of {RESOURCE!r} are {limited} in all, more than {MOST_GPUS}")
+            raise AnnotationError(KEY, "", f"limits of {RESOURCE!r} add up to {limited}, more than {MOST_GPUS}")
         return GpuRequest(limited, limits=asking) if limited else None
     if len(text) > MOST_REQUEST_CHARACTERS:
         raise AnnotationError(KEY, "", f"longer than {MOST_REQUEST_CHARACTERS} characters")
     whole = parse(text, KEY, AnnotationError)
     document = whole.fields(_KNOWN)
     if not limited:
-        whole.fail(f"no container has a limit of {RESOURCE!r}, which says how many GPUs it gets")
+        whole.fail(f"no container has a limit of {RESOURCE!r}, which sets how many GPUs it gets")
     count = document.optional("count", lambda value: value.integer(1, MOST_GPUS))
     if count is not None and count != limited:
-        document.required("count").fail(f"the containers' limits of {RESOURCE!r} are {limited} in all, not {count}")
+        document.required("count").fail(f"the containers' limits of {RESOURCE!r} add up to {limited}, not {count}")
     if limited > MOST_GPUS:
-        whole.fail(f"limits of {RESOURCE!r} are {limited} in all, more than {MOST_GPUS}")
+        whole.fail(f"limits of {RESOURCE!r} add up to {limited}, more than {MOST_GPUS}")
     vfs = document.optional("vfs", _vfs)
     if vfs is not None and not interfaces:
         document.required("vfs").fail("the pod requests no VFs")
@@ -96,9 +95,9 @@ def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfa
 
 
 def counted(limits: Sequence[ContainerLimit]) -> int:
-    """Return how many GPUs Kubernetes counts for a pod: the most that it has at once.
+    """Return how many GPUs Kubernetes counts for a pod: the most that it uses at once.
 
-    Init containers run one after another, each beside the sidecars before it, and the containers beside all sidecars.
+    Init containers run one after another, each beside the sidecars before it; the containers run beside all sidecars.
     Source: ``AggregateContainerRequests`` of k8s.io/component-helpers/resource.
     """
     sidecars, at_once = 0, 0
@@ -112,10 +111,10 @@ def counted(limits: Sequence[ContainerLimit]) -> int:
 
 
 def containers_units(limits: Sequence[ContainerLimit], units: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return which units each container gets, of as many as `counted` says.
+    """Distribute ``units``, as many as `counted` returns, to the containers; return them by container name.
 
-    Sidecars come first, then the containers, each with units of its own. An init container shares: it gets the first
-    ones that no sidecar before it has.
+    Sidecars come first, then the containers, each with its own units. Init containers share units with the containers:
+    each gets the first units that no sidecar before it has.
     """
     found: dict[str, tuple[str, ...]] = {}
     taken = 0

@@ -1,6 +1,6 @@
-"""Read the configuration of the container runtime and of NVIDIA's, which say who gives GPUs to containers.
+"""Read the configuration of the container runtime and of NVIDIA's runtime, which can give GPUs to containers.
 
-A file of containerd's may import others, by globs that are relative to its folder; they have precedence over it.
+A file of containerd can import others, by globs relative to its folder; imported files take precedence.
 Source: containerd-config.toml(5), ``imports``, and ``containerd config dump`` of 1.6.
 """
 
@@ -24,7 +24,7 @@ DEFAULT_TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFiles:
-    """Files, and folders of files that are read in the order of their names; those that are absent say nothing.
+    """Configuration files, and folders of files that are read in order of their names; missing ones are skipped.
 
     ``root`` is the folder below which the host's absolute paths are.
     """
@@ -34,9 +34,9 @@ class RuntimeFiles:
     root: Path = Path("/")
 
     def why_exposed(self) -> str:
-        """Return why no GPU of this host can be offered, empty if nothing of that speaks against it.
+        """Return why the runtime's configuration forbids to offer GPUs of this host, empty if it does not.
 
-        A runtime may run with what a file said before: one that cannot be read now speaks against it.
+        A file that cannot be read forbids it, too, because the runtime may have read it before.
         """
         try:
             runtime = [document for path in self.runtime for document in _read(path, self.root)]
@@ -45,17 +45,17 @@ class RuntimeFiles:
         try:
             toolkit = next(_read(self.toolkit, self.root), None)
         except UnreadableError:
-            # As without the file: NVIDIA's runtime believes the variable.
+            # As without the file: NVIDIA's runtime accepts the variable.
             toolkit = None
         return EXPOSED if exposed(runtime, toolkit) else ""
 
 
 class UnreadableError(ValueError):
-    """A file that leaves the default runtime unknown."""
+    """A file cannot be read, so the default runtime is unknown."""
 
 
 def _read(path: Path, root: Path) -> Iterator[Document]:
-    """Yield a file or the files of a folder, each before those that it imports."""
+    """Yield a file, or the files of a folder, each before the files that it imports."""
     try:
         files = [path / name for name in entry_names(path, lambda _: True)] if path.is_dir() else [path]
         waiting = [one for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
@@ -74,19 +74,19 @@ def _read(path: Path, root: Path) -> Iterator[Document]:
             waiting = more + waiting
         raise ValueError(f"more than {_MOST_FILES} files")
     except (OSError, ValueError, RecursionError) as broken:
-        what = f"the default runtime is not known: configuration {str(path)!r} cannot be read: {broken}"
+        what = f"the default runtime is unknown: configuration {str(path)!r} cannot be read: {broken}"
         raise UnreadableError(what) from broken
 
 
 def _imported(document: Document, folder: Path, root: Path) -> Iterator[Path]:
-    """Yield the files that a document imports; raise ValueError for what may be there, and cannot be seen from here."""
+    """Yield the files that a document imports; raise ValueError for files that may exist but are not mounted here."""
     patterns = document.get("imports")
     for pattern in patterns if isinstance(patterns, list) else ():
         if not isinstance(pattern, str):
             continue
         path = root / pattern.lstrip("/") if pattern.startswith("/") else folder / pattern
         fixed = next(one for one in (path, *path.parents) if not has_magic(str(one)))
-        # In a pod a folder that is not mounted looks absent; the file's own folder is there.
+        # In a pod, folders that are not mounted look absent; the importing file's folder is mounted.
         if not fixed.exists() and (fixed == path or not fixed.is_relative_to(folder)):
-            raise ValueError(f"its import {pattern!r} is absent, or not to be seen from here")
+            raise ValueError(f"its import {pattern!r} does not exist, or is not mounted here")
         yield from [path] if fixed == path else sorted(fixed.glob(str(path.relative_to(fixed))))

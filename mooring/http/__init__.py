@@ -1,5 +1,5 @@
-"""How the programs serve HTTP to clients that nobody has authenticated: bounded in connections, time and memory.
+"""Serve HTTP to unauthenticated clients, with limits of connections, time and memory.
 
-`connections` accepts and limits; `application` serves an aiohttp application behind it, `metrics_page` one page from a
-thread of its own, for programs without aiohttp; `recent` shares an answer between callers.
+`connections` accepts and limits connections. `application` serves an aiohttp application on them, `metrics_page` one
+page from a separate thread, for programs without aiohttp. `recent` shares an answer between callers.
 """

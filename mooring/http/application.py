@@ -12,14 +12,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from mooring.http.connections import Connection, Connections, Limits, accepting
 
-# Seconds to wait at the end for responses that are in progress.
+# Seconds to wait for responses in progress when the server stops.
 _LAST_ANSWERS_S = 2.0
 _CONNECTIONS = web.AppKey("connections", Connections)
 _CONNECTION = web.RequestKey("connection", Connection)
 Body = bytes | memoryview
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _server_log = logging.getLogger(__name__)
-# aiohttp logs a traceback for all that is not HTTP: any peer could fill the log.
+# aiohttp logs a traceback for input that is not HTTP, with which any peer could fill the log.
 _server_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 
@@ -27,9 +27,9 @@ _server_log.addFilter(lambda record: not (record.exc_info and isinstance(record.
 async def listen(
     address: str, routes: list[web.RouteDef], limits: Limits | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
-    """Serve on ``address`` (``host:port``, empty for nowhere) until the context ends; raise OSError, ConfigError.
+    """Serve on ``address`` (``host:port``; empty: do not serve) within the context; raise OSError or ConfigError.
 
-    The work for a client that has gone is cancelled.
+    When a client disconnects, the work for it is cancelled.
     """
     if not address:
         yield
@@ -55,10 +55,10 @@ async def listen(
 
 
 async def read_body(request: web.Request, most_bytes: int) -> Body:
-    """Return a request's body; raise an answer of aiohttp's, 413 where it is larger than ``most_bytes``.
+    """Return a request's body; raise an HTTP error of aiohttp, 413 if it is larger than ``most_bytes``.
 
-    It is in pages of its own, which go back to the system with it: malloc keeps what it gave for a large object, up to
-    twice the largest that it has freed (mallopt(3), M_MMAP_THRESHOLD).
+    The body has its own memory pages, which return to the system with it. malloc would keep the memory of large
+    objects, up to twice the largest that it has freed (mallopt(3), M_MMAP_THRESHOLD).
     """
     connections, connection = request.app[_CONNECTIONS], request[_CONNECTION]
     announced = request.content_length
@@ -76,7 +76,7 @@ async def read_body(request: web.Request, most_bytes: int) -> Body:
             pages[filled : filled + len(part)] = part
             filled += len(part)
     except BaseException as cut_short:
-        # Its traceback, which the connection keeps, would keep the pages too.
+        # The connection keeps the exception's traceback, which would keep the pages.
         pages.close()
         if isinstance(cut_short, ConnectionError | web.RequestPayloadError):
             raise web.HTTPBadRequest(text=f"request's body was cut short: {cut_short}") from cut_short
@@ -86,7 +86,7 @@ async def read_body(request: web.Request, most_bytes: int) -> Body:
 
 @web.middleware
 async def _in_phases(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Tell the connection when a request's headers are complete, and when its answer is made."""
+    """Notify the connection when a request's headers are complete, and when its answer is ready."""
     connections = request.app[_CONNECTIONS]
     try:
         connection = request[_CONNECTION] = connections.begin_request(request.protocol)

@@ -1,14 +1,14 @@
-"""Accept connections of clients that nobody has authenticated, within limits of number, time and memory.
+"""Accept connections of unauthenticated clients, within limits of number, time and memory.
 
-The rule at each limit is the same. Of the peer (by address) that has the most, the connection is closed that has
-gone longest without a completed request. One that waits for its client goes before one whose request is being
-answered. So a newcomer is always let in: a kubelet's probe is answered although somebody else holds all connections
-half-open, and one peer's connections cost other peers none.
+At each limit the same rule applies: the peer (by address) with the most loses a connection. That is the connection with
+the oldest completed request, and connections that wait for their client go before those whose request is being
+answered. So new connections are always accepted: a kubelet's probe is answered even if another peer holds all
+connections half-open, and no peer loses connections because of others.
 
-A connection has a deadline in each of its phases, over all of the phase and not from byte to byte. The phases are
-handshake and headers of the first request, a request's body with its answer, and what follows until the next
-request's headers are complete. aiohttp bounds the second and third only by the silence between two bytes, or not at
-all (`RequestHandler.data_received`, 3.14).
+Each phase of a connection has a deadline for the whole phase, not from byte to byte. The phases are: handshake and
+headers of the first request; a request's body and its answer; and the time until the next request's headers are
+complete. aiohttp limits the second and third only by the silence between two bytes, or not at all
+(`RequestHandler.data_received`, 3.14).
 """
 
 import asyncio
@@ -30,23 +30,23 @@ MakeProtocol = Callable[[], asyncio.Protocol]
 _log = structlog.get_logger()
 _BACKLOG = 1024
 _AT_ONCE = 64
-# struct linger: on, 0 seconds.
+# struct linger: on, with 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
-# Seconds until accepting is tried again, for instance after the process ran out of descriptors.
+# Seconds until accepting is retried, for example after the process ran out of descriptors.
 _ACCEPT_AGAIN_S = 0.1
-# Seconds between two lines of the log about connections that were closed at a limit.
+# Seconds between two log lines about connections that were closed at a limit.
 _SAY_AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``connections`` at once; seconds for each phase of one; ``body_bytes`` of all request bodies together.
+    """Limits of a server: concurrent ``connections``, seconds for each phase, and total ``body_bytes`` of requests.
 
-    Each connection and each request takes one of its peer's ``turns_per_s`` turns: whoever asks for more waits.
+    Each connection and each request uses one of its peer's ``turns_per_s``; a peer that needs more waits.
 
-    ``head_s`` is until the first request's headers are complete, ``request_s`` from there until its answer is made,
-    ``idle_s`` from there, the answer's transfer included, until the next request's headers are complete: more than the
-    90 s after which Go's clients close idle connections, so that they close first.
+    ``head_s`` is the time until the first request's headers are complete, ``request_s`` from then until its answer is
+    ready, and ``idle_s`` from then, including the answer's transfer, until the next request's headers are complete.
+    ``idle_s`` is longer than the 90 s after which Go's clients close idle connections, so that the clients close first.
     """
 
     connections: int = 128
@@ -58,7 +58,7 @@ class Limits:
 
 
 class Connection:
-    """One accepted connection; ``body_bytes`` are held of the body of its request, ``busy`` is a request's time."""
+    """One accepted connection; ``body_bytes`` counts its request's body in memory, ``busy``: it answers a request."""
 
     def __init__(self, accepted: socket.socket, peer: str) -> None:
         self.accepted = accepted
@@ -70,7 +70,7 @@ class Connection:
         self._deadline: asyncio.TimerHandle | None = None
 
     def expire_in(self, seconds: float) -> None:
-        """Close the connection in so many seconds, in place of what was said before."""
+        """Close the connection after ``seconds``; replaces an earlier deadline."""
         self.forget_deadline()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
@@ -79,9 +79,10 @@ class Connection:
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Close it now, without sending what is left."""
+        """Close the connection now, without sending the remaining data."""
         if self.watched is not None and self.watched.transport is not None:
-            # By a reset: else the kernel keeps what the peer does not fetch (tcp_close, for a socket with SO_LINGER 0).
+            # With a reset (tcp_close, for SO_LINGER 0): otherwise the kernel would keep data that the peer does not
+            # read.
             with suppress(OSError):
                 self.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.watched.transport.abort()
@@ -90,7 +91,7 @@ class Connection:
 
 
 class Connections:
-    """The open connections of one server, those without a completed request for the longest first."""
+    """The open connections of one server, ordered by their last completed request, the oldest first."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -98,14 +99,14 @@ class Connections:
         self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
         self._body_bytes = 0
         self._said_s = float("-inf")
-        # By peer, when its next turn is, where that is in the future.
+        # When the next turn of each peer is, if it is in the future.
         self._next_turn_s: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def begin_request(self, protocol: asyncio.BaseProtocol) -> Connection:
-        """Note that a request's headers are complete; raise ConnectionResetError if the connection is closed."""
+        """Record that a request's headers are complete; raise ConnectionResetError if the connection is closed."""
         connection = self._by_protocol.get(protocol)
         if connection is None:
             raise ConnectionResetError("the connection is closed")
@@ -114,7 +115,7 @@ class Connections:
         return connection
 
     def end_request(self, connection: Connection) -> None:
-        """Note that a request's answer is made: its body is no longer held."""
+        """Record that a request's answer is ready, so that its body no longer counts."""
         self._release(connection)
         connection.busy = False
         if connection in self._open:
@@ -125,7 +126,7 @@ class Connections:
     def hold(self, connection: Connection, received_bytes: int) -> None:
         """Count a part of a request's body; raise ConnectionResetError if its connection is closed.
 
-        Where all bodies together are too large, a connection of the peer that holds the most is closed.
+        If all bodies together exceed the limit, close a connection of the peer with the most bytes.
         """
         connection.body_bytes += received_bytes
         self._body_bytes += received_bytes
@@ -135,17 +136,17 @@ class Connections:
             raise ConnectionResetError("the connection is closed")
 
     async def accept(self, listener: socket.socket, make: MakeProtocol, tls: ssl.SSLContext | None = None) -> None:
-        """Accept connections until cancelled; ``make`` makes what speaks on each."""
+        """Accept connections until cancelled; ``make`` creates the protocol of each."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 self._admit(*await loop.sock_accept(listener), make, tls)
-                # Those that have queued up meanwhile, too: where the queue is full, a newcomer tries again after 1 s.
+                # Accept all that have queued up: if the queue is full, a client retries only after 1 s.
                 for _ in range(_AT_ONCE):
                     self._admit(*listener.accept(), make, tls)
                 await asyncio.sleep(0)
             except BlockingIOError:
-                # A socket that is ready again is accepted without a turn of the loop, and those to close never closed.
+                # Let the event loop run: while sockets are ready, connections to close would never be closed.
                 await asyncio.sleep(0)
             except OSError as failed:
                 _log.warning("connection not accepted", reason=str(failed))
@@ -154,7 +155,7 @@ class Connections:
     def _admit(
         self, accepted: socket.socket, address: tuple[Any, ...], make: MakeProtocol, tls: ssl.SSLContext | None
     ) -> None:
-        """Let a connection in, if need be in place of another."""
+        """Accept a connection; at the limit, close another one for it."""
         accepted.setblocking(False)
         if len(self._open) >= self._limits.connections:
             self._close_one("connections are at their limit", lambda _: 1)
@@ -182,14 +183,14 @@ class Connections:
         inner = make()
         watched = connection.watched = _ConnectionProtocol(inner)
         self._by_protocol[inner] = connection
-        # A handshake that fails, or a peer that left before it: nothing was asked.
+        # The handshake failed, or the peer left before it.
         with suppress(OSError):
             await self.turn(connection)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: watched, connection.accepted, ssl=tls)
             await watched.lost.wait()
 
     def _ended(self, connection: Connection, _: object) -> None:
-        """Forget a connection; its task may not even have begun."""
+        """Remove a connection; its task may not even have started."""
         connection.forget_deadline()
         self._open.pop(connection, None)
         if connection.watched is not None:
@@ -201,7 +202,7 @@ class Connections:
         connection.body_bytes = 0
 
     def _close_one(self, what: str, weight: Callable[[Connection], int]) -> None:
-        """Close a connection of a peer that weighs the most, rather one that waits for its client."""
+        """Close a connection of the peer with the largest ``weight``, preferably one that waits for its client."""
         weights = Counter[str]()
         for each in self._open:
             weights[each.peer] += weight(each)
@@ -218,7 +219,7 @@ class Connections:
 
 
 class _ConnectionProtocol(asyncio.Protocol):
-    """A protocol whose transport and end are known to its connection."""
+    """A protocol that passes its transport and its end to the connection."""
 
     def __init__(self, inner: asyncio.Protocol) -> None:
         self.inner = inner
@@ -257,7 +258,7 @@ async def accepting(
 ) -> AsyncIterator[None]:
     """Listen on ``address`` (``host:port``, all addresses without a host); raise OSError or ConfigError.
 
-    ``shared`` ones may be listened on by several processes of one user that all say so.
+    With ``shared``, several processes of one user can listen on the same address.
     """
     listeners = _listeners(address, shared=shared)
     accepts = [asyncio.create_task(connections.accept(listener, make, tls)) for listener in listeners]
@@ -272,7 +273,7 @@ async def accepting(
 
 
 def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
-    """Return a listening socket for each address that the host has: IPv4 and IPv6 are two."""
+    """Return a listening socket for each address of the host, such as one for IPv4 and one for IPv6."""
     host, port = host_and_port(address)
     listeners: list[socket.socket] = []
     try:
@@ -296,6 +297,6 @@ def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
 
 def _places(host: str | None, port: int) -> list[tuple[int, int, int, str, tuple[Any, ...]]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # Without a host a machine without IPv6 listens on IPv4 only.
+    # Without a host name, a machine without IPv6 listens only on IPv4.
     usable = [each for each in found if host or each[0] == socket.AF_INET or socket.has_dualstack_ipv6()]
     return list(dict.fromkeys(cast("Any", usable)))

@@ -1,7 +1,7 @@
-"""Serve one page of metrics from a thread of its own, by the standard library alone: for programs without aiohttp.
+"""Serve one page of metrics from a separate thread with the standard library, for programs without aiohttp.
 
-prometheus_client's `start_http_server` gives every connection a thread without a limit, for as long as its client keeps
-it open.
+prometheus_client's `start_http_server` is not used: it starts a thread for every connection, without a limit, for as
+long as the client keeps the connection open.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ _LIMITS = Limits(connections=64)
 def serve_metrics(address: str, make: Callable[[], bytes], *, shared: bool = False) -> Callable[[], None]:
     """Answer each GET at ``host:port`` with the text that ``make`` returns; raise ConfigError or OSError.
 
-    Return what ends that; the thread ends with the process, too. A ``shared`` address several processes may serve.
+    Return a function that stops the server; the thread also ends with the process. With ``shared``, several processes
+    can serve one address.
     """
     outcome: list[BaseException] = []
     ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -52,7 +53,7 @@ def serve_metrics(address: str, make: Callable[[], bytes], *, shared: bool = Fal
 
 
 class _Page(asyncio.Protocol):
-    """Read one request's headers, answer, close."""
+    """Read one request's headers, answer, and close the connection."""
 
     def __init__(self, body: Callable[[], bytes]) -> None:
         self._body = body

@@ -1,4 +1,4 @@
-"""The way to the API server for all programs: access, requests, watches, retries.
+"""Access to the API server for all programs: credentials, requests, watches, retries.
 
-`events`, `failures` and `nesting` are pure. Nothing here depends on what a program does with an object.
+`events`, `failures` and `nesting` are pure. Nothing here depends on how programs use the objects.
 """

@@ -1,7 +1,7 @@
 """Find the API server and the credentials for it, as kubectl does.
 
-Kubeconfigs are read by `mooring.kube.kubeconfig`; the package `kubernetes` handles their auth-providers. A pod without
-a kubeconfig has its service account.
+`mooring.kube.kubeconfig` reads kubeconfigs; the package `kubernetes` handles their auth-providers. A pod without a
+kubeconfig uses its service account.
 """
 
 import base64
@@ -26,16 +26,16 @@ _DEFAULT = "~/.kube/config"
 
 
 class AccessError(Exception):
-    """No usable way to an API server: what was tried and why it failed."""
+    """No API server can be accessed; the message has what was tried and why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server (``https://host:port``, no slash at the end) and the credentials for it.
+    """An API server (``https://host:port``, without a final slash) and the credentials for it.
 
-    ``headers`` returns the current authorization headers; it may run an exec plugin or read a file, so call it from a
-    thread. Tokens expire: call it again every minute and after a 401, then after ``forget``. It may raise AccessError.
-    ``fixed_headers`` go with every request, some several times.
+    ``headers`` returns the current authorization headers. It can run an exec plugin or read a file, so call it from a
+    thread. Tokens expire: call it again every minute and, after a 401, after ``forget``. It can raise AccessError.
+    ``fixed_headers`` are sent with every request; a name can occur several times.
     """
 
     server: str
@@ -57,9 +57,9 @@ class Impersonation:
 
 
 def load_access(kubeconfig: str | None, context: str | None = None, acts_as: Impersonation | None = None) -> Access:
-    """Load the kubeconfig named; without one, KUBECONFIG, then in-cluster, then ~/.kube/config. Raise AccessError.
+    """Load a kubeconfig; without one KUBECONFIG, then the service account, then ~/.kube/config. Raise AccessError.
 
-    ``context`` names one of the file's contexts; None is its current one.
+    ``context`` is the name of a context; None is the current one.
     """
     if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and (found := _in_cluster()):
         files, target = str(SERVICE_ACCOUNT), found
@@ -120,7 +120,7 @@ def _unusable(files: str, why: Exception) -> AccessError:
 
 
 def _in_cluster() -> Target | None:
-    """Return the API server and the service account of the pod that this runs in, None outside of one.
+    """Return the API server and the service account of the pod that this program runs in, None outside of a pod.
 
     Source: InClusterConfig in rest/config.go of client-go.
     """
@@ -143,7 +143,7 @@ def _access(target: Target, files: str) -> Access:
         fixed.append(("Accept-Encoding", "identity"))
     provider = (lambda: provider_token(files, target.user_name)) if user.auth_provider is not None else None
     bearer = _Bearer(user, provider, _plugin(cluster, user, proxy), tls)
-    # What fails is said now, and not by the first request.
+    # Fail now instead of at the first request.
     bearer.headers()
     return Access(server, tls, cluster.tls_server_name or None, bearer.headers, bearer.forget, tuple(fixed), proxy)
 
@@ -157,7 +157,7 @@ def _plugin(cluster: Cluster, user: User, proxy: Proxy | None) -> ExecCredential
 
 
 class _Bearer:
-    """The authorization of requests: a token, a password, or what an auth-provider or an exec plugin gives."""
+    """The authorization of requests: a token, a password, or credentials of an auth-provider or an exec plugin."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Bearer:
             return {}
         found = self._plugin.get()
         if found.certificate and found != self._loaded and self._tls is not None:
-            # Connections that are opened from now on show it.
+            # New connections use the new certificate.
             _load_certificate(self._tls, found.certificate.encode(), found.key.encode())
             self._loaded = found
         return {"Authorization": f"Bearer {found.token}"} if found.token else {}
@@ -216,7 +216,7 @@ def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate; Python reads it from a file only."""
+    """Load a client certificate, through a file, because Python cannot load it from memory."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate.rstrip() + b"\n" + key)
         file.flush()

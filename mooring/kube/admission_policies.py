@@ -1,4 +1,4 @@
-"""Ask the API server whether Mooring's admission policies are there and bound; needs `get` on both kinds."""
+"""Read from the API server whether Mooring's admission policies exist and are bound; needs `get` on both kinds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES, POLICIES_PATH, 
 
 
 async def read_policies(client: Client) -> Mapping[str, PolicyState]:
-    """Return the state of each policy; one that cannot be read, for lack of a right or of an answer, is unknown."""
+    """Return the state of each policy; unknown if it cannot be read for lack of permission or of an answer."""
     return {name: await _read_policy(client, name) for name in POLICIES}
 
 

@@ -1,9 +1,9 @@
-"""Decide whether a 2xx answer is whole.
+"""Check that a 2xx answer is complete.
 
-Our types have defaults for all that an object may leave out, so that ``{}`` decodes as anything: as the empty end of a
-list, a pod without a node, a Lease that nobody holds. client-go refuses such answers: its decoder needs a kind
-(``IsMissingKind`` in k8s.io/apimachinery, pkg/runtime/error.go), a ``Status`` other than Success is an error under any
-HTTP code (``Result.Into`` in k8s.io/client-go, rest/request.go), and every stored object has a resourceVersion.
+Our types have defaults for all fields that can be absent, so ``{}`` decodes as anything: the empty end of a list, a pod
+without a node, a Lease without a holder. client-go rejects such answers: its decoder needs a kind (``IsMissingKind`` in
+k8s.io/apimachinery, pkg/runtime/error.go), and a ``Status`` other than Success is an error with any HTTP code
+(``Result.Into`` in k8s.io/client-go, rest/request.go). Every stored object has a resourceVersion.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from mooring.kube.failures import UNREADABLE, Status, Unknown
 from mooring.parsing import shorten
 
 _SUCCESS = "Success"
-# An API server's Status has some 200 bytes; a longer answer is an object. Decoding this much takes 50 us.
+# An API server's Status has about 200 bytes; a longer answer is an object. Decoding this many bytes takes 50 us.
 _LONGEST_STATUS = 1 << 16
 
 
@@ -39,7 +39,7 @@ _object = msgspec.json.Decoder(_Object).decode
 
 
 def check_read(call: str, body: bytes) -> None:
-    """Raise Unknown if the answer to a GET is a ``Status`` of a failure; ``call`` names the request."""
+    """Raise Unknown if the answer to a GET is a ``Status`` of a failure; ``call`` is the request, for the message."""
     if len(body) <= _LONGEST_STATUS and b'"Status"' in body:
         _check_status(call, body)
 
@@ -57,7 +57,7 @@ def check_write(call: str, body: bytes) -> None:
 
 
 def check_object(kind: str, body: bytes) -> bytes:
-    """Return an answer that is a stored object of ``kind``: with name and resourceVersion; otherwise raise Unknown."""
+    """Return the answer if it is a stored object of ``kind`` with name and resourceVersion; raise Unknown otherwise."""
     try:
         shown = _object(body)
     except UNREADABLE as unreadable:
@@ -78,14 +78,14 @@ def check_list(kind: str, resource_version: str) -> None:
 
 
 def missing_field(identity: Identity) -> str:
-    """Return the field that an object lacks and every stored object has; empty if it has them all."""
+    """Return the required field that an object lacks, empty if it has all fields of a stored object."""
     if not identity.name:
         return "metadata.name"
     return "" if identity.resource_version else "metadata.resourceVersion"
 
 
 def incomplete_answer(what: str) -> Unknown:
-    """Return the error for an answer that came with a 2xx code and is not whole."""
+    """Return the error for an incomplete answer with a 2xx code."""
     return Unknown(Status(200, message=f"incomplete answer: {what}"))
 
 
@@ -93,7 +93,7 @@ def _check_status(call: str, body: bytes) -> None:
     try:
         shown = _status(body)
     except UNREADABLE:
-        # An object of which some field has this text.
+        # The body is an object with this text in some field.
         return
     if shown.kind == "Status" and shown.status != _SUCCESS:
         said = f"status={shown.status!r}, code={shown.code}, message={shorten(shown.message or '')}"

@@ -4,10 +4,10 @@
         node = await client.request("GET", "/api/v1/nodes/n1")
         await client.request("PATCH", "/api/v1/nodes/n1", patch, content_type=MERGE_PATCH)
 
-Reads use aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, use
-`mooring.kube.connections`. Every failure is one of `mooring.kube.failures`, also a 2xx answer that is not whole
-(`mooring.kube.answers`). Only this module handles the exceptions of both. Only a request that was refused with 401
-before anything was done is repeated, once, with fresh headers.
+Reads use aiohttp, with compression for lists. Writes, of which a scheduler sends thousands a second, use
+`mooring.kube.connections`. Every failure is one of `mooring.kube.failures`, also an incomplete 2xx answer
+(`mooring.kube.answers`). Only this module handles the exceptions of both libraries. A request that was rejected with
+401, before anything was done, is repeated once with new headers; nothing else is.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from mooring.kube.request_slots import RequestSlots
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-# The user agent in the API server's audit log, and the manager of the fields that a patch sets.
+# The user agent in the API server's audit log, and the field manager of patches.
 _AGENT = "mooring"
-# Tokens are short-lived: a service account's file is rewritten well before the hour is over, exec plugins return an
+# Tokens are short-lived: a service account's file is rewritten well before its hour ends, and exec plugins return an
 # expiry time.
 _HEADERS_LAST_S = 60.0
-# Seconds between two reads of a stream, unless this many bytes are waiting: lines that are read together cost less CPU.
+# Seconds between two reads of a stream, unless many bytes are waiting: reading lines together costs less CPU.
 _TOGETHER_S = 0.003
 _MUCH = 1 << 16
 _Params = Mapping[str, str]
@@ -45,12 +45,12 @@ _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Client:
-    """A pool of few connections to one API server; use as an async context manager.
+    """A client with at most ``connections`` concurrent requests to one API server; use as an async context manager.
 
-    A write that waits long for its answer does not count among ``connections``, see `mooring.kube.request_slots`.
+    A write that waits long for its answer does not count among ``connections``; see `mooring.kube.request_slots`.
 
-    ``guard`` is called right before each request is sent, after any wait for a connection; it raises if nothing may be
-    sent any more.
+    ``guard`` is called right before each request is sent, after any wait for a connection. It raises if no request may
+    be sent any more.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Client:
         self._guard = guard
         self._headers: CIMultiDict[str] = CIMultiDict()
         self._headers_until = float("-inf")
-        # The headers of a write after its request line, down to its content.
+        # The headers of a write between its request line and the headers of its content.
         self._fields = ""
         self._reads = asyncio.Semaphore(connections)
         self._writes = RequestSlots(connections)
@@ -76,8 +76,7 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # A watch holds its connection for its whole life, so watches do not count against the limit of the short
-        # requests.
+        # A watch occupies its connection as long as it lives, so watches do not count against the limit.
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, ssl=self._access.tls or True)
         # API servers set no cookies, so responses are not searched for them.
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
@@ -97,9 +96,9 @@ class Client:
         params: _Params | None = None,
         patience_s: float | None = None,
     ) -> bytes:
-        """Return the body of a 2xx answer; raise a KubeError for anything else.
+        """Return the body of a 2xx answer; raise a KubeError otherwise.
 
-        ``patience_s`` is for a write: its answer is awaited for so long, over a connection of its own.
+        With ``patience_s`` a write uses its own connection and waits so many seconds for the answer.
         """
         try:
             if method != "GET":
@@ -113,13 +112,13 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """Open a GET that does not end by itself and yield its lines, as many at once as have arrived.
+        """Open a GET with an endless answer and yield its lines, in lists of those that have arrived.
 
-        ``silence_s`` without a byte raises Unknown.
+        Raise Unknown after ``silence_s`` seconds without a byte.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
         try:
-            # A stream may be silent for long, but a server starts it at once.
+            # A stream can be silent for long, but the server sends its headers at once.
             async with asyncio.timeout(self._timeout_s):
                 begun = await self._begin(path, params, timeout)
             async with begun as answer:
@@ -197,7 +196,11 @@ class Client:
         self._headers = CIMultiDict([*own, *found.items(), *self._access.fixed_headers])
         lines = [f"{name}: {value}" for name, value in self._headers.items()]
         if not all(line.isascii() and line.isprintable() for line in lines):
-            raise Unknown(Status(0, message="the credentials hold what no header may: one line of printable ASCII"))
+            raise Unknown(
+                Status(
+                    0, message="the credentials do not fit into an HTTP header, which is one line of printable ASCII"
+                )
+            )
         self._fields = "".join(f"{line}\r\n" for line in (f"Host: {self._server.host_port_subcomponent}", *lines))
         self._headers_until = asked + _HEADERS_LAST_S
 
@@ -213,7 +216,7 @@ def _unknown(method: str, path: str, lost: Exception) -> Unknown:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
-    """Yield lines of any length; a last line without a newline was cut off and is dropped."""
+    """Yield lines of any length; drop a last line without a newline, which is truncated."""
     begun: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")

@@ -1,12 +1,12 @@
-"""Requests with short answers over persistent connections: HTTP/1.1, one request at a time on each.
+"""Send requests with short answers over persistent HTTP/1.1 connections, one request at a time on each.
 
     connections = Connections(URL("https://10.0.0.1:6443"), tls, None)
     answer = await connections.ask(request, timeout_s=5.0, guard=check)
 
-Binding a pod is one such request, and aiohttp takes more CPU for it than the scheduling decision: see
-`bench.http_floor`. The event loop provides TLS, httptools parses the answers. A connection is closed as soon as its
-next answer could belong to another request. Nothing is repeated, and no redirect is followed. Connections after the
-first resume its TLS session: an API server signs nothing for them, which is most of what a connection costs it.
+Binding a pod is one such request, and aiohttp needs more CPU for it than the scheduling decision takes; see
+`bench.http_floor`. The event loop provides TLS, and httptools parses the answers. A connection is closed as soon as its
+next answer could belong to another request. Nothing is repeated, and redirects are not followed. Later connections
+resume the TLS session of the first one, which saves the API server the signature, the largest part of the cost.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from yarl import URL
 
 from mooring.kube.kubeconfig.proxy import Proxy
 
-# The server, or a proxy before it, closes idle connections: one that was idle for this many seconds is not used again.
+# A connection that was idle for so many seconds is not used again, because the server or a proxy may just close it.
 _IDLE_S = 15.0
 # Source: RFC 8305, Connection Attempt Delay.
 _NEXT_ADDRESS_S = 0.25
-# Connections that are opened at once: a TLS handshake costs as much CPU as a request or two, and meanwhile others
-# become free, so that a short burst of requests opens few.
+# The number of connections that are opened concurrently. A TLS handshake costs as much CPU as one or two requests, and
+# meanwhile other connections become free, so a short burst of requests opens few.
 _OPENED_AT_ONCE = 8
-# What a proxy may answer to CONNECT: a status line and headers, in bytes.
+# The longest answer of a proxy to CONNECT, a status line and headers, in bytes.
 _LONGEST_ANSWER = 1 << 16
 _CONNECTED = re.compile(r"HTTP/1\.[01] 2\d\d").match
 
@@ -38,14 +38,15 @@ _CONNECTED = re.compile(r"HTTP/1\.[01] 2\d\d").match
 class ResumingTls(ssl.SSLObject):
     """The TLS of one connection, which resumes the newest session of its context.
 
-    A context is for one server. One that does not know the session, a restarted one say, makes a full handshake.
+    A context must be for one server. A server that does not know the session, for example after a restart, makes a full
+    handshake.
     """
 
     _sessions: ClassVar[WeakKeyDictionary[ssl.SSLContext, ssl.SSLSession]] = WeakKeyDictionary()
     _has_begun = False
 
     def do_handshake(self) -> None:
-        """Begin the handshake, or go on with it; raise ssl's errors, after which no session is resumed."""
+        """Start or continue the handshake; raise ssl's errors, after which no session is resumed."""
         known = None if self._has_begun else self._sessions.get(self.context)
         self._has_begun = True
         if known is not None:
@@ -59,14 +60,14 @@ class ResumingTls(ssl.SSLObject):
             raise
 
     def keep_session(self) -> None:
-        """Keep the session for later connections; with TLS 1.3 its ticket comes with the first data."""
+        """Store the session for later connections; with TLS 1.3 its ticket arrives with the first data."""
         session = self.session
         if session is not None and session.has_ticket:
             self._sessions[self.context] = session
 
 
 class Answer(NamedTuple):
-    """A whole answer; ``retry_after`` is the text of that header, empty without one."""
+    """A complete answer; ``retry_after`` is the value of that header, empty without one."""
 
     status: int
     body: bytes
@@ -74,9 +75,9 @@ class Answer(NamedTuple):
 
 
 class Connections:
-    """The connections to one server: never more than concurrent requests, which the caller limits.
+    """The connections to one server: at most as many as concurrent requests, which the caller limits.
 
-    ``tls`` is for this server alone: all that use it resume its sessions.
+    ``tls`` must be for this server only, because all connections with it resume its sessions.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Connections:
         self._tls = (tls or True) if server.scheme == "https" else None
         if tls is not None:
             tls.sslobject_class = ResumingTls
-        # The dot that ends a name in DNS is not in certificates.
+        # Certificates have names without the final dot of DNS.
         self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
         self._free: list[_Connection] = []
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
@@ -95,13 +96,13 @@ class Connections:
     async def ask(
         self, request: bytes, timeout_s: float, guard: Callable[[], None], patience_s: float | None = None
     ) -> Answer:
-        """Send a request, head and body, and return the answer; ``guard`` is called right before, and may raise.
+        """Send a request, head and body, and return the answer; ``guard`` is called right before, and can raise.
 
-        With ``patience_s`` the answer is awaited for so long, over a connection of its own: an idle one may lead to a
-        server that is gone. It still has to be open within ``timeout_s``.
+        With ``patience_s`` use a new connection, because an idle one may lead to a server that no longer exists, and
+        wait so many seconds for the answer. The connection must still be open within ``timeout_s``.
 
-        Raise OSError if the connection fails and TimeoutError after ``timeout_s``: the request may have been carried
-        out.
+        Raise OSError if the connection fails and TimeoutError after ``timeout_s``; the server may have executed the
+        request.
         """
         now = asyncio.get_running_loop().time()
         until = now + timeout_s
@@ -144,7 +145,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         host, port = (self._proxy.host, self._proxy.port) if self._proxy else (self._host, self._port)
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        # The next address is tried before the first one, perhaps of a dead server, has used up all the time.
+        # Try the next address early, because the first one may belong to a dead server.
         connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
         if self._proxy is not None:
             await self._lead_through(self._proxy, connected)
@@ -154,9 +155,9 @@ class Connections:
         return connection
 
     async def _lead_through(self, proxy: Proxy, connected: socket.socket) -> None:
-        """Let a proxy connect to the server (RFC 9110, 9.3.6); raise ConnectionError if it does not.
+        """Make a proxy connect to the server (RFC 9110, 9.3.6); raise ConnectionError if it does not.
 
-        The server sends nothing before our handshake, so that all that arrives is the proxy's answer.
+        The server sends nothing before our handshake, so everything that arrives is the proxy's answer.
         """
         loop, there = asyncio.get_running_loop(), f"{self._host}:{self._port}"
         if ":" in self._host:
@@ -179,13 +180,13 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, called by the event loop with bytes and by the parser with their parts."""
+    """One connection: the event loop calls it with bytes, and the parser with parts of answers."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.WriteTransport | None = None
-        # Until the first answer.
+        # None after the first answer.
         self._tls: ResumingTls | None = None
         # The request in progress.
         self._waiting: asyncio.Future[Answer] | None = None
@@ -210,7 +211,7 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             if self._waiting is not None:
-                # The caller has given up, and the answer may still arrive.
+                # The caller has given up, but the answer may still arrive.
                 self.end()
 
     def end(self) -> None:
@@ -230,11 +231,11 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as wrong:
-            self._fail(ConnectionError(f"the answer is no HTTP/1.1: {wrong}"))
+            self._fail(ConnectionError(f"the answer is not HTTP/1.1: {wrong}"))
 
     def on_message_begin(self) -> None:
         if self._waiting is None:
-            # Unrequested data: the next request must not get it as its answer.
+            # Unrequested data must not become the answer of the next request.
             self.end()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -248,7 +249,7 @@ class _Connection(asyncio.Protocol):
         status, body, retry_after = self._parser.get_status_code(), self._body, self._retry_after
         self._body, self._retry_after = [], ""
         if status < 200:
-            # Informational: the final answer follows.
+            # An informational answer; the final one follows.
             return
         waiting, self._waiting = self._waiting, None
         if self._tls is not None:
@@ -261,7 +262,7 @@ class _Connection(asyncio.Protocol):
             waiting.set_result(Answer(status, b"".join(body), retry_after))
 
     def _fail(self, why: Exception) -> None:
-        """End the connection, and with it the request in progress."""
+        """End the connection, and fail the request in progress."""
         self.end()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(why)

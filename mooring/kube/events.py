@@ -1,6 +1,6 @@
-"""The events of a watch, as plain values: the pure part handles them independently of their source.
+"""The events of a watch, as plain values, which pure code handles independently of their source.
 
-They are Structs, because one is made for every change: a frozen dataclass takes several times as long to make.
+They are Structs because one is created for every change, and creating a frozen dataclass takes several times as long.
 """
 
 from typing import Generic, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """An object's identity and version; missing fields are empty."""
+    """An object's identity and version; absent fields are empty."""
 
     name: str = ""
     namespace: str = ""
@@ -27,7 +27,7 @@ class Changed(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """The object exists, but cannot be decoded; ``why`` names the place."""
+    """The object exists but cannot be decoded; ``why`` names the field."""
 
     identity: Identity
     why: str
@@ -40,7 +40,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Synced(msgspec.Struct, Generic[T], frozen=True):
-    """All objects that exist now; ``unchanged`` are those that the listener already has in that version."""
+    """All objects that exist now; the listener already has the current version of those in ``unchanged``."""
 
     entries: tuple[Changed[T] | Unreadable, ...]
     unchanged: tuple[Identity, ...] = ()

@@ -1,12 +1,12 @@
-"""What can go wrong with a request to the API server, named by what the caller does about it.
+"""Errors of requests to the API server, named by what the caller does about them.
 
-NotFound   there is nothing to act on                  Throttled  wait `retry_after_s`, then repeat
-Conflict   another write was first: read, decide again Refused    this request will never pass: change it or give up
-Gone       list again                                  Unknown    it may have happened or not: repeat or read
-Denied     nothing was written: tell the object's owner, and try again later
+NotFound   the object does not exist                   Throttled  wait `retry_after_s`, then repeat
+Conflict   another write was first: read, decide again Refused    this request always fails: change it or give up
+Gone       list again                                  Unknown    it may have succeeded or not: repeat or read
+Denied     nothing was written: inform the object's owner, and try again later
 """
 
-# ruff: noqa: N818 - they are named by what the caller does
+# ruff: noqa: N818 - named by what the caller does
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class _Status(msgspec.Struct):
 class Status:
     """The API server's answer to a failed request; ``kind`` is ``details.kind``, empty without one.
 
-    ``is_page`` if the body is not a ``Status``: a proxy's page, or the API server's own for an unknown path.
+    ``is_page``: the body is not a ``Status`` but a page of a proxy, or of the API server for an unknown path.
     """
 
     code: int
@@ -41,7 +41,7 @@ class Status:
 
 
 class KubeError(Exception):
-    """A request without a usable answer. ``status`` has code 0 if there was no answer."""
+    """A request failed; ``status`` has code 0 if there was no answer."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"{status.code} {status.reason}: {status.message}" if status.code else status.message)
@@ -57,11 +57,11 @@ class Conflict(KubeError):
 
 
 class Gone(KubeError):
-    """410: the resource version, or the continue token, is too old."""
+    """410: the resource version or the continue token is too old."""
 
 
 class Throttled(KubeError):
-    """429: nothing was done. Repeat after ``retry_after_s``, in seconds."""
+    """429: nothing was done; repeat after ``retry_after_s`` seconds."""
 
     def __init__(self, status: Status, retry_after_s: float) -> None:
         super().__init__(status)
@@ -69,28 +69,28 @@ class Throttled(KubeError):
 
 
 class Refused(KubeError):
-    """Any other 4xx, or a redirect: nothing was done, and repeating it changes nothing."""
+    """Any other 4xx, or a redirect: nothing was done, and a repetition would fail, too."""
 
 
 class Denied(Refused):
-    """Admission did not let the write pass, or could not ask its webhook, whatever the code: nothing was written.
+    """Admission rejected the write, or could not call its webhook, with any code: nothing was written.
 
-    It may pass later: the webhook answers again, or its rule or the object changes.
+    The write can succeed later, when the webhook answers again, or its rule or the object changes.
     """
 
 
 class Unknown(KubeError):
-    """5xx, 408, a timeout or a lost connection: a write may have happened or not."""
+    """5xx, 408, a timeout or a lost connection: a write may have succeeded or not."""
 
 
-# What decoding raises: an answer of a proxy may hold any bytes, nested to any depth.
+# The errors of decoding; a proxy's answer can contain any bytes, with any nesting.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
-# Status codes of proxies for a request that was too late or too early: an API server never sends them.
+# Status codes that only proxies send, for a request that was too late or too early.
 _NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
-# The messages of kube-apiserver's admission, which comes before storage. The first is of a webhook's own answer and has
-# the code that the webhook chose. Sources, in k8s.io/apiserver 1.36: pkg/admission/plugin/webhook/errors/statuserror.go
+# Messages of kube-apiserver's admission, which comes before storage. The first one is for a webhook's own answer, with
+# a code that the webhook chooses. Sources, in k8s.io/apiserver 1.36: pkg/admission/plugin/webhook/errors/statuserror.go
 # (ToStatusErr), pkg/util/webhook/error.go (ErrCallingWebhook, which is an InternalError here) and
 # pkg/admission/plugin/policy, validating/dispatcher.go and generic/policy_dispatcher.go.
 _DENIED = re.compile(
@@ -102,7 +102,7 @@ _DENIED = re.compile(
 
 
 def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """Return the error for an answer that is not 2xx; the body should be a ``Status`` but may be anything."""
+    """Return the error for an answer that is not 2xx; the body should be a ``Status`` but can be anything."""
     status = read_status(code, body)
     if not status.is_page and _DENIED(status.message):
         return Denied(status)
@@ -114,12 +114,12 @@ def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError
 
 
 def of_object(failed: KubeError) -> KubeError:
-    """Return the failure of a request for an object; a 404 that is a proxy's page becomes Unknown."""
+    """Return the error of a request for an object; a 404 with a proxy's page becomes Unknown."""
     return Unknown(failed.status) if isinstance(failed, NotFound) and failed.status.is_page else failed
 
 
 def failure_of(status: bytes) -> KubeError:
-    """Return the error for a ``Status`` object, such as that of a watch's ERROR event."""
+    """Return the error for a ``Status`` object, such as the one in an ERROR event of a watch."""
     try:
         code = msgspec.json.decode(status, type=_Status).code
     except UNREADABLE:
@@ -137,5 +137,5 @@ def read_status(code: int, body: bytes) -> Status:
 
 
 def _seconds(retry_after: str | None) -> float:
-    # The API server sends whole seconds; a proxy may send a date: then wait one second.
+    # The API server sends seconds. For a date, which a proxy may send, wait one second.
     return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0

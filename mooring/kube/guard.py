@@ -1,7 +1,7 @@
-"""Mooring's admission policies (the guard): their names, and whether one of them is there and bound to deny.
+"""Decide whether Mooring's admission policies (the guard) exist and are bound to deny.
 
-Without them whoever may create pods or patch nodes can write an assignment or an inventory. What is judged are a
-ValidatingAdmissionPolicy and the ValidatingAdmissionPolicyBinding of the same name, as `manifests/base/guard` has them.
+Without them, users who can create pods or patch nodes can write an assignment or an inventory. Each policy is a
+ValidatingAdmissionPolicy with a ValidatingAdmissionPolicyBinding of the same name, as in `manifests/base/guard`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,34 +34,34 @@ class PolicyBinding:
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """Whether a policy guards; ``why`` says what is wrong, or why that is not known, and is empty if it is bound."""
+    """The state of a policy; ``why`` is what is wrong or why the state is unknown, empty if the policy is bound."""
 
     state: State
     why: str = ""
 
 
 def exempts(match_resources: Mapping[str, Any] | None) -> bool:
-    """Return whether a binding's matchResources leave out anything that its policy matches; empty parts do not."""
+    """Return whether a binding's matchResources exclude objects that its policy matches; empty fields do not."""
     limits = ("namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules")
     return any((match_resources or {}).get(limit) for limit in limits)
 
 
 def judge(name: str, failure_policy: str | None, bindings: Iterable[PolicyBinding]) -> PolicyState:
-    """Judge a policy by its failurePolicy, None where the policy is missing, and the bindings that there are."""
+    """Return the state of a policy from its failurePolicy (None: the policy is missing) and the bindings."""
     if failure_policy is None:
-        return PolicyState("missing", "ValidatingAdmissionPolicy is missing: it guards nothing")
+        return PolicyState("missing", "ValidatingAdmissionPolicy is missing")
     if failure_policy == "Ignore":
-        return PolicyState("unbound", "failurePolicy is Ignore: a write that it cannot judge passes")
+        return PolicyState("unbound", "failurePolicy is Ignore: writes that it cannot evaluate are accepted")
     denying = [one for one in bindings if one.policy == name and "Deny" in one.actions]
     if not denying:
-        return PolicyState("unbound", "no ValidatingAdmissionPolicyBinding makes it deny")
+        return PolicyState("unbound", "no ValidatingAdmissionPolicyBinding with the action Deny refers to it")
     if all(one.is_limited for one in denying):
         return PolicyState("unbound", "matchResources of its ValidatingAdmissionPolicyBinding exempts objects")
     return PolicyState("bound")
 
 
 def judge_documents(name: str, policy: Mapping[str, Any] | None, binding: Mapping[str, Any] | None) -> PolicyState:
-    """Judge a policy and the binding of its name as the API has them; None is an object that is not there."""
+    """Return the state of a policy from its API object and its binding's; None for an object that does not exist."""
     failure_policy = None if policy is None else str(_spec(policy).get("failurePolicy") or "Fail")
     spec = _spec(binding or {})
     actions = spec.get("validationActions")

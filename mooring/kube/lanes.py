@@ -1,6 +1,6 @@
-"""Write what waits: earlier lanes first, in each lane one namespace after another, some at once.
+"""Execute waiting writes: earlier lanes first, in each lane one namespace after another, several concurrently.
 
-A write that waits long for its answer leaves its place to another namespace's: so does the client (see
+A write that waits long for its answer frees its slot for another namespace, as in the client (see
 `mooring.kube.request_slots`).
 """
 
@@ -18,17 +18,17 @@ from mooring.kube.namespace_turns import NamespaceTurns, Waiting
 
 _log = structlog.get_logger()
 T = TypeVar("T")
-# In seconds: an API server answers most writes within some milliseconds.
+# Seconds after which a write counts as slow; an API server answers most writes within some milliseconds.
 _SLOW_S = 1.0
 
 
 async def _no_wait() -> None:
-    """Let everything be written at once."""
+    """Do not limit the rate of writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane(Generic[T]):
-    """What waits, and how one of it is written; ``fields`` names it in the log, ``dropped`` counts what is not."""
+    """A queue of items and how to write one; ``fields`` are its log fields, ``dropped`` is called for dropped items."""
 
     turns: NamespaceTurns[T]
     write: Callable[[T], Awaitable[None]]
@@ -37,7 +37,7 @@ class Lane(Generic[T]):
 
 
 class Lanes:
-    """Writes of ``at_once`` at a time; ``turn`` waits until one more may be written."""
+    """Writes at most ``at_once`` items concurrently; ``turn`` waits until the next write may start."""
 
     def __init__(
         self, lanes: Sequence[Lane[Any]], at_once: int, turn: Callable[[], Awaitable[None]] = _no_wait
@@ -51,21 +51,21 @@ class Lanes:
         self._empty.set()
 
     def wake(self) -> None:
-        """Look again at what waits."""
+        """Check the lanes again, because something was added."""
         self._empty.clear()
         self._changed.set()
 
     async def empty(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         await self._empty.wait()
 
     async def run(self) -> None:
-        """Write without end."""
+        """Write items as they arrive; never return."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._due()
                 await self._turn()
-                # What was due may have been dropped meanwhile.
+                # The item may have been dropped meanwhile.
                 now = time.monotonic()
                 for lane in self._lanes:
                     if (waiting := lane.turns.take(now)) is not None:
@@ -75,7 +75,7 @@ class Lanes:
                         break
 
     async def _due(self) -> None:
-        """Wait until something may be written."""
+        """Wait until an item can be written."""
         while True:
             self._changed.clear()
             now = time.monotonic()
@@ -104,8 +104,8 @@ class Lanes:
         except (Denied, Throttled, Unknown) as unwritten:
             failed = str(unwritten)
         except KubeError as refused:
-            # The object was deleted meanwhile, or permissions are missing: the write is impossible.
-            _log.info("report was refused", **lane.fields(waiting.item), reason=str(refused))
+            # The object was deleted, or permissions are missing: the write cannot succeed.
+            _log.info("report was rejected", **lane.fields(waiting.item), reason=str(refused))
         finally:
             timer.cancel()
             self._free += not slow

@@ -1,8 +1,8 @@
-"""What waits to be written, by namespace, each in its turn. Pure: time is an argument.
+"""Queue writes by namespace, and take them from the namespaces in turn. Pure: time is an argument.
 
-A namespace whose last write has failed, or waits long for its answer, gets one write at a time, and after failures in a
-row after a growing pause. So a webhook of one namespace that does not answer costs the others nothing. What has failed
-goes behind what waits in its namespace, so that nothing holds that up for good, and is dropped after so many tries.
+A namespace whose last write failed, or waits long for its answer, gets one write at a time; after repeated failures
+also a growing pause. So a webhook of one namespace that does not answer does not delay other namespaces. A failed write
+goes to the end of its namespace's queue, so that it cannot block the queue, and is dropped after a number of tries.
 """
 
 import sys
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-# The first and the longest pause of a namespace after a failure, in seconds: kube-scheduler's backoff of a pod, whose
-# next try writes its condition again.
+# The first and the longest pause of a namespace after a failure, in seconds, as kube-scheduler's backoff of a pod,
+# after which it writes the pod's condition again.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(slots=True)
 class Waiting(Generic[T]):
-    """Something to write; a newer one with the same key takes its place."""
+    """An item to write; a newer item with the same key replaces it."""
 
     namespace: str
     key: str
@@ -35,7 +35,7 @@ class _Namespace(Generic[T]):
     not_before: float = 0.0
 
     def next(self, now: float) -> str | None:
-        """Return the key of what may begin: nothing whose key is under way, so that the newest is written last."""
+        """Return the key of the next write; keys with a write in progress wait, so that the newest comes last."""
         if now < self.not_before or (self.under_way and (self.failures or self.slow)):
             return None
         return next((key for key in self.waiting if key not in self.under_way), None)
@@ -45,7 +45,7 @@ class _Namespace(Generic[T]):
 
 
 class NamespaceTurns(Generic[T]):
-    """The namespaces in which something waits or is under way, the one whose turn is next first."""
+    """The namespaces with waiting or running writes, in the order of their turns."""
 
     def __init__(self, most: int = sys.maxsize, tries: int = 10) -> None:
         self._most = most
@@ -57,7 +57,7 @@ class NamespaceTurns(Generic[T]):
         return self._count
 
     def put(self, namespace: str, key: str, item: T) -> bool:
-        """Take something in; return False if something was dropped: at ``most``, the newest of who has the most."""
+        """Add an item. At ``most`` items, drop the newest of the namespace with the most, and return False."""
         place = self._namespaces.setdefault(namespace, _Namespace())
         if key in place.waiting:
             place.waiting[key].item = item
@@ -74,30 +74,30 @@ class NamespaceTurns(Generic[T]):
         return has_room
 
     def get(self, namespace: str, key: str) -> T | None:
-        """Return what waits by that key."""
+        """Return the waiting item with that key, None without one."""
         place = self._namespaces.get(namespace)
         waiting = place.waiting.get(key) if place is not None else None
         return None if waiting is None else waiting.item
 
     def drop(self, namespace: str, key: str) -> None:
-        """Write nothing of that key."""
+        """Remove the waiting item with that key."""
         place = self._namespaces.get(namespace)
         if place is not None and place.waiting.pop(key, None) is not None:
             self._count -= 1
 
     def next_at(self, now: float) -> float | None:
-        """Return when something may begin if nothing ends before; None for never, ``now`` at the latest if it may."""
+        """Return when the next write can start if none ends before: ``now`` or earlier for now, None for never."""
         waiting = (one for one in self._namespaces.values() if one.waiting)
         times = [one.not_before for one in waiting if one.next(max(now, one.not_before)) is not None]
         return min(times, default=None)
 
     def take(self, now: float) -> Waiting[T] | None:
-        """Return what is to be written next; `end` must follow."""
+        """Return the next item to write; the caller must call `end` afterwards."""
         begins = ((name, key) for name, one in self._namespaces.items() if (key := one.next(now)) is not None)
         namespace, key = next(begins, ("", ""))
         if not key:
             return None
-        # The others come before it next time.
+        # Move the namespace to the end of the turns.
         place = self._namespaces[namespace] = self._namespaces.pop(namespace)
         found = place.waiting.pop(key)
         self._count -= 1
@@ -106,11 +106,11 @@ class NamespaceTurns(Generic[T]):
         return found
 
     def slow(self, namespace: str) -> None:
-        """Record that a write of a namespace waits long for its answer."""
+        """Record that a write of a namespace is slow."""
         self._namespaces[namespace].slow += 1
 
     def end(self, done: Waiting[T], now: float, *, failed: bool, was_slow: bool) -> bool:
-        """Record that a write has ended; return False if it has failed too often and is dropped."""
+        """Record the end of a write; return False if it has failed too often and is dropped."""
         place = self._namespaces[done.namespace]
         place.under_way.discard(done.key)
         place.slow -= was_slow

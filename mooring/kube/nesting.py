@@ -1,17 +1,17 @@
-"""Remove excessive nesting from JSON: no decoder accepts it, and one such object must not hide the others.
+"""Remove excessive nesting from JSON: decoders reject it, and one such object must not hide the others.
 
-Where an object may hold any JSON (`fieldsV1` of its managed fields), an API server accepts 10,000 levels.
+In fields that can contain any JSON (`fieldsV1` of managed fields), an API server accepts 10,000 levels.
 """
 
 import re
 
-# No field of Kubernetes' own objects is half as deep.
+# Twice the depth of any field of Kubernetes' own objects.
 _DEEPEST = 100
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 
 
 def without_deep_nesting(text: bytes) -> bytes:
-    """Return JSON text with null in place of each value that is more than 100 levels deep."""
+    """Replace each value that is more than 100 levels deep by null."""
     kept: list[bytes] = []
     depth = begun = 0
     for token in _TOKEN.finditer(text):
@@ -23,5 +23,5 @@ def without_deep_nesting(text: bytes) -> bytes:
             if depth == _DEEPEST + 1:
                 begun = token.end()
             depth -= 1
-    # JSON that never ends is invalid anyway.
+    # Unterminated JSON is invalid anyway.
     return b"".join([*kept, text[begun:]] if depth <= _DEEPEST else kept)

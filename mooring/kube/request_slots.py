@@ -1,19 +1,19 @@
-"""Places for writes that are under way at once, by namespace.
+"""Limit concurrent writes, with fairness between namespaces.
 
-An API server that waits for a namespace's webhook, for up to 30 s, meanwhile answers all others. So a write whose
-answer takes long leaves its place to another one, and keeps its connection. Its namespace gets few at once until none
-of it is slow. Namespaces that wait get free places in turn.
+While an API server waits for a namespace's webhook, for up to 30 s, it answers other requests. So a write that waits
+long for its answer frees its slot for another write, and keeps its connection. Its namespace gets only few slots until
+none of its writes is slow. Waiting namespaces get free slots in turn.
 """
 
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-# In seconds: an API server answers most writes within some milliseconds.
+# Seconds after which a write counts as slow; an API server answers most writes within some milliseconds.
 _SLOW_S = 1.0
-# How many slow writes may be under way beside the others, for each place.
+# The number of slow writes per slot that can be in progress beside the others.
 _SLOW_FOR_EACH = 3
-# The share of the places that a namespace with slow writes may have under way.
+# A namespace with slow writes can use this fraction of the slots: one in so many.
 _SHARE_OF_SLOW = 8
 
 
@@ -25,18 +25,18 @@ class _Namespace:
 
 
 class RequestSlots:
-    """``count`` places."""
+    """``count`` slots for concurrent writes."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._slow_left = count * _SLOW_FOR_EACH
         self._most_of_slow = max(count // _SHARE_OF_SLOW, 1)
         self._waiting = 0
-        # Those with writes under way or waiting, the one whose turn is next first.
+        # Namespaces with running or waiting writes, in the order of their turns.
         self._namespaces: dict[str, _Namespace] = {}
 
     async def take(self, namespace: str) -> "Slot":
-        """Wait for a place."""
+        """Wait for a slot."""
         place = self._namespaces.setdefault(namespace, _Namespace())
         if place.waiting or not self._may_begin(place):
             await self._wait(namespace, place)
@@ -45,7 +45,7 @@ class RequestSlots:
         return Slot(self, namespace)
 
     def leave(self, namespace: str) -> bool:
-        """Let another write begin beside a slow one; return whether it may."""
+        """Free the slot of a slow write for another one; return False if too many writes are slow."""
         if not self._slow_left:
             return False
         self._slow_left -= 1
@@ -55,7 +55,7 @@ class RequestSlots:
         return True
 
     def end(self, namespace: str, *, was_slow: bool) -> None:
-        """Take back the place of a write that has ended."""
+        """Free the slot of a write that has ended."""
         place = self._namespaces[namespace]
         place.under_way -= 1
         if was_slow:
@@ -89,7 +89,7 @@ class RequestSlots:
             raise
 
     def _wake(self) -> None:
-        """Give the free places to those that wait, one namespace after another."""
+        """Give the free slots to waiting writes, one namespace after another."""
         while self._waiting and self._free:
             name = next((name for name, one in self._namespaces.items() if one.waiting and self._may_begin(one)), None)
             if name is None:
@@ -103,7 +103,7 @@ class RequestSlots:
 
 
 class Slot:
-    """The place of one write, until `end`."""
+    """The slot of one write, until `end`."""
 
     def __init__(self, slots: RequestSlots, namespace: str) -> None:
         self._slots = slots
@@ -112,7 +112,7 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(_SLOW_S, self._become_slow)
 
     def end(self) -> None:
-        """Give the place back."""
+        """Free the slot."""
         self._timer.cancel()
         self._slots.end(self._namespace, was_slow=self._is_slow)
 

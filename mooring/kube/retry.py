@@ -1,4 +1,4 @@
-"""The one retry policy for requests: until the answer is definite, with exponential backoff and random jitter."""
+"""The retry policy for all requests: retry until the answer is definite, with exponential backoff and jitter."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ class Decorator(Protocol):
     def __call__(self, call: Call[P, R], /) -> Call[P, R]: ...
 
 
-# The first wait is at most 0.2 s, the next twice that and so on, to 30 s. So clients do not all hit an API server that
+# The first wait is at most 0.2 s, and the limit doubles up to 30 s, so that clients do not overload an API server that
 # restarts.
 _backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
 
@@ -34,7 +34,7 @@ def _report(state: tenacity.RetryCallState) -> None:
     path = next((argument for argument in state.args if isinstance(argument, str)), "") or getattr(
         state.args[0], "path", ""
     )
-    _log.warning("request is repeated", path=path, reason=str(_failed(state)), attempt=state.attempt_number)
+    _log.warning("request is retried", path=path, reason=str(_failed(state)), attempt=state.attempt_number)
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
@@ -45,8 +45,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
 def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
     """Return the decorator that retries a call while ``repeats`` returns true for its failure.
 
-    Tenacity is called only once something has failed: its bookkeeping for an attempt takes as long as the whole
-    request.
+    Tenacity is called only after a failure, because its bookkeeping for an attempt takes as long as the whole request.
     """
     policy = tenacity.AsyncRetrying(
         retry=tenacity.retry_if_exception(repeats), wait=_wait, before_sleep=_report, reraise=True
@@ -58,7 +57,7 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
             try:
                 return await call(*args, **kwargs)
             except KubeError as failed:
-                # A list, so that the failure is given to tenacity once.
+                # A list, so that tenacity gets the failure only once.
                 first = [failed]
 
             async def again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -73,13 +72,13 @@ def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:
     return decorate
 
 
-# For reads that must succeed: a refusal is retried too, since permissions and tokens may be fixed meanwhile.
+# For reads that must succeed: rejected requests are also retried, because permissions and tokens may be fixed.
 retry = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone))
-# For reads of a resource that the API server may not serve, or not to this account: either is a result.
+# For reads of a resource that may not exist or may be forbidden to this account: both are results.
 retry_if_served = _policy(
     lambda failed: isinstance(failed, KubeError) and not isinstance(failed, Gone | NotFound | Refused)
 )
-# For reads of one object that may be deleted: its absence is a result.
+# For reads of an object that may have been deleted, which is a result.
 retry_unless_not_found = _policy(lambda failed: isinstance(failed, KubeError) and not isinstance(failed, NotFound))
-# For writes: retried until the API server's answer is definite. The write must be idempotent.
+# For writes, which must be idempotent: retried until the API server's answer is definite.
 until_definite = _policy(lambda failed: isinstance(failed, Unknown | Throttled))

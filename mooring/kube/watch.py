@@ -5,13 +5,13 @@
             case Synced(entries): ...      # the complete set, first and after each gap: compare with yours
             case Changed(identity, item): ...
             case Removed(identity): ...
-            case Unreadable(identity, why): ...   # this object could not be decoded; all others go on
+            case Unreadable(identity, why): ...   # this object could not be decoded; others are not affected
 
-The end of a stream is normal (servers close slow readers' streams cleanly): the watch resumes where it stopped and
-loses nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion,
-so they are never older than the call. An object that the caller already has in that version is not decoded again. An
-answer that is not whole (`mooring.kube.answers`) is no end of a list and no change: it is requested again. The caller
-must only take events from here, not process them.
+The end of a stream is normal, for example because servers close streams of slow readers: the watch resumes where it
+stopped and loses nothing. After 410 or an ERROR event it lists again and yields another `Synced`. Lists are requested
+without a resourceVersion, so they are never older than the call. An object that the caller already has in the same
+version is not decoded again. An incomplete answer (`mooring.kube.answers`) is requested again. The caller must take
+events quickly and process them elsewhere.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 _PAGE = 500
-# Objects, and bytes of them, that are decoded before other tasks have their turn: a few milliseconds.
+# After so many objects, or bytes of them, other tasks get their turn; decoding takes a few milliseconds.
 _AT_ONCE, _BYTES_AT_ONCE = 100, 1 << 20
-# Seconds after which the server ends a watch, at random so that not all of them return at once.
+# Seconds after which the server ends a watch; random, so that not all watches return at once.
 _WATCH_S = (240, 300)
-# A server sends a bookmark about every minute if nothing happens. Longer silence, in seconds, means that the
-# connection is dead; if it is not, opening another stream at the same version costs next to nothing.
+# Seconds of silence after which a connection counts as dead. Without changes a server sends a bookmark about every
+# minute; if the connection was alive, opening another stream at the same version costs little.
 _SILENCE_S = 90
 # A stream that ends without an error is opened again after so many seconds, times a random factor.
 _PAUSE_S = 0.2
@@ -69,7 +69,7 @@ class _Line(msgspec.Struct):
 
 
 class WatchLine(NamedTuple, Generic[T]):
-    """A parsed line of a watch: its resource version, and what has changed, None for a bookmark."""
+    """A parsed line of a watch: its resource version and the event, None for a bookmark."""
 
     version: str
     event: "Changed[T] | Removed | Unreadable | None"
@@ -82,7 +82,7 @@ _CHANGED = ("ADDED", "MODIFIED")
 
 
 class OfLarge(NamedTuple, Generic[T]):
-    """What an object of more than so many bytes of JSON is decoded to, and how that becomes the kind."""
+    """How to decode objects with more than ``most_bytes`` of JSON: as ``kind``, which ``whole`` converts."""
 
     most_bytes: int
     kind: type[Any]
@@ -90,12 +90,12 @@ class OfLarge(NamedTuple, Generic[T]):
 
 
 class Decoder(Generic[T]):
-    """Decode objects of a kind, a msgspec Struct with the fields that the caller uses.
+    """Decodes objects as a kind, a msgspec Struct with the fields that the caller uses.
 
-    If its ``metadata`` has all fields that identify an object, a line of a watch is read in one pass. Most of a bound
-    pod's line is skipped, and skipping it three times took as long as decoding the rest.
+    If the kind's ``metadata`` has all fields that identify an object, a line of a watch is read in one pass. Most of a
+    bound pod's line is skipped, and skipping it three times would take as long as decoding the rest.
 
-    ``of_large`` leaves out what would take long to decode of an object that is larger than any usual one.
+    ``of_large`` omits fields of unusually large objects that would take long to decode.
     """
 
     def __init__(self, kind: type[T], of_large: OfLarge[T] | None = None) -> None:
@@ -107,7 +107,7 @@ class Decoder(Generic[T]):
             self._line = msgspec.json.Decoder(msgspec.defstruct("Line", [("type", str), ("object", kind)])).decode
 
     def __call__(self, raw: msgspec.Raw | bytes) -> T:
-        """Return an object; raise msgspec's errors, RecursionError or ValueError."""
+        """Return the decoded object; raise msgspec's errors, RecursionError or ValueError."""
         if (
             self._of_large is not None
             and self._large is not None
@@ -117,7 +117,7 @@ class Decoder(Generic[T]):
         return self._read(raw)
 
     def read_line(self, text: bytes) -> WatchLine[T] | None:
-        """Read an ordinary line; return None for one that must be read piece by piece."""
+        """Read an ordinary line in one pass; return None for a line that must be read in pieces."""
         if self._line is None or (self._of_large is not None and len(text) > self._of_large.most_bytes):
             return None
         try:
@@ -152,10 +152,10 @@ async def watch(
     *,
     is_optional: bool = False,
 ) -> AsyncIterator[Event[T]]:
-    """List ``path``, then watch it without end; failures are logged and retried, at most 30 s apart.
+    """List ``path``, then watch it endlessly; failures are logged and retried, at most 30 s apart.
 
     ``is_known`` returns whether the listener has an object in exactly this version. With ``is_optional``, raise
-    NotFound or Refused when the API server does not serve the path, or no longer, or not to this account.
+    NotFound or Refused if the API server does not serve the path, or not to this account.
     """
     selected = dict(params or {})
     listing = _policy(_list, is_optional=is_optional)
@@ -163,7 +163,7 @@ async def watch(
         listed = await listing(client, path, selected, decode, is_known)
         version = listed.version
         yield Synced(tuple(listed.entries), tuple(listed.unchanged))
-        # From here on only the caller keeps the objects.
+        # Drop the references, so that only the caller keeps the objects.
         del listed
         async with aclosing(_follow(client, path, selected, version, decode, is_optional=is_optional)) as batches:
             async for batch in batches:
@@ -193,7 +193,7 @@ def _identify(raw: msgspec.Raw) -> Identity:
 async def _follow(
     client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T], *, is_optional: bool
 ) -> AsyncGenerator[list[WatchLine[T]], None]:
-    """Yield the changes after ``version``, over any number of streams; return when that version is too old."""
+    """Yield the changes after ``version``, over any number of streams; return when the version is too old."""
     opening = _policy(_open, is_optional=is_optional)
     while True:
         heard = False
@@ -211,14 +211,14 @@ async def _follow(
         except KubeError as lost:
             if is_optional and isinstance(lost, NotFound | Refused):
                 raise
-            _log.info("watch was cut", path=path, reason=str(lost))
+            _log.info("watch was interrupted", path=path, reason=str(lost))
         if not heard:
             await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
 
 
 @dataclass(slots=True)
 class _ListResult(Generic[T]):
-    """What a list has returned so far, and the version to watch from."""
+    """The result of a list so far, and the version to watch from."""
 
     entries: list[Changed[T] | Unreadable] = field(default_factory=list)
     unchanged: list[Identity] = field(default_factory=list)
@@ -235,7 +235,7 @@ async def _list(
     """Return all objects, decoded page by page."""
     while True:
         listed = _ListResult[T]()
-        # A page's token may outlive its snapshot: list again.
+        # A page's token can outlive its snapshot; then list again.
         with suppress(Gone):
             async with aclosing(_pages(client, path, selected)) as pages:
                 async for page in pages:
@@ -263,7 +263,7 @@ async def _take_in(
 
 
 async def _pages(client: Client, path: str, selected: Mapping[str, str]) -> AsyncGenerator[_List, None]:
-    """Yield the pages of a list; the next one is requested while the caller processes one."""
+    """Yield the pages of a list; request the next page while the caller processes one."""
     coming: asyncio.Task[_List] | None = asyncio.create_task(_page(client, path, selected, ""))
     try:
         while coming is not None:
@@ -288,7 +288,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
 
 
 def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Decode a text; cut excessive nesting, because an object with it would be sent again without end."""
+    """Decode a text; remove excessive nesting, because otherwise the object would be requested again endlessly."""
     try:
         return decode(text)
     except RecursionError:
@@ -304,7 +304,7 @@ async def _open(
 
 
 def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchLine[T]], KubeError | None]:
-    """Return the events up to the first line that is not a line of a watch, and the error for that one."""
+    """Return the events up to the first invalid line, and the error for that line."""
     found: list[WatchLine[T]] = []
     for text in texts:
         one = read_line(text, decode)
@@ -315,12 +315,12 @@ def _read_lines(texts: Iterable[bytes], decode: Decoder[T]) -> tuple[list[WatchL
 
 
 def read_line(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
-    """Read a line; return an error if it is not a line of a watch, or is the server's ERROR."""
+    """Read a line; return an error if it is not a watch event, or is an ERROR event."""
     return decode.read_line(text) or read_line_in_pieces(text, decode)
 
 
 def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeError:
-    """Read a line whose object may not be of the expected kind."""
+    """Read a line whose object can be of another kind, in several passes."""
     try:
         line = _at_any_depth(_decode_line, text)
     except UNREADABLE as unreadable:

@@ -1,19 +1,19 @@
-"""One write to the API server, sent until its answer is definite; it must be idempotent."""
+"""Send one idempotent write to the API server until its answer is definite."""
 
 from mooring.kube.client import JSON, Client
 from mooring.kube.failures import Unknown
 from mooring.kube.retry import until_definite
 
-# In seconds, longer than kube-apiserver takes for a write: it ends one after 34 s (requestTimeoutUpperBound in
-# k8s.io/apiserver, pkg/endpoints/handlers/rest.go), and waits up to 30 s for a webhook.
+# Seconds to wait for a repeated write, longer than kube-apiserver takes: it ends a write after 34 s
+# (requestTimeoutUpperBound in k8s.io/apiserver, pkg/endpoints/handlers/rest.go), and waits up to 30 s for a webhook.
 PATIENCE_S = 40.0
 
 
 class Write:
-    """A write, and whether an earlier copy of it is in doubt: ``lost`` is true if any answer was not definite.
+    """A write; ``lost`` is true if an attempt had no definite answer, so that it may have been executed.
 
-    The first copy has the client's own timeout, so that a server that went away costs little. Later ones wait for as
-    long as the server may take.
+    The first attempt has the client's timeout, so that a dead server costs little time. Later attempts wait as long as
+    the server can take.
     """
 
     def __init__(self, client: Client, method: str, path: str, body: bytes = b"", content_type: str = JSON) -> None:
@@ -26,7 +26,7 @@ class Write:
 
     @until_definite
     async def send(self) -> bytes:
-        """Return the body of the answer; raise a KubeError that is definite."""
+        """Return the body of the answer; raise a definite KubeError."""
         patience_s = PATIENCE_S if self.lost else None
         try:
             return await self._client.request(

@@ -1,1 +1,1 @@
-"""What the kernel keeps of a NIC's VFs: addresses, settings on their PF, RDMA devices."""
+"""Read and set what the kernel stores about a NIC's VFs: addresses, settings on their PF, RDMA devices."""

@@ -1,11 +1,11 @@
-"""Read what decides who uses a VF: links, routes, vdpa devices, and processes that have RDMA devices open.
+"""Read the facts that decide who uses a VF: links, routes, vdpa devices, and processes with open RDMA devices.
 
-For `mooring.nic.vf_users`, in the network namespace of the calling thread, without any privilege. Where processes are
-in other process id namespaces, or another user's, they have no name here. Shapes and numbers:
+The facts are for `mooring.nic.vf_users`. They are read in the network namespace of the calling thread, without any
+privilege. Names of processes in other PID namespaces or of other users are not visible. Formats and numbers are from
 include/uapi/linux/{rtnetlink,if_link}.h.
 
-udev renames netdevs and RDMA devices at any time, also between a read of sysfs and the kernel's list. So facts are by
-PCI address, and sysfs is read again after the list.
+udev can rename netdevs and RDMA devices at any time, also between a read of sysfs and the kernel's list. So facts are
+keyed by PCI address, and sysfs is read again after the list.
 """
 
 import errno
@@ -30,18 +30,18 @@ _IFNAME, _LINK, _MASTER, _LINKINFO, _LINK_NETNSID, _PARENT = 3, 5, 10, 18, 37, 5
 # IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
 _WITHOUT_STATISTICS = (29, u32(1 << 3))
 _KIND, _DATA = 1, 2
-# The links below one, where IFLA_LINK does not name them: IFLA_VXLAN_LINK, IFLA_HSR_SLAVE1 and 2.
+# Attributes with the links below a link, for kinds without IFLA_LINK: IFLA_VXLAN_LINK, IFLA_HSR_SLAVE1 and 2.
 _LOWERS: Mapping[str, tuple[int, ...]] = {"vxlan": (3,), "hsr": (1, 2)}
 _DST, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA = 1, 4, 5, 6, 9, 15, 18
 _UNICAST = 1
 # RTNH_F_DEAD and RTNH_F_LINKDOWN.
 _DEAD = 1 | 16
-# A device is renamed while its folder or the kernel's list is read.
+# How often to read again, because a device was renamed while its folder or the kernel's list was read.
 _MOST_LISTS = 10
 
 
 def read_vf(sysfs: Path, pci: str) -> VfDevices:
-    """Return a VF as sysfs has it."""
+    """Return a VF's driver and devices from sysfs."""
     device = sysfs / _FUNCTIONS / pci
     try:
         driver = (device / "driver").readlink().name
@@ -57,7 +57,7 @@ def _rdma_of(device: Path) -> tuple[str, ...]:
 
 
 def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -> HostFacts:
-    """Return the host's facts for these VFs; ``pods`` is the holder of each VF that has one. Raise OSError."""
+    """Return the host's facts for these VFs; ``pods`` are the holders of held VFs. Raise OSError."""
     vfs = tuple(vfs)
     has_rdma = any(vf.rdma or vf.rdma_away for vf in vfs)
     return HostFacts(
@@ -77,7 +77,7 @@ def _links() -> Iterator[Link]:
         info = dict(read_attributes(found.get(_LINKINFO, b"")))
         kind = text(info.get(_KIND, b""))
         data = dict(read_attributes(info.get(_DATA, b""))) if kind in _LOWERS else {}
-        # One in another namespace has the index of any link here.
+        # A link in another namespace can have the same index as a link here.
         below = [found[_LINK]] if _LINK in found and _LINK_NETNSID not in found else []
         below += [data[each] for each in _LOWERS.get(kind, ()) if each in data]
         yield Link(
@@ -91,9 +91,9 @@ def _links() -> Iterator[Link]:
 
 
 def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]) -> Iterator[Link]:
-    """Yield links with the VFs that they are of: a kernel before 5.14 reports none, and sysfs has names and indexes.
+    """Yield links with their VFs; kernels before 5.14 do not report these, so they come from sysfs by name and index.
 
-    A netdev may have been renamed before or after the kernel listed it, so those that sysfs has now count too.
+    A netdev may have been renamed before or after the kernel listed it, so its current name in sysfs counts, too.
     """
     reported = {link.parent for link in links}
     owners = {
@@ -107,7 +107,7 @@ def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]
 
 
 def _routes(family: int) -> Iterator[Route]:
-    """Yield the unicast routes of a family, of all tables; a kernel without the family has none."""
+    """Yield the unicast routes of an address family, of all tables; none if the kernel lacks the family."""
     try:
         bodies = dump(_GET_ROUTE, ROUTE_HEADER.pack(family, *bytes(7), 0))
     except OSError as refused:
@@ -141,7 +141,7 @@ def _hops(found: Mapping[int, bytes], flags: int) -> Iterator[Hop]:
 
 
 def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return the vdpa devices of each PCI function: their folders lie below its own."""
+    """Return the vdpa devices of each PCI function, whose folders are below the function's."""
     found: dict[str, tuple[str, ...]] = {}
     folder = sysfs / "bus/vdpa/devices"
     for name in names_in(folder):
@@ -151,11 +151,11 @@ def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _contexts(sysfs: Path, names: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[Contexts, ...]] | None:
-    """Return who has each function's RDMA devices open, None without RDMA; ``names`` are the devices in sysfs before.
+    """Return the users of each function's RDMA devices, None without RDMA; ``names`` are the devices found in sysfs.
 
-    The kernel's list is right about a function if it has all its devices, and sysfs has the same ones after it. If not,
-    both are read again. The list also lacks a device while another one leaves the namespace (ib_enum_all_devs). A
-    function whose devices have left, or that is never listed whole, is left out.
+    The kernel's list is valid for a function if it has all its devices, and sysfs has the same ones afterwards. If not,
+    both are read again. The list also misses devices while another one leaves the namespace (ib_enum_all_devs). A
+    function whose devices have left, or that is never completely listed, is missing in the result.
 
     The kernel counts contexts without a query to the driver (fill_res_info in drivers/infiniband/core/nldev.c, Linux
     6.12), and lists them by process since 5.15. A kernel that does not count them (before 5.1) reports none.
@@ -174,7 +174,7 @@ def _contexts(sysfs: Path, names: Mapping[str, tuple[str, ...]]) -> Mapping[str,
 
 
 def _rdma_devices() -> Mapping[str, Mapping[int, bytes]] | None:
-    """Return the devices of this namespace by name, each with how many objects it has; None without RDMA."""
+    """Return the RDMA devices of this namespace by name, with their netlink attributes; None without RDMA."""
     try:
         answer = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.RES_GET, {}, dump=True)]
     except OSError as refused:
@@ -203,7 +203,7 @@ def _count(summary: bytes) -> int:
 
 
 def _pids(index: bytes) -> list[int]:
-    """Return the processes that the kernel names for a device's contexts; none where it has no such list."""
+    """Return the ids of the processes that have contexts of a device; empty if the kernel has no such list."""
     try:
         answer = rdma_netlink.exchange(rdma_netlink.RES_CTX_GET, {rdma_netlink.DEV_INDEX: index}, dump=True)
     except OSError as unknown:
@@ -216,20 +216,20 @@ def _pids(index: bytes) -> list[int]:
 
 
 def _process(pid: int) -> str | None:
-    """Return what a process of the host is called, empty for one of another network namespace, None if not known."""
+    """Return name and id of a process of the host; empty for one in another network namespace, None if unknown."""
     folder = Path("/proc", str(pid))
     try:
         if (folder / "ns/net").readlink() != Path("/proc/thread-self/ns/net").readlink():
             return ""
         return f"{(folder / 'comm').read_text(errors='replace').strip()} {pid}"
     except FileNotFoundError:
-        return ""  # It has ended.
+        return ""  # The process has ended.
     except OSError:
         return None
 
 
 def _is_exclusive(sysfs: Path) -> bool:
-    """Return whether an RDMA device is in one network namespace only (ib_devices_shared_netns in core/device.c)."""
+    """Return whether each RDMA device is in only one network namespace (ib_devices_shared_netns in core/device.c)."""
     try:
         return (sysfs / "module/ib_core/parameters/netns_mode").read_text().strip() == "N"
     except OSError:

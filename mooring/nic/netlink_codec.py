@@ -1,7 +1,7 @@
-"""Messages and attributes of netlink, of any family: their bytes, and the error that an answer is.
+"""Encode and decode netlink messages and attributes of any family.
 
-Formats: include/uapi/linux/netlink.h; of links' headers: include/uapi/linux/rtnetlink.h. Integers are in the host's
-byte order. A length too small for a header is taken for the header's, so that no input is read for ever.
+Formats are from include/uapi/linux/netlink.h, headers of links from include/uapi/linux/rtnetlink.h. Integers are in the
+host's byte order. A length that is too small for a header counts as the header's length, so every read terminates.
 """
 
 import os
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 Attribute = tuple[int, bytes]
-# NLM_F_*. A request that makes something may refuse what exists, create what does not, append to what exists.
+# NLM_F_*. Flags of a request that creates something: fail if it exists, create it if it does not, append to it.
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 EXCLUSIVE, CREATE, APPEND = 0x200, 0x400, 0x800
-# NLM_F_DUMP_INTR, in an answer: something has changed meanwhile, and the list may lack what has not.
+# NLM_F_DUMP_INTR in an answer: something has changed during the list, which may be incomplete.
 INTERRUPTED = 0x10
-# Above the bits of an attribute's type are NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+# The upper bits of an attribute's type are the flags NLA_F_NESTED and NLA_F_NET_BYTEORDER.
 NESTED, _TYPE = 0x8000, 0x3FFF
-# struct ifinfomsg: family, type, index, flags, and which of the flags are meant.
+# struct ifinfomsg: family, type, index, flags, and the mask of changed flags.
 LINK_HEADER = struct.Struct("=BxHiII")
 # struct rtmsg: family, length of destination and source, tos, table, protocol, scope, type, and flags.
 ROUTE_HEADER = struct.Struct("=8BI")
@@ -29,7 +29,7 @@ _CODE = struct.Struct("=i")
 
 
 class Message(NamedTuple):
-    """A message of an answer; ``body`` begins with its family's own header."""
+    """A message of an answer; ``body`` starts with the header of its family."""
 
     kind: int
     flags: int
@@ -37,10 +37,10 @@ class Message(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the answer ends with this one; raise OSError with the kernel's errno if it is a refusal.
+        """Whether the answer ends with this message; raise OSError with the kernel's errno for an error message.
 
-        Errors and the end of a list begin with a negative errno, 0 for an acknowledgement; the end of a list carried
-        none before Linux 4.14.
+        Errors and the end of a list start with a negative errno, which is 0 for an acknowledgement. Before Linux 4.14
+        the end of a list has no errno.
         """
         if self.kind not in (_ERROR, _DONE):
             return False
@@ -78,7 +78,7 @@ def read_answer(received: bytes, header: int = 0) -> tuple[list[Sequence[Attribu
 
 
 def pack_attribute(kind: int, value: bytes) -> bytes:
-    """Return an attribute's bytes; one with nested attributes has their bytes as its value and NESTED in its type."""
+    """Return an attribute's bytes; nested attributes are passed as the bytes of ``value``, with NESTED in ``kind``."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 
@@ -88,13 +88,13 @@ def pack_attributes(attributes: Iterable[Attribute]) -> bytes:
 
 
 def read_attributes(body: bytes) -> Iterator[Attribute]:
-    """Yield type and value of each attribute; a nested one's value is read by the same function."""
+    """Yield type and value of each attribute; read a nested attribute's value with the same function."""
     for kind, begin, end in attributes_at(body):
         yield kind, body[begin:end]
 
 
 def attributes_at(body: bytes, offset: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield type, begin and end of each attribute from ``offset`` on: where a length is known to be wrong."""
+    """Yield type, begin and end of each attribute from ``offset`` on, for lists with wrong lengths."""
     while offset + _ATTRIBUTE.size <= len(body):
         length, kind = _ATTRIBUTE.unpack_from(body, offset)
         yield kind & _TYPE, offset + _ATTRIBUTE.size, max(offset + length, offset + _ATTRIBUTE.size)
@@ -102,7 +102,7 @@ def attributes_at(body: bytes, offset: int = 0) -> Iterator[tuple[int, int, int]
 
 
 def number(value: bytes) -> int:
-    """Read an unsigned integer of any size."""
+    """Return an unsigned integer of any size."""
     return int.from_bytes(value, sys.byteorder)
 
 
@@ -111,10 +111,10 @@ def u32(value: int) -> bytes:
 
 
 def text(value: bytes) -> str:
-    """Read a string that ends with a zero byte; bytes that are not UTF-8 become lone surrogates, as in file names."""
+    """Return a zero-terminated string; bytes that are not UTF-8 become lone surrogates, as in file names."""
     return value.split(b"\0", 1)[0].decode(errors="surrogateescape")
 
 
 def packed_text(value: str) -> bytes:
-    """Return a string, as `text` read it, with its ending zero byte."""
+    """Return the bytes of a string that `text` has read, with the terminating zero."""
     return value.encode(errors="surrogateescape") + b"\0"

@@ -1,8 +1,8 @@
-"""PCI addresses as the kernel writes them (``0000:3b:00.2``), and the addresses of a PF's VFs.
+"""PCI addresses in the kernel's form (``0000:3b:00.2``), and computing the addresses of a PF's VFs.
 
-The VF with index ``i`` has the routing id ``VF0 + i * stride`` in the PF's domain; past 256 functions that is the next
-bus. A routing id is bus, device and function as one 16-bit number. Source: PCIe base specification, SR-IOV, First VF
-Offset and VF Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in drivers/pci/iov.c.
+The VF with index ``i`` has the routing id ``VF0 + i * stride`` in the PF's domain; after 256 functions it is on the
+next bus. A routing id is bus, device and function as one 16-bit number. Source: PCIe base specification, SR-IOV, First
+VF Offset and VF Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_devfn`` in drivers/pci/iov.c.
 """
 
 import re
@@ -14,17 +14,17 @@ NOT_AN_ADDRESS = "is not a PCI address such as '0000:3b:00.2'"
 
 
 def pf_name(address: str) -> str:
-    """Return the name of a PF that has no netdev: its address, without colons as in any interface's name."""
+    """Return the name of a PF without a netdev: its address without colons, which interface names cannot contain."""
     return address.replace(":", "-")
 
 
 def is_pf_name(text: str) -> bool:
-    """Return whether a PF's name is one of those."""
+    """Return whether a PF's name is one that `pf_name` makes."""
     return is_address(pf_address(text))
 
 
 def pf_address(name: str) -> str:
-    """Return the address that such a name stands for."""
+    """Return the address in a name that `pf_name` has made."""
     return name.replace("-", ":")
 
 
@@ -33,12 +33,13 @@ def is_address(text: str) -> bool:
 
 
 def pcie_root(address: str, bridges: Sequence[str]) -> str:
-    """Return the PCIe root that a function lies under, as drivers of DRA name it: ``pci<domain>:<bus>``.
+    """Return the PCIe root above a function, in the form of DRA drivers: ``pci<domain>:<bus>``.
 
-    ``bridges`` are those above it, from the root down. The first of them lies on the root bus, and without any the
-    function does: the kernel names the host bridge by that bus (``pci_register_host_bridge`` in drivers/pci/probe.c).
-    A root below another function, as Intel's VMD has, counts as the outer one, since drivers take the first folder
-    below /sys/devices (``resolvePCIeRoot`` in k8s.io/dynamic-resource-allocation/deviceattribute/pci_linux.go).
+    ``bridges`` are the bridges above the function, from the root down. The first one, or the function if there are
+    none, is on the root bus, from which the kernel names the host bridge (``pci_register_host_bridge`` in
+    drivers/pci/probe.c). For a root below another function, as with Intel's VMD, this is the outer root, because
+    drivers use the first folder below /sys/devices (``resolvePCIeRoot`` in
+    k8s.io/dynamic-resource-allocation/deviceattribute/pci_linux.go).
     """
     return f"pci{(bridges[0] if bridges else address).rsplit(':', 1)[0]}"
 

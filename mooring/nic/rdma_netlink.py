@@ -1,7 +1,7 @@
-"""NETLINK_RDMA, which pyroute2 does not support: messages of the RDMA core's client NLDEV, and one exchange of them.
+"""Exchange messages with the RDMA core's client NLDEV over NETLINK_RDMA, which pyroute2 does not support.
 
-Numbers: include/uapi/rdma/rdma_netlink.h. The network namespace of the calling thread decides which devices are
-visible. A kernel without the RDMA core refuses the socket with EPROTONOSUPPORT.
+Numbers are from include/uapi/rdma/rdma_netlink.h. The network namespace of the calling thread determines the visible
+devices. On a kernel without the RDMA core, opening the socket fails with EPROTONOSUPPORT.
 """
 
 import errno
@@ -36,7 +36,7 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
 
 
 def request(command: int, attributes: Mapping[int, bytes], *, dump: bool = False) -> bytes:
-    """Return the bytes of a request; any but a dump requests an acknowledgement."""
+    """Return the bytes of a request, which asks for an acknowledgement unless it is a dump."""
     return pack_message(_NLDEV | command, REQUEST | (DUMP if dump else ACK), pack_attributes(attributes.items()))
 
 

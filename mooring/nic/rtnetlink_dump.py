@@ -1,6 +1,6 @@
-"""Lists of RTNETLINK by hand, in the network namespace of the calling thread; failures are OSErrors.
+"""Read lists of RTNETLINK without a library, in the network namespace of the calling thread; failures are OSErrors.
 
-A general library takes 1 ms to read one link, and a node has hundreds.
+A general library needs 1 ms for each link, and a node has hundreds.
 """
 
 import errno
@@ -22,18 +22,18 @@ _MOST_BYTES = 1 << 18
 
 
 def dump(kind: int, header: bytes, attributes: Iterable[Attribute] = ()) -> list[bytes]:
-    """Return the body of each message of a whole list, of one state of the kernel; raise OSError, EAGAIN without."""
+    """Return the body of each message of a consistent list; raise OSError, EAGAIN if the list keeps changing."""
     request = pack_message(kind, REQUEST | DUMP, header + pack_attributes(attributes))
     for _ in range(_MOST_LISTS):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
             route.send(request)
             if (answer := _whole(route)) is not None:
                 return answer
-    raise OSError(errno.EAGAIN, "the host's links or routes change all the time")
+    raise OSError(errno.EAGAIN, "the host's links or routes keep changing")
 
 
 def _whole(route: socket.socket) -> list[bytes] | None:
-    """Return a list, None for one that was interrupted."""
+    """Return the list, None if it changed meanwhile."""
     answer: list[bytes] = []
     is_whole = True
     while True:

@@ -1,7 +1,7 @@
-"""The settings of one VF: what a pod requests, what is set on its PF, and what is restored afterwards.
+"""The settings of a VF, as a pod requests them, as they are set on the PF, and as they are restored afterwards.
 
-The same fields are part of a request, an assignment and a ledger entry. None is absence: in a request "leave it as
-it is", in a reading "the PF's driver does not report it". Source of names and units: ``IFLA_VF_*`` in the kernel's
+Requests, assignments and ledger entries have the same fields. None means absent: in a request "do not change it", in a
+reading "the PF's driver does not report it". Source of names and units: ``IFLA_VF_*`` in the kernel's
 include/uapi/linux/if_link.h.
 """
 
@@ -27,7 +27,7 @@ _GUID = re.compile(r"(?:[0-9A-Fa-f]{2}:){7}[0-9A-Fa-f]{2}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class VfSettings:
-    """Settings of one VF; rates in Mb/s of transmitted traffic, where max_tx_rate 0 is "no limit" as in the kernel."""
+    """Settings of one VF; rates are in Mb/s of transmitted traffic, max_tx_rate 0 is "no limit" as in the kernel."""
 
     min_tx_rate: int | None = None
     max_tx_rate: int | None = None
@@ -40,20 +40,20 @@ class VfSettings:
     guid: str | None = None
 
     def to_fields(self) -> dict[str, object]:
-        """Return the settings that are present, as JSON fields."""
+        """Return the settings that are not None, as JSON fields."""
         values = _values(self)
         return dict(compress(zip(SETTING_NAMES, values, strict=True), map(is_not, values, repeat(None))))
 
 
 SETTING_NAMES = tuple(field.name for field in fields(VfSettings))
-# One call for all fields, and no loop in Python: the scheduler writes the settings of each VF of each pod.
+# One call for all fields, without a loop in Python: the scheduler writes the settings of every VF of every pod.
 _values: Callable[[VfSettings], tuple[object, ...]] = attrgetter(*SETTING_NAMES)
 
 
 def read_settings(document: Fields) -> VfSettings:
-    """Read requested settings, and check the rules that join two of them."""
+    """Read requested settings, and check the rules that involve two of them."""
     settings = _read(document, mac)
-    # The kernel refuses max != 0 && max < min (rtnetlink, do_setvfinfo); here it is refused before placement.
+    # The kernel rejects max != 0 && max < min (rtnetlink, do_setvfinfo); reject it already before placement.
     if settings.max_tx_rate and (settings.min_tx_rate or 0) > settings.max_tx_rate:
         low = document.required("min_tx_rate")
         low.fail(f"{low.raw} exceeds max_tx_rate {settings.max_tx_rate}")
@@ -63,7 +63,7 @@ def read_settings(document: Fields) -> VfSettings:
 
 
 def read_found_settings(document: Fields) -> VfSettings:
-    """Read settings as found on a VF: any combination that the kernel allows, MAC 00:… (not set) too."""
+    """Read settings that were found on a VF: any combination that the kernel allows, also the MAC 00:… (not set)."""
     return _read(document, lambda value: value.match(_MAC, "an Ethernet address"))
 
 
@@ -84,7 +84,7 @@ def _read(document: Fields, read_mac: Callable[[Value], str]) -> VfSettings:
 def reported_vlan(vlan: int | None) -> int | None:
     """Return the VLAN that a PF's driver reports, 0 for none.
 
-    mlx4 reports none as the reserved 4095 (MLX4_VGT: mlx4_get_vf_config in Linux 6.12), which no request may carry.
+    mlx4 reports the reserved id 4095 for none (MLX4_VGT in mlx4_get_vf_config, Linux 6.12), which no request can have.
     """
     return 0 if vlan == _MLX4_NO_VLAN else vlan
 

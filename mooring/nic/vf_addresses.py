@@ -1,12 +1,13 @@
-"""The MAC or GUID that `init` gives a VF, made from its PF's: whoever finds it knows who set it."""
+"""Derive the MAC or GUID that `init` gives a VF from its PF's, so that it shows where the VF belongs."""
 
 _LOCALLY_ADMINISTERED = 0x02
 
 
 def vf_mac(pf_mac: str, index: int) -> str:
-    """Return a VF's MAC: locally administered, the same at every boot, different for each VF of each PF of a maker.
+    """Return a VF's MAC: locally administered, equal at every boot, different for each VF of each PF of a vendor.
 
-    02-with-index:index:maker:and the PF's own last three bytes, which are unique within a maker's OUI.
+    Its bytes are 02 with bits of the index, the index, a byte for the vendor, and the last three bytes of the PF's MAC,
+    which are unique within a vendor's OUI.
     """
     own = bytes.fromhex(pf_mac.replace(":", ""))
     if len(own) != 6 or not 0 <= index < 1 << 14:
@@ -17,9 +18,9 @@ def vf_mac(pf_mac: str, index: int) -> str:
 
 
 def vf_guid(pf_guid: str, index: int) -> str:
-    """Return a VF's GUID on InfiniBand, made from the PF's node GUID as a VF's MAC is from a MAC.
+    """Return a VF's GUID on InfiniBand, derived from the PF's node GUID like a VF's MAC from the PF's MAC.
 
-    ``pf_guid`` reads as in /sys/class/infiniband/*/node_guid: 0c42:a103:0012:3456.
+    ``pf_guid`` has the form of /sys/class/infiniband/*/node_guid: 0c42:a103:0012:3456.
     """
     own = bytes.fromhex(pf_guid.replace(":", ""))
     if len(own) != 8 or not 0 <= index < 1 << 14:

@@ -1,8 +1,8 @@
-"""The settings that a PF keeps for its VFs, by RTNETLINK in the network namespace of the calling thread.
+"""Read and write the settings that a PF stores for its VFs, by RTNETLINK in the calling thread's network namespace.
 
-`VfSettingsApi` is the one interface that a simulation replaces. Every failure is the kernel's own, as OSError.
-Attributes: include/uapi/linux/if_link.h; ndo_set_vf_* are called one by one and stop at the first refusal (do_setvfinfo
-in net/core/rtnetlink.c).
+Simulations implement `VfSettingsApi`. Every failure is the kernel's, as OSError. Attributes are from
+include/uapi/linux/if_link.h. The kernel calls the driver's ndo_set_vf_* one by one and stops at the first error
+(do_setvfinfo in net/core/rtnetlink.c).
 """
 
 import errno
@@ -36,7 +36,7 @@ from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 # RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
 _VF, _WITHOUT_STATISTICS = 1, 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
-# IFLA_VF_* read as all ones where the driver does not report them.
+# The value of an IFLA_VF_* attribute that the driver does not report.
 _UNSUPPORTED = 0xFFFF_FFFF
 _GET_LINK, _EXT_MASK, _NUM_VF, _VFINFO_LIST, _PERM_ADDRESS = 18, 29, 21, 22, 54
 _VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
@@ -46,25 +46,25 @@ _ETHERNET, _INFINIBAND = 1, 32
 
 
 class VfSettingsApi(Protocol):
-    """The settings of VFs as their PF keeps them; raises OSError with the kernel's errno."""
+    """The settings that a PF stores for its VFs; methods raise OSError with the kernel's errno."""
 
     def read(self, pf: str, vf: int) -> VfSettings: ...
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
+        """Return the settings of every VF of a PF by index; an incomplete list is an error."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set the fields that are not None, in one message; what was set before a refusal stays set.
+        """Set the fields that are not None, in one message; after an error, earlier fields stay set.
 
-        What was refused may be set too, and what was in force before may be gone (`mooring.nic.write_again`).
+        A rejected field may be set, too, or its old value may no longer be in force (`mooring.nic.write_again`).
         """
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        """Set both rates of VFs to 0, in one message; what was set before a refusal stays set."""
+        """Set both rates of VFs to 0, in one message; after an error, earlier VFs stay set."""
 
 
 class RtnetlinkVfSettings:
-    """The kernel's settings, by the PF's driver."""
+    """The settings of the kernel, by the PF's driver."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         hardware, link = _link_with_vfs(pf)
@@ -112,7 +112,7 @@ class RtnetlinkVfSettings:
 
 
 class _NoSettings:
-    """The settings of a PF that keeps none."""
+    """The settings of a PF that stores none."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         return VfSettings()
@@ -128,11 +128,11 @@ class _NoSettings:
 
 
 class SettingsWherePfKeepsThem:
-    """The settings of VFs by another API, by sysfs, or none: two kinds of InfiniBand PF are not asked by netlink.
+    """Selects where a PF stores its VFs' settings: another API (netlink), sysfs, or nowhere.
 
-    Netlink goes through the PF's netdev. A PF without ib_ipoib has no netdev, and is named by its PCI address; it keeps
-    settings in sysfs or nowhere (`mooring.nic.vf_settings_sysfs`). One whose RDMA driver has no operations for its VFs,
-    as mlx4's, has a netdev that lists none of them (`mooring.nic.pf_drivers`). ``sysfs`` is where /sys is mounted.
+    Netlink needs the PF's netdev. An InfiniBand PF without ib_ipoib has none, and is named by its PCI address; it
+    stores settings in sysfs or nowhere (`mooring.nic.vf_settings_sysfs`). If the RDMA driver has no operations for VFs,
+    as mlx4's, the netdev lists no VFs (`mooring.nic.pf_drivers`). ``sysfs`` is where /sys is mounted.
     """
 
     def __init__(self, settings: VfSettingsApi, sysfs: Path) -> None:
@@ -158,7 +158,7 @@ class SettingsWherePfKeepsThem:
         return _NoSettings() if self._keeps_none(pf) else self._settings
 
     def _keeps_none(self, pf: str) -> bool:
-        """Return whether a PF keeps no settings; one that cannot be told is asked, and answers with its error."""
+        """Return whether a PF stores no settings; False if that is unknown, so that a call returns the error."""
         if is_pf_name(pf):
             return True
         netdev = self._netdevs / pf
@@ -171,7 +171,7 @@ class SettingsWherePfKeepsThem:
 
 @contextmanager
 def _session() -> Iterator[Any]:
-    """Open a netlink socket for one exchange; pyroute2's errors become OSErrors here and nowhere else."""
+    """Open a netlink socket for one exchange, and convert pyroute2's errors to OSErrors."""
     try:
         with IPRoute() as netlink:
             yield netlink
@@ -201,7 +201,7 @@ def _link_with_vfs(pf: str) -> tuple[int, bytes]:
 def _link(netdev: str, mask: int) -> tuple[int, bytes]:
     """Request a link; return its ARPHRD number and the attributes' bytes. ``mask`` is RTEXT_FILTER_*.
 
-    Parsed here: pyroute2 (0.9) reads a GUID of 16 bytes as one of 36 and fails on every InfiniBand PF.
+    The bytes are parsed here, because pyroute2 (0.9) reads a GUID of 16 bytes as 36 and fails on every InfiniBand PF.
     """
     wanted = LINK_HEADER.pack(0, 0, _index(netdev), 0, 0) + pack_attribute(_EXT_MASK, u32(mask))
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
@@ -216,10 +216,10 @@ def _link(netdev: str, mask: int) -> tuple[int, bytes]:
 def settings_listed(
     pf: str, link: bytes, only: int | None = None, hardware: int = _ETHERNET
 ) -> Mapping[int, VfSettings]:
-    """Return the settings of every VF in a link's attributes, or of one; raise OSError where some VFs are missing.
+    """Return the settings of the VFs in a link's attributes, or of VF ``only``; raise OSError if VFs are missing.
 
-    IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has 16 bits for its length
-    and is truncated without an error. ``hardware`` is the link's ARPHRD number.
+    IFLA_NUM_VF is the device's sriov_numvfs, read under the same lock. The list attribute has a 16-bit length and is
+    truncated without an error. ``hardware`` is the link's ARPHRD number.
     """
     attributes = dict(read_attributes(link))
     # Every VF's first attribute starts with its number.
@@ -236,13 +236,13 @@ def reported_by_ipoib(answer: VfSettings) -> VfSettings:
     """Return the valid part of a PF's report about a VF on InfiniBand: its link state and GUID.
 
     The rest is meaningless: mlx5_ib_get_vf_config (drivers/infiniband/hw/mlx5/ib_virt.c) fills it with zeros, and
-    ipoib_get_vf_config (drivers/infiniband/ulp/ipoib/ipoib_main.c) puts the PF's own address in the MAC's place.
+    ipoib_get_vf_config (drivers/infiniband/ulp/ipoib/ipoib_main.c) returns the PF's own address as MAC.
     """
     return VfSettings(link_state=answer.link_state, guid=answer.guid)
 
 
 def _read_info(info: Mapping[int, bytes]) -> tuple[int, VfSettings]:
-    """Read one VF: every attribute is a structure that starts with the VF's number, in 32 bits."""
+    """Return index and settings of one VF; every attribute is a structure that starts with the index, in 32 bits."""
     _, vlan, qos = _numbers(info, _VF_VLAN)
     _, low, high = _numbers(info, _VF_RATE)
     mac = info.get(_VF_MAC)
@@ -272,7 +272,7 @@ def _setting(info: Mapping[int, bytes], kind: int) -> int | None:
 
 
 def _guid(value: bytes | None) -> str | None:
-    """Return a VF's node GUID; one that was never set reads as zeros or ones, and cannot be restored."""
+    """Return a VF's node GUID, None if it was never set: then it reads as zeros or ones, and cannot be restored."""
     guid = number(value[8:16]) if value is not None else 0
     return None if guid in (0, 2**64 - 1) else guid.to_bytes(8, "big").hex(":")
 
@@ -282,7 +282,7 @@ def _flag(value: int | None) -> bool | None:
 
 
 def _vf_attributes(settings: VfSettings) -> dict[str, object]:
-    """Return the attributes of one message; rates, and VLAN with its priority, travel in pairs."""
+    """Return the attributes of one message; both rates share an attribute, and so do VLAN and priority."""
     attributes: dict[str, object] = {}
     if settings.mac is not None:
         attributes["mac"] = settings.mac

@@ -1,12 +1,12 @@
-"""GUID and link state of InfiniBand VFs in sysfs, where NVIDIA's mlx5_core of MLNX_OFED and DOCA has them.
+"""Read and write GUID and link state of InfiniBand VFs in sysfs, with NVIDIA's mlx5_core of MLNX_OFED and DOCA.
 
     /sys/bus/pci/devices/<PF>/sriov/<vf>/{node,port,policy}
 
-Each file of one VF: node and port GUID as eight bytes with colons, and the policy Down, Up or Follow. They do not
-depend on IPoIB, so that a PF without a netdev keeps settings there. Source: node_store, port_store, policy_store and
+Each VF has three files: node and port GUID as eight bytes with colons, and the policy Down, Up or Follow. They do not
+depend on IPoIB, so a PF without a netdev stores settings there. Source: node_store, port_store, policy_store and
 vf_ib_attrs in drivers/net/ethernet/mellanox/mlx5/core/sriov_sysfs.c of MLNX_OFED; each store calls
 mlx5_core_modify_hca_vport_context, as mlx5_ib_set_vf_guid and mlx5_ib_set_vf_link_state do. The kernel's own mlx5_core
-has no such files (Linux 6.12): there IPoIB's netdev is the only way (ib_set_vf_guid is called by ipoib_set_vf_guid).
+has no such files (Linux 6.12); there IPoIB's netdev is the only way (ipoib_set_vf_guid calls ib_set_vf_guid).
 """
 
 import errno
@@ -18,20 +18,20 @@ from mooring.nic.pci import is_pf_name, pf_address
 from mooring.nic.settings import LinkState, VfSettings
 
 FOLDER = "sriov"
-# policy_str and strpolicy; mlx_to_net_policy in drivers/infiniband/hw/mlx5/ib_virt.c has the same for netlink.
+# policy_str and strpolicy; for netlink mlx_to_net_policy in drivers/infiniband/hw/mlx5/ib_virt.c has the same mapping.
 _POLICIES: Mapping[str, LinkState] = {"Down": "disable", "Up": "enable", "Follow": "auto"}
 _NAMES = {state: policy for policy, state in _POLICIES.items()}
 _UNSET = frozenset({"00:00:00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff:ff:ff"})
 
 
 class SysfsVfSettings:
-    """The settings in sysfs of PFs that are named by their PCI address; ``sysfs`` is where /sys is mounted."""
+    """The settings in sysfs, for PFs that are named by their PCI address; ``sysfs`` is where /sys is mounted."""
 
     def __init__(self, sysfs: Path) -> None:
         self._devices = sysfs / "bus" / "pci" / "devices"
 
     def are_there(self, pf: str) -> bool:
-        """Return whether a PF without a netdev keeps settings of its VFs here."""
+        """Return whether a PF has these files for its VFs."""
         return is_pf_name(pf) and self._folder(pf).is_dir()
 
     def read(self, pf: str, vf: int) -> VfSettings:
@@ -45,7 +45,7 @@ class SysfsVfSettings:
         return {vf: self.read(pf, vf) for vf in vfs}
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set GUID and link state; raise OSError, EOPNOTSUPP for any other setting, before anything is changed."""
+        """Set GUID and link state; raise OSError, for other settings EOPNOTSUPP before anything is changed."""
         if settings.to_fields().keys() - {"guid", "link_state"}:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         folder = self._folder(pf) / str(vf)
@@ -56,7 +56,7 @@ class SysfsVfSettings:
                 (folder / name).write_text(settings.guid)
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        """Refuse: InfiniBand has no rates."""
+        """Raise OSError with EOPNOTSUPP, because InfiniBand has no rates."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def _folder(self, pf: str) -> Path:

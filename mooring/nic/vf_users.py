@@ -1,14 +1,16 @@
-"""Who uses a VF: a pod of ours, or the host. The one answer for inventory, `init`, ADD and whatever rebinds a driver.
+"""Decide who uses a VF: a pod of ours, or the host; for the inventory, `init`, ADD and everything that rebinds drivers.
 
-Pure: `mooring.nic.host_facts` reads what is judged here. The host uses a VF whose driver passes it to user space or to
-a virtual machine, or that has a vdpa device. It uses a netdev that is a port of a link (bond, team, bridge, VRF, Open
-vSwitch) or has links on top of it (VLAN, macvlan, ipvlan, IPoIB's children, tunnels). It also uses one that it would
-lose a route with. And it uses an RDMA device that a process of the host has open. The kernel's own users of an RDMA
-device reach it by the netdev.
+Pure: `mooring.nic.host_facts` reads the facts. The host uses a VF if one of these is true:
 
-An address alone is no use, nor are the routes that come with one: a fresh VF that is up gets a DHCP lease from many
-network programs. A route of a lease does not count while another link has the same with a lower metric, or an equal
-one that came first.
+- Its driver passes it to user space or to a virtual machine, or it has a vdpa device.
+- Its netdev is a port of a link (bond, team, bridge, VRF, Open vSwitch), or has links on top of it (VLAN, macvlan,
+  ipvlan, IPoIB's children, tunnels).
+- Without the netdev the host would lose a route.
+- A process of the host has its RDMA device open. The kernel's own users of an RDMA device use it through the netdev.
+
+An address and its routes alone do not count, because many network programs request a DHCP lease for a new VF that is
+up. A route of a lease does not count if another link has the same route with a lower metric, or an earlier one with an
+equal metric.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +19,9 @@ from ipaddress import IPv4Network, IPv6Network
 
 # Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
-# RTPROT_* in include/uapi/linux/rtnetlink.h. The kernel's are the connected routes, link-local and multicast ones. The
-# others come with a lease: by ICMP redirect, router advertisement and DHCP (systemd-networkd and NetworkManager use
-# the latter two for all routes of a lease).
+# RTPROT_* in include/uapi/linux/rtnetlink.h. The kernel makes connected, link-local and multicast routes. The others
+# come with a lease: by ICMP redirect, router advertisement and DHCP (systemd-networkd and NetworkManager use the latter
+# two for all routes of a lease).
 _KERNEL, _LEASED = 2, frozenset({1, 9, 16})
 # Links whose IFLA_LINK names their peer, which is not below them (veth_get_iflink and those of netkit and vxcan).
 _PAIRS = frozenset({"veth", "netkit", "vxcan"})
@@ -33,9 +35,9 @@ Prefix = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class VfDevices:
-    """A VF and what its driver has made of it: netdevs by name and index, RDMA devices by name, as sysfs has them.
+    """A VF's driver and devices in sysfs: netdevs by name and index, RDMA devices by name.
 
-    ``rdma_away``: it has an RDMA device, and none in this network namespace.
+    ``rdma_away``: its RDMA device is in another network namespace.
     """
 
     pci: str
@@ -49,7 +51,7 @@ class VfDevices:
 class Link:
     """A link of the host's namespace; ``parent`` is the PCI address of its device, None if it has none.
 
-    ``master`` is the index of the link that it is a port of, ``lowers`` are those of the links that it lies on.
+    ``master`` is the index of the link that it is a port of, ``lowers`` are the indexes of the links below it.
     """
 
     index: int
@@ -62,7 +64,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """Where a route leads: a link's index. ``dead``: that link is down or has no carrier."""
+    """A next hop of a route: a link's index. ``dead``: that link is down or has no carrier."""
 
     link: int
     gateway: bool = False
@@ -71,7 +73,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route; ``protocol`` is RTPROT_*, who made it."""
+    """A unicast route; ``protocol`` (RTPROT_*) says who made it."""
 
     prefix: Prefix
     hops: tuple[Hop, ...]
@@ -82,7 +84,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Who has an RDMA device open: the host's processes by name, and how many contexts of processes without a name."""
+    """The users of an RDMA device: the host's processes by name, and the number of contexts of unnamed processes."""
 
     device: str
     host: tuple[str, ...] = ()
@@ -91,12 +93,12 @@ class Contexts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What the kernel says of a host's network, and which VFs pods have.
+    """The state of a host's network in the kernel, and the VFs that pods have.
 
-    ``pods`` is the holder of each VF by PCI address, ``vdpa`` the vdpa devices of each. ``contexts`` are by
-    PCI address too; a VF that is not listed is not known, and None is a kernel without RDMA. ``rdma_exclusive``: an
-    RDMA device is in one network namespace only. Else every pod sees the host's, and a process without a name may be a
-    pod's.
+    ``pods`` are the holders of VFs, ``vdpa`` their vdpa devices and ``contexts`` the users of their RDMA devices, all
+    by PCI address. The users of a VF that is missing in ``contexts`` are unknown; None means a kernel without RDMA.
+    ``rdma_exclusive``: each RDMA device is in one network namespace. Otherwise every pod sees the host's devices, so an
+    unnamed process may belong to a pod.
     """
 
     links: tuple[Link, ...] = ()
@@ -111,7 +113,7 @@ NO_FACTS = HostFacts()
 
 
 def user_of(vf: VfDevices, facts: HostFacts) -> str | None:
-    """Return who uses a VF, None if nobody does; where the kernel does not tell, it is in use."""
+    """Return who uses a VF, None if it is free; if the kernel does not report it, the VF counts as in use."""
     if holder := facts.pods.get(vf.pci):
         return holder
     if vf.driver is not None and ("vfio" in vf.driver or vf.driver in _USER_SPACE):
@@ -122,12 +124,12 @@ def user_of(vf: VfDevices, facts: HostFacts) -> str | None:
 
 
 def may_be_transient(user: str) -> bool:
-    """Return whether a user may be gone in a moment: a process that looks at all RDMA devices, or one that moves."""
+    """Return whether a use may end soon: a process that opens all RDMA devices briefly, or a device that moves."""
     return user == AWAY or user.startswith(_UNTOLD) or "(process " in user
 
 
 def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -> Iterator[str]:
-    """Yield how the host uses a link; ``own`` are the indexes of all links that would go with it."""
+    """Yield how the host uses a link; ``own`` are the indexes of all links that would disappear with it."""
     names = {each.index: each.name for each in facts.links}
     if link.master is not None:
         yield f"port of {names.get(link.master, link.master)}"
@@ -138,7 +140,7 @@ def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -
 
 
 def lost_routes(link: int, own: frozenset[int], routes: tuple[Route, ...]) -> Iterator[str]:
-    """Yield the routes by a link that the host would lose with the links ``own``."""
+    """Yield the routes of a link that the host would lose together with the links ``own``."""
     for route in routes:
         if any(hop.link == link for hop in route.hops) and _is_lost(route, own, routes):
             table = "" if route.table == _MAIN_TABLE else f" of table {route.table}"
@@ -183,7 +185,7 @@ def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bo
     has_gateway = any(hop.gateway for hop in route.hops)
     if not has_gateway and (is_leased or route.prefix.is_link_local):
         return False
-    # A lease's routes to single addresses lead to its name servers. Its wider ones were meant for this link (RFC 3442).
+    # A lease's routes to single addresses lead to name servers. Its wider routes are meant for this link (RFC 3442).
     is_to_one = route.prefix.prefixlen == route.prefix.max_prefixlen
     return not (is_leased and is_to_one and any(_covers(other.prefix, route.prefix) for other in rivals))
 
@@ -191,8 +193,8 @@ def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bo
 def _beats(rival: Route, route: Route, routes: tuple[Route, ...], is_leased: bool) -> bool:
     """Return whether the kernel prefers a rival for the same prefix.
 
-    Of equal metrics it takes the first, in the order of the dump (fib_table_lookup in net/ipv4/fib_trie.c, rt6_select
-    in net/ipv6/route.c). All leases have one metric where systemd-networkd or the kernel itself takes them.
+    With equal metrics it uses the first one in the order of the dump (fib_table_lookup in net/ipv4/fib_trie.c,
+    rt6_select in net/ipv6/route.c). systemd-networkd and the kernel use one metric for all leases.
     """
     if rival.metric != route.metric:
         return rival.metric < route.metric

@@ -1,22 +1,22 @@
-"""Write the settings that confine a VF again, whatever its PF reports: after a refusal the report may be wrong.
+"""Write the settings that isolate a VF again, whatever its PF reports: after an error the report can be wrong.
 
-A PF's driver remembers what it was asked for, and reports that; what the NIC does is the firmware's. Where the firmware
-refuses, the two may differ. Linux 6.12 and 7.2, drivers/net/ethernet:
+A PF's driver stores and reports the requested value; the firmware decides what the NIC does. If the firmware rejects a
+command, the two can differ. In Linux 6.12 and 7.2, drivers/net/ethernet:
 
-- mlx5: each write of MAC, VLAN or spoof check removes the VF's ingress ACL, by which alone spoof check is in force, and
-  makes it again. If that is refused, the write fails, MAC and VLAN read as the new ones, spoof check reads as before,
-  and nothing is checked (esw_acl_ingress_lgcy_setup, called by mlx5_esw_set_vport_mac_locked,
-  __mlx5_eswitch_set_vport_vlan and mlx5_eswitch_set_vport_spoofchk). A VLAN has an egress ACL likewise.
-- i40e: spoof check reads as the value that was refused, and that value is not written again
-  (i40e_ndo_set_vf_spoofchk). A VLAN likewise (i40e_ndo_set_vf_port_vlan compares with vsi->info.pvid).
-- hns3, ice: spoof check is two commands. After a refusal of the second the first is in force, it reads as before, and
-  that value is not written again (hclge_set_vf_spoofchk, ice_set_vf_spoofchk). hns3 sets a VLAN in two steps too
-  (hclge_update_port_base_vlan_cfg).
-- bnxt_en: a MAC that was refused reads as set (bnxt_set_vf_mac). ixgbe: it reads as none (ixgbe_set_vf_mac).
-- IPoIB: a VF's node GUID is set before its port GUID, which nobody can read (mlx5_ib_set_vf_guid).
+- mlx5: each write of MAC, VLAN or spoof check removes and recreates the VF's ingress ACL, which implements spoof check.
+  If recreating fails, the write fails, MAC and VLAN read as the new values, spoof check reads as before, and nothing is
+  checked (esw_acl_ingress_lgcy_setup, called by mlx5_esw_set_vport_mac_locked, __mlx5_eswitch_set_vport_vlan and
+  mlx5_eswitch_set_vport_spoofchk). The same holds for the egress ACL of a VLAN.
+- i40e: spoof check reads as the rejected value, and writing that value again is skipped (i40e_ndo_set_vf_spoofchk). The
+  same holds for a VLAN (i40e_ndo_set_vf_port_vlan compares with vsi->info.pvid).
+- hns3, ice: spoof check needs two commands. If the second one fails, the first one is in force, spoof check reads as
+  before, and writing that value is skipped (hclge_set_vf_spoofchk, ice_set_vf_spoofchk). hns3 also sets a VLAN in two
+  steps (hclge_update_port_base_vlan_cfg).
+- bnxt_en: a rejected MAC reads as set (bnxt_set_vf_mac). ixgbe: it reads as none (ixgbe_set_vf_mac).
+- IPoIB: a VF's node GUID is set before its port GUID, which cannot be read (mlx5_ib_set_vf_guid).
 
-Rates and link state do not change what confines a VF. Trust returns 0 whatever the firmware says
-(mlx5_eswitch_set_vport_trust, bnxt_set_vf_trust, ice_set_vf_trust): no write can tell.
+Rates and link state do not isolate a VF. Writing trust returns 0 whatever the firmware does
+(mlx5_eswitch_set_vport_trust, bnxt_set_vf_trust, ice_set_vf_trust), so a write proves nothing.
 """
 
 import errno
@@ -25,15 +25,16 @@ from collections.abc import Callable, Collection, Iterator
 from mooring.nic.refusals import NO_SUCH_SETTING
 from mooring.nic.settings import VfSettings
 
-# Of spoof check off: a PF that lacks it, or may not turn it off (EPERM of mlx5_esw_allowed), has changed nothing. After
-# any other refusal hns3 and ice still remember "on", and the next "on" is skipped and proves nothing.
+# Errors of turning spoof check off after which nothing has changed: the PF lacks the setting or may not change it
+# (EPERM of mlx5_esw_allowed). After other errors hns3 and ice still store "on", so the next "on" is skipped and proves
+# nothing.
 OFF_IS_NOT_TAKEN = NO_SUCH_SETTING | {errno.EPERM}
 
 
 def write_again(write: Callable[[VfSettings], None], settings: VfSettings, refused: VfSettings | None = None) -> None:
-    """Write MAC, VLAN, spoof check and GUID of ``settings``; raise the first OSError after all were tried.
+    """Write MAC, VLAN, spoof check and GUID of ``settings``; try all, then raise the first OSError.
 
-    ``refused`` is what may be in force instead. A setting that the NIC lacks was never changed.
+    ``refused`` are the values that may be in force instead. Settings that the NIC lacks are ignored.
     """
     failures = []
     for piece, is_needed in _pieces(settings, refused or VfSettings()):
@@ -47,16 +48,17 @@ def write_again(write: Callable[[VfSettings], None], settings: VfSettings, refus
 
 
 def _harmless(piece: VfSettings) -> Collection[int | None]:
-    """Return with which errno a refused setting was surely never changed."""
+    """Return the errnos that mean that a setting was certainly not changed."""
     if piece.spoofchk is None:
         return NO_SUCH_SETTING
     return () if piece.spoofchk else OFF_IS_NOT_TAKEN
 
 
 def _pieces(settings: VfSettings, refused: VfSettings) -> Iterator[tuple[VfSettings, bool]]:
-    """Yield what to write, and whether it must succeed.
+    """Yield the settings to write, and whether the write must succeed.
 
-    Another value first: some drivers skip the one that they remember. Spoof check off alone is no rule to be without.
+    Another value is written first, because some drivers skip a value that they have stored. Spoof check off need not
+    succeed, because it does not isolate.
     """
     if settings.mac is not None:
         yield VfSettings(mac=settings.mac), True

@@ -1,1 +1,1 @@
-"""What each program begins with: its configuration, its log, the command that starts it."""
+"""What each program needs to start: configuration, log, and the command that pip installs."""

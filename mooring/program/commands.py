@@ -1,6 +1,6 @@
-"""The commands that pip makes: each starts its program, or says in one line which extra is not installed.
+"""The commands that pip installs: each starts its program, or prints in one line which extra is missing.
 
-`pip install mooring` makes all of them, and installs only what `mooring-node` needs.
+`pip install mooring` installs all commands, but only the dependencies of `mooring-node`.
 """
 
 import sys
@@ -43,7 +43,7 @@ def kubectl_complete() -> int:
 def _run(program: str, package: str, extra: str, function: str = "main") -> int:
     try:
         main: Callable[[], int] = getattr(import_module(f"{package}.__main__"), function)
-        # Some libraries are imported when they are used.
+        # Within the try, because some libraries are imported only when they are used.
         return main()
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] in _OURS:

@@ -1,8 +1,8 @@
 """Read a program's configuration: flags, then ``MOORING_*`` in the environment, then /etc/mooring/config.yaml.
 
-A program describes its configuration as one frozen dataclass whose fields are made by `option`; the default's type is
-the option's type. The field ``node_name`` is the flag ``--node-name`` and the variable ``MOORING_NODE_NAME``. In the
-file it is ``node_name`` at the top or in the section named like the program, which takes precedence.
+A program describes its configuration as a frozen dataclass whose fields are made by `option`; the type of an option is
+the type of its default. The field ``node_name`` is the flag ``--node-name`` and the variable ``MOORING_NODE_NAME``. In
+the file it is ``node_name`` at the top level or in the section with the program's name, which takes precedence.
 """
 
 import argparse
@@ -23,11 +23,11 @@ Config = TypeVar("Config")
 
 
 class ConfigError(ValueError):
-    """A configuration value that cannot be used: which option, its origin, and the rule broken."""
+    """A configuration value is invalid; the message has the option, where it was set, its value and the rule."""
 
 
 def option(default: object, meaning: str, short: str = "") -> Any:
-    """Describe one option; ``meaning`` has the unit and the reason for the default, ``short`` is one letter."""
+    """Describe one option; ``meaning`` is its help text, with the unit; ``short`` is the letter of a short flag."""
     return dataclasses.field(default=default, metadata={"meaning": meaning, "short": short})
 
 
@@ -38,17 +38,17 @@ def load(
     environment: Mapping[str, str],
     commands: Sequence[str] = (),
 ) -> tuple[str | None, Config]:
-    """Return the command among ``commands`` (None where a program has none) and the configuration.
+    """Return the command, one of ``commands`` (None if there are none), and the configuration.
 
-    A command may have a second word, such as ``bypass on``. Exit with status 2 on wrong usage, as argparse does; raise
-    ConfigError for a wrong value in environment or file.
+    A command can have a second word, such as ``bypass on``. Exit with status 2 on wrong usage, as argparse does; raise
+    ConfigError for an invalid value in environment or file.
     """
     parser = _parser(kind, program, commands)
-    # Intermixed: the second word may come after a flag.
+    # Intermixed, because the second word can come after a flag.
     flags = vars(parser.parse_intermixed_args(arguments))
     command = " ".join(filter(None, (flags.pop("command", None), flags.pop("word", None)))) or None
     if command is not None and command not in commands:
-        parser.error(f"command {command!r} is none of {', '.join(commands)}")
+        parser.error(f"command {command!r} is not one of {', '.join(commands)}")
     named = flags.pop("config") or environment.get("MOORING_CONFIG")
     in_file = _read_file(Path(named or DEFAULT_FILE), program, required=named is not None)
     values: dict[str, object] = {}
@@ -60,7 +60,7 @@ def load(
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
-    """Return whether this machine has a configuration file."""
+    """Return whether this machine has a configuration file of Mooring."""
     return Path(environment.get("MOORING_CONFIG") or DEFAULT_FILE).exists()
 
 
@@ -91,7 +91,7 @@ def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argpar
         meaning = field.metadata["meaning"].replace("%", "%%")
         flag = f"--{field.name.replace('_', '-')}"
         flags = (f"-{field.metadata['short']}", flag) if field.metadata["short"] else (flag,)
-        # A bare --check is --check true.
+        # --check without a value means --check true.
         bare: dict[str, Any] = {"nargs": "?", "const": "true"} if isinstance(field.default, bool) else {}
         parser.add_argument(*flags, metavar=flag[2].upper(), help=f"{meaning} (default {default})", **bare)
     return parser

@@ -1,6 +1,7 @@
-"""Large requests, configurations and records, of which a tenant may have one for each pod: one at a time is read.
+"""Process large requests, configurations and records one at a time.
 
-Reading one keeps the interpreter for many milliseconds, and other calls need it for each of their steps.
+A tenant can have one for each pod. Parsing one blocks the interpreter for many milliseconds, which other calls need for
+each of their steps.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from typing import ParamSpec, TypeVar
 
 from mooring.program.memory import give_back
 
-# One of this size takes up to some milliseconds; a usual one has some kilobytes.
+# The size from which work counts as large: parsing takes some milliseconds. Ordinary documents have some kilobytes.
 LARGE_BYTES = 1 << 14
-# When so many seconds have gone without a large one, its memory is given back.
+# Seconds after the last large work until its memory is returned to the system.
 _REST_S = 1.0
 
 _Result = TypeVar("_Result")
@@ -25,7 +26,7 @@ _Given = ParamSpec("_Given")
 
 
 class Rest:
-    """Give memory back once nothing large has come for a while."""
+    """Returns memory to the system after a while without large work."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -33,7 +34,7 @@ class Rest:
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
-        """Count from now."""
+        """Restart the waiting time."""
         with self._guard:
             self._until_s = time.monotonic() + _REST_S
             if self._timer is None:
@@ -43,7 +44,7 @@ class Rest:
         self._timer = None
         timer = threading.Timer(delay_s, self._end)
         timer.daemon = True
-        # Where no thread can be had, the next large one begins again; no call fails for it.
+        # If no thread can be started, the next large work tries again; no call fails because of it.
         with suppress(RuntimeError):
             timer.start()
             self._timer = timer
@@ -58,7 +59,7 @@ class Rest:
 
 
 class Turns:
-    """So many at once, the smallest that waits first. Who has taken a turn passes it on."""
+    """Limits concurrent work to ``at_once``; the smallest waiting work goes first. Owners must pass their turn on."""
 
     def __init__(self, at_once: int) -> None:
         self.taken = 0
@@ -69,11 +70,11 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """The number of waiting callers."""
         return len(self._waiting)
 
     async def take(self, size: int) -> None:
-        """Return when the turn of one of this size has come; all calls are those of one event loop."""
+        """Wait for a turn for work of this size; for callers of one event loop."""
         turn = asyncio.get_running_loop().create_future()
         if self._takes(size, turn):
             return
@@ -81,18 +82,18 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                # It was this one's turn, and its caller has left.
+                # The turn has come, but the caller was cancelled.
                 self.pass_on()
             raise
 
     def take_in_thread(self, size: int) -> None:
-        """Do so in a thread; all calls are those of threads."""
+        """Wait for a turn for work of this size; for callers in threads."""
         turn: Future[None] = Future()
         if not self._takes(size, turn):
             turn.result()
 
     def _takes(self, size: int, turn: Future[None] | asyncio.Future[None]) -> bool:
-        """Take a turn at once and return True, or have ``turn`` done when it comes."""
+        """Take a turn now and return True, or complete ``turn`` when it comes."""
         with self._guard:
             if self.taken < self._at_once:
                 self.taken += 1
@@ -101,7 +102,7 @@ class Turns:
             return False
 
     def pass_on(self) -> None:
-        """End a turn that was taken."""
+        """Pass a turn on to the next waiting caller."""
         with self._guard:
             while self._waiting:
                 _, _, turn = heapq.heappop(self._waiting)
@@ -112,9 +113,9 @@ class Turns:
 
 
 class LargeWork:
-    """Let one large piece of work at a time be done, the smallest that waits first, and at most half of the time.
+    """Runs large work one piece at a time, the smallest first, and for at most half of the time.
 
-    What is just large does not wait for a hundred of megabytes.
+    So a piece of some kilobytes does not wait for many of some megabytes.
     """
 
     def __init__(self) -> None:
@@ -124,12 +125,12 @@ class LargeWork:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """The number of waiting callers."""
         return self._turns.waiting
 
     @contextmanager
     def slot(self, size: int) -> Iterator[None]:
-        """Wait in a thread until the last one has been over for as long as it took, if this one's bytes are many."""
+        """In a thread: if ``size`` is large, wait for a turn and for a pause as long as the last work took."""
         if size <= LARGE_BYTES:
             yield
             return
@@ -142,7 +143,7 @@ class LargeWork:
     async def run(
         self, size: int, act: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
     ) -> _Result:
-        """Do so for an event loop: ``act`` on many bytes runs in a thread, which the loop awaits."""
+        """In an event loop: call ``act``; if ``size`` is large, wait as in `slot` and run it in a thread."""
         if size <= LARGE_BYTES:
             return act(*given, **named)
         await self._turns.take(size)

@@ -1,7 +1,7 @@
-"""Structured logs on stderr: one JSON object a line, or coloured text on a terminal.
+"""Structured logs on stderr: one JSON object per line, or coloured text on a terminal.
 
-Fields by name: ts, level, program, event (a fixed text); node, pod (``namespace/name``), uid, pci and reason
-as they apply.
+Every line has the fields ts, level, program and event (a fixed text). Other fields are node, pod (``namespace/name``),
+uid, pci and reason.
 """
 
 import json
@@ -20,7 +20,7 @@ def _plain(value: object) -> str:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else repr(value)
 
 
-# Made once: `json.dumps` makes one for every line.
+# Created once, because `json.dumps` would create an encoder for every line.
 _encode = json.JSONEncoder(default=_plain).encode
 
 
@@ -30,7 +30,7 @@ def as_json(event: EventDict) -> bytes:
 
 
 def set_up(program: str, level: int = logging.INFO, encode: Encode = as_json) -> None:
-    """Configure structlog for a whole program; call once, in ``__main__``. ``encode`` makes an event one line."""
+    """Configure structlog for the program; call it once, in ``__main__``. ``encode`` converts an event to a line."""
     on_terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[

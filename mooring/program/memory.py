@@ -1,7 +1,7 @@
-"""Give memory back to the kernel that freed objects have left in the heap.
+"""Return the memory of freed objects to the kernel.
 
-glibc keeps what lies between others, for ever: a program that has read a hundred megabytes at once would keep them.
-Source: malloc_trim(3). Other C libraries have none, and nothing is done there.
+glibc never returns memory between objects in use, so a program that has once read a hundred megabytes would keep them.
+Source: malloc_trim(3). Other C libraries do not have this function; there nothing is done.
 """
 
 import ctypes
@@ -10,6 +10,6 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_back() -> None:
-    """Do so; it takes milliseconds, and other threads go on meanwhile."""
+    """Return free memory to the kernel; this takes milliseconds, and other threads continue meanwhile."""
     if _trim is not None:
         _trim(ctypes.c_size_t(0))

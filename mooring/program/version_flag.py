@@ -1,11 +1,11 @@
-"""The flag ``--version`` of each program. It needs no package: `mooring-shim-bypass` runs where those are broken."""
+"""The flag ``--version`` of each program; needs no packages, so that `mooring-shim-bypass` runs if they are broken."""
 
 import argparse
 from typing import NoReturn
 
 
 class _Version(argparse.Action):
-    """Print the program's name and version: argparse's own action would read the version at each start."""
+    """Prints the program's name and version; argparse's own action would read the version at every start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         # Its import takes as long as all else of a start.
@@ -16,7 +16,7 @@ class _Version(argparse.Action):
 
 
 def add_version_flag(parser: argparse.ArgumentParser) -> None:
-    """Add ``--version``: each program has the version of the one distribution."""
+    """Add ``--version``, which prints the version of the distribution `mooring`."""
     suppressed = argparse.SUPPRESS
     parser.add_argument(
         "--version", action=_Version, nargs=0, dest=suppressed, default=suppressed, help="show the version and exit"

@@ -85,4 +85,4 @@ def _time(value: Value) -> datetime:
     try:
         return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
     except ValueError:
-        value.fail(f"{text!r} is not a date of the calendar")
+        value.fail(f"{text!r} is not a valid date")

@@ -1,7 +1,7 @@
 """What `mooring-node check` last found on this node, ``<run>/extract/node-check.json``: written by its timer, as root.
 
-    {"v":1,"at":"2026-11-22T14:00:00Z","kubelet":"runtime","why":"/var/lib/kubelet/config.yaml: does not say …",
-      "findings":[{"step":"kubelet","subject":"/var/lib/kubelet/config.yaml","found":"does not say …"}]}
+    {"v":1,"at":"2026-11-22T14:00:00Z","kubelet":"runtime","why":"/var/lib/kubelet/config.yaml: does not contain …",
+      "findings":[{"step":"kubelet","subject":"/var/lib/kubelet/config.yaml","found":"does not contain …"}]}
 
 ``kubelet`` says which socket the kubelet is told: `shim`, `runtime` (another one, which nobody has decided), `bypass`
 (the operator has, by `mooring-node bypass on`) or `unknown`; ``why`` is empty for `shim`, unless that is
@@ -73,7 +73,7 @@ def _time(value: Value) -> datetime:
     try:
         return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
     except ValueError:
-        value.fail(f"{text!r} is not a date of the calendar")
+        value.fail(f"{text!r} is not a valid date")
 
 
 def _finding(value: Value) -> Finding:

@@ -179,7 +179,7 @@ def test_an_offer_that_others_may_write_is_not_believed(host: Any) -> None:
     host.layout.state.chmod(0o777)
     try:
         code, text = refused(host, PLAIN)
-        assert (code, "others than root" in text) == (5, True)
+        assert (code, "users other than root" in text) == (5, True)
         assert host.call("STATUS", host.conf(cniVersion="1.1.0")) == {"status": 0}
     finally:
         host.layout.state.chmod(0o700)

@@ -129,7 +129,7 @@ def test_a_file_that_goes_away_or_that_others_may_write_lets_nothing_pass(file: 
     assert keys.refused(TEXT.encode(), signature(OLD)) == ""
     file.chmod(0o666)
     file.write_text(pem(OLD, STRANGER))
-    assert "others than root" in keys.refused(TEXT.encode(), signature(STRANGER))
+    assert "users other than root" in keys.refused(TEXT.encode(), signature(STRANGER))
     file.unlink()
     assert AssignmentKeys(file).refused(TEXT.encode(), None) == ""
 

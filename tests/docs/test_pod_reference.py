@@ -32,7 +32,7 @@ def test_the_fields_are_those_of_a_request() -> None:
     # The reader names all that it knows where it refuses what it does not.
     with pytest.raises(ValueError, match="unknown field") as refused:
         request.read_request({names.REQUEST: '[{"?": 1}]'})
-    known = str(refused.value).rpartition("known are ")[2].split(", ")
+    known = str(refused.value).rpartition("known fields are ")[2].split(", ")
     assert set(rows(names.REQUEST)) == set(known)
 
 
@@ -56,7 +56,7 @@ def test_the_fields_of_a_group_are_those_of_the_code() -> None:
     fields = rows(names.GROUP)
     with pytest.raises(ValueError, match="unknown field") as refused:
         group.read_group({names.GROUP: '{"?": 1}'})
-    assert set(fields) == set(str(refused.value).rpartition("known are ")[2].split(", "))
+    assert set(fields) == set(str(refused.value).rpartition("known fields are ")[2].split(", "))
     assert f"1 to {group.MOST_MEMBERS}" in fields["min"]
     assert f"at most {group.MOST_LEVELS}" in fields["prefer"]
     assert all(f"`{rails}`" in fields["rails"] for rails in get_args(group.Rails))

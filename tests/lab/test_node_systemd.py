@@ -26,26 +26,26 @@ def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> N
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]
     assert seen["install"][0] == 0, seen["install"][1]
     assert seen["told"] == "unix:///run/mooring/cri.sock"
-    assert seen["check"] == [0, "all is as it was installed\n"]
+    assert seen["check"] == [0, "no findings: the installation is intact\n"]
     assert seen["limit"] == "infinity"
     assert seen["stopped"][0] == 1
     assert "mooring-cni.service: inactive" in seen["stopped"][1]
-    assert seen["mended"] == ["", 0, "all is as it was installed\n"]
+    assert seen["mended"] == ["", 0, "no findings: the installation is intact\n"]
     assert seen["timer"] == "active"
     assert seen["reported"] == ["", "shim"]
     assert seen["bypass_on"][0] == 0, seen["bypass_on"][1]
     status, said, reported = seen["bypassed"]
     assert (status, said.splitlines()[-1], reported) == (1, "1 finding", "bypass")
     assert seen["bypass_off"][0] == 0, seen["bypass_off"][1]
-    assert seen["through"] == [0, "all is as it was installed\n"]
+    assert seen["through"] == [0, "no findings: the installation is intact\n"]
     target, status, said = seen["failed"]
     assert (target, status) == ("/run/containerd/containerd.sock", 1)
     assert "shim-bypass.json: bypassed since" in said
     assert seen["again"] == ""
-    assert seen["served"] == [True, 0, "all is as it was installed\n"]
+    assert seen["served"] == [True, 0, "no findings: the installation is intact\n"]
     assert seen["upgrade"][0] == 1
     assert "mooring-cri-shim.service ended with" in seen["upgrade"][1]
-    assert seen["rolled_back"] == [0, "all is as it was installed\n"]
+    assert seen["rolled_back"] == [0, "no findings: the installation is intact\n"]
     assert seen["remove"][0] == 0, seen["remove"][1]
     assert seen["left"] == []
     assert seen["units"] == ""

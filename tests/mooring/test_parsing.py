@@ -27,6 +27,6 @@ def test_a_repeated_field_is_found_in_one_pass() -> None:
     distinct, repeated = (f"{{{','.join([*pairs[:-1], last])}}}" for last in (pairs[-1], pairs[-2]))
     assert len(repeated) <= MAX_BYTES
     assert len(json.loads(distinct)) == 29_000
-    with pytest.raises(AnnotationError, match="field '7146' stands twice in one object"):
+    with pytest.raises(AnnotationError, match="field '7146' appears twice in one object"):
         parse(repeated, "key", AnnotationError)
     assert _cpu_s(repeated) < 10 * _cpu_s(distinct)

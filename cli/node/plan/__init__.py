@@ -1,4 +1,4 @@
-"""What `mooring-node` needs on a host: files, services and settings as values, and the steps that make them.
+"""Plan what `mooring-node` needs on a host: files, services and settings, and the steps that make them.
 
-Pure: a host as a value in, the wanted state out. Nothing here reads or changes a host.
+Pure: takes a host as a value and returns changes. Nothing here reads or changes a host.
 """

@@ -1,4 +1,4 @@
-"""The configurations in the folder that the runtime reads, as it reads them: in byte order, as lists of plugins."""
+"""Read the network configurations in the runtime's folder as the runtime does: in byte order, as lists of plugins."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,26 +10,26 @@ from cli.node.plan.states import Host
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
-# Our names, the preferred one first; each sorts before the previous one. The preferred one comes after Multus' own
-# configuration (00-multus.conf, 00-multus.conflist): if Multus comes later than we do, the runtime still uses Multus'.
+# Our file names, the preferred one first; each sorts before the previous one. The preferred one sorts after Multus'
+# files (00-multus.conf, 00-multus.conflist): if Multus is installed later, the runtime still uses Multus' file.
 OURS = (
     *("00-n-mooring.conflist", "00-mooring.conflist", "00-0-mooring.conflist"),
     *("0-mooring.conflist", "!mooring.conflist"),
 )
-_ENDINGS = (".conf", ".conflist", ".json")  # What containerd and CRI-O read.
+_ENDINGS = (".conf", ".conflist", ".json")  # The files that containerd and CRI-O read.
 _LEAST = "0.4.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One file: its name, its JSON, and its entries; a single plugin is a list of one."""
+    """One file: its name, its JSON, and its plugins; a file with a single plugin is a list of one."""
 
     name: str
     raw: Mapping[str, Any]
     plugins: Sequence[Mapping[str, Any]]
 
     def as_list(self) -> dict[str, Any]:
-        """Return it as a list: a runtime gives each entry the list's name and version (buildOneConfig in libcni)."""
+        """Return it as a list; the runtime gives each entry the list's name and version (buildOneConfig in libcni)."""
         return list_of(self.raw)
 
 
@@ -42,7 +42,7 @@ def list_of(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def configurations(host: Host, without: Collection[str] = (), *, strict: bool = False) -> Iterator[Configuration]:
-    """Yield the folder's configurations but for those that cannot be read; ``strict`` raises NodeError for these."""
+    """Yield the folder's configurations; skip unreadable ones or, if ``strict``, raise NodeError for them."""
     for name in host.below(FOLDER):
         if not name.endswith(_ENDINGS) or name in without:
             continue
@@ -54,25 +54,25 @@ def configurations(host: Host, without: Collection[str] = (), *, strict: bool = 
 
 
 def _read(name: str, text: str) -> Configuration:
-    """Read a file; raise NodeError for what libcni does not load either (NetConf and NetConfList in pkg/types)."""
+    """Read a file; raise NodeError if libcni would not load it (NetConf and NetConfList in pkg/types)."""
     raw = json_of(text)
     if (wrong := _wrong(raw, is_list=name.endswith(".conflist"))) is not None:
         raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong}")
     assert isinstance(raw, dict), "it has been checked"
     if name.endswith(".conflist"):
         return Configuration(name, raw, raw["plugins"])
-    # Here libcni does not look for a list.
+    # For a single plugin libcni ignores the field 'plugins'.
     single = {field: value for field, value in raw.items() if field != "plugins"}
     return Configuration(name, single, [single])
 
 
 def _wrong(raw: object, *, is_list: bool) -> str | None:
-    """Return what is wrong with a configuration, None if nothing is."""
+    """Return what is wrong with a configuration, None if it is valid."""
     if not isinstance(raw, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     plugins = raw.get("plugins") if is_list else [raw]
     if not isinstance(plugins, list) or not all(isinstance(entry, dict) for entry in plugins):
-        return "'plugins' is no list of objects"
+        return "'plugins' is not a list of objects"
     if not plugins:
         return "it has no plugin"
     heads = [_wrong_field(raw, "name", str, "a text"), _wrong_field(raw, "cniVersion", str | None, "a text")]
@@ -90,7 +90,7 @@ def _wrong_field(raw: Mapping[str, Any], name: str, kind: Any, rule: str) -> str
 
 
 def json_of(text: str) -> object:
-    """Return a file's JSON, None where it has none, or is nested beyond what can be read."""
+    """Return a file's JSON; None if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -98,12 +98,12 @@ def json_of(text: str) -> object:
 
 
 def raw_entries(host: Host, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a file that may be anything."""
+    """Yield the plugins of a file that may be invalid."""
     yield from entries_of(json_of(host.text(f"{FOLDER}/{name}") or ""))
 
 
 def entries_of(document: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a list, or the one of a single plugin."""
+    """Yield the plugins of a list, or a single plugin."""
     if not isinstance(document, dict):
         return
     plugins = document.get("plugins", [document])

@@ -1,13 +1,14 @@
-"""Plugins that call a whole configuration in their turn: Multus, which is followed, and others, which are refused.
+"""Handle plugins that call a whole configuration: follow Multus, and reject others.
 
-Multus with `multusConfFile: auto` takes the first configuration of the folder that is not its own: ours, once it is
-there. The thin plugin copies it into ``delegates`` (getMasterConfigPath and createMultusConfig in multus-cni's
-cmd/thin_entrypoint/main.go), the daemon names its path as ``clusterNetwork`` (findMasterPlugin and GenerateConfig in
-pkg/server/config). An operator may also give a network's name there, which Multus looks up in ``confDir`` where no
-NetworkAttachmentDefinition has it (getNetDelegate in pkg/k8sclient/k8sclient.go). A copy of that would call itself
-without end. So our copy of Multus' configuration has in that place what Multus would have taken without us: the first
-configuration that is neither Multus' nor ours. It is the same whether Multus has started before us or after us, and
-however often.
+Multus with `multusConfFile: auto` calls the first configuration of the folder that is not its own; after an
+installation that is ours. The thin plugin copies it into ``delegates`` (getMasterConfigPath and createMultusConfig in
+multus-cni's cmd/thin_entrypoint/main.go), the daemon writes its path into ``clusterNetwork`` (findMasterPlugin and
+GenerateConfig in pkg/server/config). An operator can also write the name of a network there, which Multus looks up in
+``confDir`` if no NetworkAttachmentDefinition has it (getNetDelegate in pkg/k8sclient/k8sclient.go).
+
+Our chain is a copy of Multus' configuration, so with that entry it would call itself endlessly. Therefore our copy
+calls instead the first configuration that is neither Multus' nor ours, as Multus would without Mooring. The result does
+not depend on whether Multus started before or after the installation.
 """
 
 import posixpath
@@ -36,19 +37,19 @@ _ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
 
 
 class DelegationError(Exception):
-    """What Multus is to call is itself again, or is not there."""
+    """Multus would call itself, or a configuration that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginCall:
-    """A plugin that is called for a pod; ``depth`` is how many others call it in their turn."""
+    """A plugin that is called for a pod; ``depth`` counts the plugins that delegate to it."""
 
     type: str
     depth: int
 
 
 def capabilities(plugin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the runtime is to pass to mooring-cni."""
+    """Return the capabilities that the runtime should pass to mooring-cni."""
     return {_ANNOTATIONS: True, **plugin.get("capabilities", {})}
 
 
@@ -60,13 +61,13 @@ def refuse_others(configuration: Configuration) -> None:
             continue
         raise NodeError(
             f"plugin {kind!r} of {configuration.name!r} in {FOLDER!r} calls another configuration there, and would "
-            f"call itself in a copy: let it name the cluster network's file, put {PLUGIN} behind the plugins of that "
-            "file, and --network none"
+            f"call itself in a copy: configure it to call the cluster network's file, add {PLUGIN} as the last plugin "
+            "there, and use --network none"
         )
 
 
 def _is_configuration(value: object) -> bool:
-    """Return whether a field has the path of a configuration in the folder, or a whole configuration."""
+    """Return whether a value is the path of a configuration in the folder, or a whole configuration."""
     if isinstance(value, str):
         return _file_of(value) not in (None, "")
     if isinstance(value, list):
@@ -80,14 +81,14 @@ def _is_configuration(value: object) -> bool:
 def without_ours(
     host: Host, configuration: Configuration, ours: Collection[str], plugin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a configuration, as a list, that does not lead to ours; raise NodeError if nothing is left to call."""
+    """Return a configuration, as a list, that does not lead to ours; raise NodeError if no other one exists to call."""
     return list_of(raw_without_ours(host, configuration, ours, plugin))
 
 
 def raw_without_ours(
     host: Host, configuration: Configuration, ours: Collection[str], plugin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a configuration's JSON in which neither an entry nor what Multus calls is ours."""
+    """Return a configuration's JSON without our plugin and without Multus entries that call our chain."""
 
     def entry_without(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         if entry.get("type") not in MULTUS:
@@ -103,7 +104,7 @@ def raw_without_ours(
 def _multus_without(
     host: Host, entry: Mapping[str, Any], ours: Collection[str], plugin: Mapping[str, Any], name: str
 ) -> Mapping[str, Any]:
-    """Return an entry of Multus in a configuration of this ``name`` so that it does not call ours, nor itself by it."""
+    """Return an entry of Multus, in a configuration called ``name``, changed so that it does not call our chain."""
     cluster = next((each for each in configurations(host, ours) if not _is_of_multus(each)), None)
     path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
     if isinstance(path, str) and path:
@@ -115,7 +116,7 @@ def _multus_without(
         changed = {**entry, "delegates": instead}
     else:
         return entry
-    # Multus passes on what the configuration that it calls can take, and that was ours.
+    # Remove capabilities that are there only because Multus called our chain.
     gone = capabilities(plugin).keys() - _capabilities_of(_needed(cluster).raw)
     left = {name: value for name, value in (entry.get("capabilities") or {}).items() if name not in gone}
     others = {name: value for name, value in changed.items() if name != "capabilities"}
@@ -124,7 +125,7 @@ def _multus_without(
 
 def _needed(cluster: Configuration | None) -> Configuration:
     if cluster is None:
-        raise NodeError(f"Multus calls our own chain, and folder {FOLDER!r} has no other network configuration")
+        raise NodeError(f"Multus calls Mooring's own chain, and folder {FOLDER!r} has no other network configuration")
     return cluster
 
 
@@ -142,16 +143,16 @@ def _capabilities_of(raw: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _leads_to(host: Host, entry: Mapping[str, Any], network: str, ours: Collection[str], name: str) -> bool:
-    """Return whether Multus comes to one of ours by a path or a name; our copy has the ``name`` of what it copies."""
+    """Return whether ``network`` (a path or a name) leads to our chain; that has the ``name`` of what it copies."""
     if "/" in network:
         return _target(host, entry, network) in ours
     return network == name and _file_of(_place(entry, network)) == ""
 
 
 def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
-    """Return the file of the folder that Multus reads for a path or a name: of a folder the first one.
+    """Return the file of the folder that Multus reads for a path or a name, for a folder's path its first file.
 
-    What has no slash is a name. None where neither leads to the folder.
+    Values without a slash are names. None if ``network`` does not lead to the folder.
     """
     file = _file_of(_place(entry, network))
     if file != "":
@@ -161,15 +162,15 @@ def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
 
 
 def _place(entry: Mapping[str, Any], network: str) -> str:
-    """Return the path at which Multus looks: that of a name's folder is ``confDir``."""
+    """Return the path that Multus reads: a path as it is, for a name ``confDir``."""
     folder = entry.get("confDir")
     return network if "/" in network else folder if isinstance(folder, str) else ""
 
 
 def _file_of(path: str) -> str | None:
-    """Return the name of a file of the folder at a path, wherever that is mounted; empty for the folder.
+    """Return a path's file name in the folder, empty for the folder itself; the folder may be mounted elsewhere.
 
-    A file with a name that only our chain has is ours, whatever its folder is called there.
+    A file with one of our chain's names counts as ours in any folder.
     """
     path = posixpath.normpath(path)
     if (own := posixpath.basename(path)) in OURS:
@@ -181,13 +182,13 @@ def _file_of(path: str) -> str | None:
 
 
 def _path_like(path: str, name: str) -> str:
-    """Return the path of another file of the folder, as a program has it mounted."""
+    """Return the path of the file ``name`` in the same folder, as mounted for the program that uses ``path``."""
     path = posixpath.normpath(path)
     return f"{path if path.endswith(FOLDER) else posixpath.dirname(path)}/{name}"
 
 
 def calls(host: Host, configuration: Configuration) -> Iterator[PluginCall]:
-    """Yield every plugin that is called for a pod, in order, also by Multus; raise DelegationError."""
+    """Yield every plugin that is called for a pod, in order, including Multus' delegates; raise DelegationError."""
     yield from _calls(host, configuration.raw, (configuration.name,), 0)
 
 
@@ -210,9 +211,9 @@ def _calls_of(
     """Yield the plugins that Multus calls for a path or a name."""
     name = _target(host, entry, network)
     if name is None:
-        return  # A NetworkAttachmentDefinition, or a path elsewhere, from which nothing leads back to the folder.
+        return  # A NetworkAttachmentDefinition or a path elsewhere, which cannot lead back to the folder.
     if name in files:
-        raise DelegationError(f"calls itself without end: {' -> '.join((*files, name))}")
+        raise DelegationError(f"calls itself endlessly: {' -> '.join((*files, name))}")
     if (text := host.text(f"{FOLDER}/{name}")) is None:
         raise DelegationError(f"Multus would call {name!r}, which is not in {FOLDER!r}: pods get no network")
     yield from _calls(host, json_of(text), (*files, name), depth)

@@ -1,11 +1,11 @@
-"""The network configuration that the runtime uses: the node's own, with mooring-cni chained behind it.
+"""Plan the network configuration that the runtime uses: a copy of the node's own with mooring-cni as the last plugin.
 
-Runtimes use the first configuration of their folder in the byte order of names. The one found there is not changed, so
-that its owner may continue to write it. Ours is a copy with one more plugin, under a name that sorts before it.
+Runtimes use the first configuration of their folder in byte order of names. The existing one is not changed, so its
+owner can continue to write it. Ours is a copy with one more plugin, under a name that sorts before it.
 
-Other programs copy the first configuration too, and then it is ours: Multus (`cli.node.plan.delegation`), Cilium where
-it is chained behind another network (findCNINetwork in its daemon/cmd/cni/config.go). What is copied here never leads
-back to ours. A service mesh puts its plugin into the first configuration, and it stays there.
+Other programs copy the first configuration, too, which then is ours: Multus (`cli.node.plan.delegation`), and Cilium if
+it is chained behind another network (findCNINetwork in its daemon/cmd/cni/config.go). Our copy never leads back to
+itself. Service meshes insert their plugin into the first configuration; there it stays.
 """
 
 import json
@@ -17,19 +17,19 @@ from cli.node.plan import delegation
 from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, is_ours, json_of, raw_entries
 from cli.node.plan.states import Change, File, Host, PathChange
 
-_LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
-# Plugins whose installer puts them into the first configuration of the folder, and looks that they stay there:
+_LEAST = "0.4.0"  # The oldest version that mooring-cni supports; lists with older versions get this one.
+# Plugins whose installer inserts them into the first configuration of the folder, and restores them there:
 # getDefaultCNINetwork and insertCNIConfig in Istio's cni/pkg/install/cniconfig.go, defaultCNIConfigFile and validConfig
 # in Consul's control-plane/subcommand/install-cni/cniconfig.go, likewise Kuma's app/cni/pkg/install; install_cni_conf
 # of Linkerd's install-cni.sh puts its own into each configuration.
 _JOINING = ("consul-cni", "istio-cni", "kuma-cni", "linkerd-cni")
-# What Cilium calls a configuration that it has set aside (cleanupOtherCNI in daemon/cmd/cni/config.go).
+# Cilium renames configurations that it disables to this ending (cleanupOtherCNI in daemon/cmd/cni/config.go).
 SET_ASIDE = ".cilium_bak"
 CILIUM = "cilium-cni"
 
 
 def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
-    """Return the change that chains mooring-cni, if any; raise NodeError if no configuration exists to chain to.
+    """Return the changes that chain mooring-cni; raise NodeError if no configuration exists to chain to.
 
     ``plugin`` is the operator's part of mooring-cni's own entry: ipam, networks, ….
     """
@@ -71,15 +71,16 @@ def released(host: Host) -> list[Change]:
 
 
 def advice(host: Host) -> Iterator[str]:
-    """Yield what an operator is to know about the node's network before mooring-cni is chained to it."""
+    """Yield advice for the operator about the node's network before mooring-cni is chained to it."""
     if any(entry.get("type") == CILIUM for each in configurations(host) for entry in each.plugins):
-        yield f"Cilium must leave {FOLDER} to others too: set cni.exclusive: false in its Helm values (default: true)"
+        setting = "set cni.exclusive: false in its Helm values (default: true)"
+        yield f"Cilium must not manage {FOLDER} exclusively: {setting}"
 
 
 def problems(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with what the runtime would call for a pod: a path, and the problem."""
+    """Yield path and description of each problem with the plugins that the runtime would call for a pod."""
     for name in _set_aside(host) if not _ours(host) else ():
-        yield f"{FOLDER}/{name}", "Cilium has set our chain aside: cni.exclusive: false in its Helm values"
+        yield f"{FOLDER}/{name}", "Cilium has disabled Mooring's chain: set cni.exclusive: false in its Helm values"
     first = next(iter(configurations(host)), None)
     if first is None:
         return
@@ -93,7 +94,7 @@ def problems(host: Host) -> Iterator[tuple[str, str]]:
     if len(depths) > 1:
         yield path, f"{PLUGIN} would be called {len(depths)} times for each pod"
     if any(depths):
-        yield path, f"{PLUGIN} is called by Multus, which hides the pods' annotations from it: mooring-node install"
+        yield path, f"{PLUGIN} is called by Multus, which hides the pods' annotations from it: run mooring-node install"
     if sum(call.type in delegation.MULTUS for call in calls) > 1:
         yield path, "Multus would call itself"
 
@@ -103,7 +104,8 @@ def _first(host: Host) -> Configuration:
     first = next((each for each in configurations(host, OURS, strict=True)), None)
     if first is None:
         raise NodeError(
-            f"folder {FOLDER!r} has no network configuration: install the cluster's first, or --network none"
+            f"folder {FOLDER!r} has no network configuration: install the cluster's network first, or use "
+            "--network none"
         )
     return first
 
@@ -115,7 +117,7 @@ def _chained(document: Mapping[str, Any], plugin: Mapping[str, Any]) -> dict[str
 
 
 def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[str, Any]:
-    """Return a chain with the plugins that others have put into ours since, where they have put them."""
+    """Return a chain with the plugins that others have inserted into ours, at the same positions."""
     present = [entry for name in ours[:1] for entry in raw_entries(host, name)]
     joining = {entry["type"]: entry for entry in present if entry.get("type") in _JOINING}
     if not joining:
@@ -125,7 +127,7 @@ def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[s
 
 
 def _is_at(host: Host, path: str, document: Mapping[str, Any]) -> bool:
-    """Return whether a file has this JSON: those who join a chain write it in a form of their own."""
+    """Return whether a file has this JSON in any format: programs that join a chain reformat it."""
     return json_of(host.text(path) or "") == document
 
 
@@ -136,12 +138,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _name_before(first: str) -> str:
     found = next((name for name in OURS if name.encode() < first.encode()), None)
     if found is None:
-        raise NodeError(f"no name comes before {first!r} in {FOLDER!r}: rename that file")
+        raise NodeError(f"no file name sorts before {first!r} in {FOLDER!r}: rename that file")
     return found
 
 
 def _ours(host: Host) -> Sequence[str]:
-    """Return the names of our files that are there, in byte order."""
+    """Return the names of our existing files, in byte order."""
     return [name for name in host.below(FOLDER) if name in OURS and any(map(is_ours, raw_entries(host, name)))]
 
 

@@ -1,4 +1,4 @@
-"""The programs' configuration file: what the installation needs in it, beside what an operator wrote."""
+"""Add the installation's settings to the programs' configuration file, and keep what the operator wrote."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,16 +24,16 @@ def read(host: Host) -> Mapping[str, Any]:
 
 
 def value(document: Mapping[str, Any], program: str, name: str) -> object:
-    """Return a program's value of ``name``: from its own section, else from the top."""
+    """Return a program's value of ``name`` from its own section or, without one, from the top level."""
     section = document.get(program)
     own = section.get(name) if isinstance(section, dict) else None
     return document.get(name) if own is None else own
 
 
 def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
-    """Return the change after which the file has ``wanted``; missing sections are added at the end.
+    """Return the change that adds ``wanted`` to the file; missing sections are added at the end.
 
-    Raise NodeError if it has another value: what an operator wrote is not overwritten.
+    Raise NodeError if the file has another value, because the operator's values are not overwritten.
     """
     now = read(host)
     missing = {key: value for key, value in wanted.items() if key not in now}
@@ -51,7 +51,7 @@ def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
 def _agree(key: str, wanted: object, now: object) -> None:
     if not isinstance(wanted, dict):
         if wanted != now:
-            raise NodeError(f"{key} in {PATH!r} is {now!r}, and {wanted!r} is asked for: change the one or the other")
+            raise NodeError(f"{key} in {PATH!r} is {now!r}, but {wanted!r} is requested: change one of them")
         return
     section = now if isinstance(now, dict) else {}
     for name, inner in wanted.items():

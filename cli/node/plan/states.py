@@ -1,7 +1,7 @@
-"""What is at the paths of a host, and the changes of an installation: plain values, which the journal stores.
+"""Types for the files of a host and for an installation's changes: plain values, which the journal stores.
 
-Paths are the host's own (``/etc/…``), wherever its root folder is mounted meanwhile. A change carries the previous
-state, so that it can be undone, and may be applied or undone any number of times.
+Paths are the host's own (``/etc/…``), wherever its root folder is mounted. A change contains the previous state, so it
+can be undone, and it can be applied or undone any number of times.
 """
 
 import posixpath
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file; bytes that are not UTF-8 are surrogates in its text."""
+    """A regular file; bytes that are not UTF-8 become surrogates in its text."""
 
     text: str
     mode: int = 0o644
@@ -26,12 +26,12 @@ class Link:
     target: str
 
 
-State = File | Link | None  # None: nothing is there.
+State = File | Link | None  # None: the path does not exist.
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletProcess:
-    """The kubelet that runs: its command line, and for how long, in seconds."""
+    """A running kubelet: its command line, and its age in seconds."""
 
     arguments: tuple[str, ...]
     age_s: float
@@ -39,9 +39,9 @@ class KubeletProcess:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The state of a host: the files and links that matter, and every folder that leads to one of them.
+    """The state of a host: the files and links that an installation reads or writes, and their folders.
 
-    ``used_vfs`` are the PCI addresses of the VFs that the host itself uses; ``kubelet`` is None where none runs.
+    ``used_vfs`` are the PCI addresses of the VFs that the host itself uses; ``kubelet`` is None if none runs.
     """
 
     found: Mapping[str, File | Link] = field(default_factory=dict)
@@ -67,23 +67,23 @@ class Host:
         return sorted((path for path, state in self.found.items() if isinstance(state, File)), key=str.encode)
 
     def with_text(self, path: str, text: str) -> "Host":
-        """Return the same host with another text at a path."""
+        """Return the host with another text at a path."""
         return replace(self, found={**self.found, path: File(text)})
 
     def missing_folder(self, path: str) -> str | None:
-        """Return the uppermost folder that must be created before ``path``, None if all exist."""
+        """Return the topmost folder that must be created for ``path``, None if all exist."""
         return next((folder for folder in reversed([*_parents(path)]) if folder not in self.folders), None)
 
 
 def _parents(path: str) -> Iterator[str]:
-    """Yield the folders above a path, the nearest first, without the root folder."""
+    """Yield the parent folders of a path, the nearest first, without the root folder."""
     while (path := posixpath.dirname(path)) != "/":
         yield path
 
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """A file or link that is ours; ``made``: the uppermost folder that was created for it."""
+    """A change of a file or link that is ours; ``made`` is the topmost folder that was created for it."""
 
     path: str
     before: State
@@ -102,7 +102,7 @@ def _shown(state: File | Link) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A passage in a file that others own; ``old`` empty: a line is added at the end."""
+    """A change of a passage in a file that others own; with ``old`` empty, a line is added at the end."""
 
     path: str
     old: str
@@ -114,9 +114,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class VenvBuild:
-    """A folder with a virtual environment that holds ``requirement``, only from the wheels in ``wheelhouse``.
+    """A new virtual environment in ``folder`` with ``requirement``, installed only from wheels in ``wheelhouse``.
 
-    ``python`` is its interpreter; ``made`` as in `PathChange`.
+    ``python`` is its interpreter; ``made`` is as in `PathChange`.
     """
 
     folder: str
@@ -134,12 +134,12 @@ _KINDS: Mapping[str, type[Change]] = {"placed": PathChange, "edited": Edit, "bui
 
 
 def added(path: str, text: str, lines: str) -> Edit:
-    """Return the edit that adds whole lines at the end of a file with this text."""
+    """Return the edit that adds lines at the end of a file with this text."""
     return Edit(path, "", lines if text.endswith("\n") or not text else f"\n{lines}")
 
 
 def edited(change: Edit, text: str) -> str:
-    """Return a text with the edit made; one that does not match any more is not made."""
+    """Return the text after the edit; unchanged if the edit no longer matches."""
     if change.old:
         return _swapped(text, change, change.new)
     is_made = any(not _is_comment(text, match) for match in re.finditer(re.escape(change.new), text))
@@ -147,17 +147,17 @@ def edited(change: Edit, text: str) -> str:
 
 
 def restored(change: Edit, text: str) -> str:
-    """Return a text with the edit undone, whatever else has changed in it since."""
+    """Return the text with the edit undone, even if other parts have changed."""
     if not change.old and change.new.startswith("\n") and not text.endswith(change.new):
-        # Others have written the file since, and lines follow ours now.
+        # Another program has added lines after ours.
         return text.replace(change.new, "\n")
     return _swapped(text, change, change.old)
 
 
 def _swapped(text: str, change: Edit, wanted: str) -> str:
-    """Return a text with one passage in place of both, except in lines of comment.
+    """Return the text with both passages of an edit replaced by ``wanted``, except in comment lines.
 
-    One may be a part of the other: a text in which the wanted one stands already stays as it is.
+    One passage can be part of the other, so a text that already has ``wanted`` is not changed.
     """
     passages = sorted(filter(None, (change.old, change.new)), key=len, reverse=True)
     either = re.compile("|".join(map(re.escape, passages)))
@@ -165,20 +165,20 @@ def _swapped(text: str, change: Edit, wanted: str) -> str:
 
 
 def _is_comment(text: str, match: re.Match[str]) -> bool:
-    """Return whether a passage stands in a line of comment, of YAML, of a unit or of a file with variables."""
+    """Return whether a passage is in a comment line of YAML, a unit or an environment file."""
     at = match.start() + len(match[0]) - len(match[0].lstrip())
     return text[text.rfind("\n", 0, at) + 1 :].lstrip(" \t")[:1] in ("#", ";")
 
 
 def undone(change: Change) -> Change:
-    """Return the change that undoes another one, for what is said of it."""
+    """Return the change that undoes another one, to describe it."""
     if isinstance(change, PathChange):
         return PathChange(change.path, change.after, change.before)
     return Edit(change.path, change.new, change.old) if isinstance(change, Edit) else change
 
 
 def undoing(change: Change) -> str:
-    """Say in words what undoing a change does."""
+    """Describe what undoing a change does."""
     if isinstance(change, VenvBuild):
         return f"remove {change.folder}"
     back = undone(change)
@@ -190,7 +190,7 @@ def undoing(change: Change) -> str:
 
 
 def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:
-    """Return the changes with a later one added: for one path, the state before the first and after the last."""
+    """Add a later change; changes of one path become one, with the state before the first and after the last."""
     if later in changes:
         return changes
     for index, change in enumerate(changes):
@@ -207,7 +207,7 @@ def to_json(change: Change) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Change:
-    """Return the change that `to_json` wrote; raise KeyError, TypeError or ValueError for anything else."""
+    """Return the change that `to_json` wrote; raise KeyError, TypeError or ValueError for other values."""
     fields = dict(document)
     kind = _KINDS[fields.pop("kind")]
     if kind is PathChange:

@@ -1,6 +1,6 @@
-"""The steps of an installation, in an order that never breaks the node: each plans its changes from what is there.
+"""Define the steps of an installation, in an order that never breaks the node; each plans its changes from the host.
 
-Steps that pods depend on are last: the kubelet is pointed at the shim only after the shim has reported ready.
+Steps that pods depend on come last: the kubelet is switched to the shim only after the shim has reported ready.
 """
 
 import posixpath
@@ -15,11 +15,11 @@ from cli.node.plan.states import Change, File, Host, Link, PathChange, State, Ve
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"
 FORWARDER = "/opt/cni/bin/mooring-cni"
-COMPLETE = "complete"  # The file of a release's folder that is written when everything else is there.
+COMPLETE = "complete"  # The last file that is written into a release's folder.
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 OURS = (LISTEN, LISTEN_CRIO)
-KUBELET = "kubelet"  # The step that points the kubelet at the shim.
+KUBELET = "kubelet"  # The step that switches the kubelet to the shim.
 BYPASS = "mooring-shim-bypass.service"
 CHECK_TIMER, _CHECK = "mooring-node-check.timer", "mooring-node-check.service"
 _UNITS = "/etc/systemd/system"
@@ -32,9 +32,10 @@ Plan = Callable[[Host], Sequence[Change]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its changes, and the commands that follow; ``leaving`` runs before the step is removed.
+    """One step: its changes, and the commands that run after them (``then``).
 
-    ``leftover`` are the changes that a removal still needs when the step's own changes are undone.
+    On removal ``leaving`` runs before the step's changes are undone, and ``left`` after that. ``leftover`` plans the
+    changes that a removal needs in addition.
     """
 
     name: str
@@ -47,12 +48,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the person chose, and what the installation is made from.
+    """The operator's choices, and the inputs of an installation.
 
     ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
-    units' texts by name, ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim`` is for a shim of which
-    nobody knows whether it hands over. ``failed_shim`` is `bypass`, or `wait` where nothing is to start without it.
-    ``bypassed``: the kubelet is to speak to the runtime until `bypass off`, whatever else is installed.
+    units' texts by name, and ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim``: restart the shim,
+    because it may not support a hand-over. ``failed_shim`` is `bypass` or `wait`. ``bypassed``: the kubelet uses the
+    runtime directly until `bypass off`, whatever else is installed.
     """
 
     release: str
@@ -75,7 +76,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """The runtime's own socket, and the one that the kubelet uses instead."""
+    """The runtime's socket, and the shim's socket, which the kubelet uses instead."""
 
     runtime: str
     listen: str
@@ -86,7 +87,7 @@ class Sockets:
 
 
 def sockets(host: Host, choices: Choices) -> Sockets:
-    """Return both: the runtime's is the kubelet's configured one, or the one that an earlier run recorded."""
+    """Return both sockets; the runtime's is the kubelet's configured one, or the one that an earlier run recorded."""
     told = kubelet.endpoint(host, choices.kubelet_config)
     if told in (None, *OURS):
         told = str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
@@ -95,14 +96,15 @@ def sockets(host: Host, choices: Choices) -> Sockets:
 
 
 def steps(host: Host, choices: Choices) -> list[Step]:
-    """Return every step of installing ``choices`` on ``host``."""
+    """Return all steps that install ``choices`` on ``host``."""
     ways = sockets(host, choices)
     served = tuple(services(choices))
     restarts = tuple(("systemctl", _again(host, choices, name), name) for name in served)
     stops = tuple(("systemctl", "stop", name) for name in reversed(served))
     has_manager = any(path == texts.NETWORK_MANAGER for path, _ in texts.quiet(host))
     manager = (("systemctl", "try-reload-or-restart", "NetworkManager.service"),) if has_manager else ()
-    # VFs may take minutes, and a PF that cannot be prepared is no reason to have no node programs: `check` reports it.
+    # Do not wait for init: VFs can take minutes, and a PF that fails must not fail the installation. `check` reports
+    # it.
     begins = ("systemctl", "--no-block", "start", init_unit.SERVICE)
     had_earlier = any(init_unit.earlier(host))
     ends_earlier = (("systemctl", "stop", init_unit.EARLIER),) if had_earlier else ()
@@ -127,7 +129,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
             left=kubelets,
             leftover=lambda seen: kubelet.returned(seen, OURS, ways.runtime, choices.kubelet_config),
         ),
-        # Last, so that it does not look at a host whose kubelet is still to be pointed at the shim.
+        # The last step, because the check would otherwise run before the kubelet is switched to the shim.
         Step(
             "check",
             lambda seen: _placed(seen, [*_unit(_CHECK, choices), *_unit(CHECK_TIMER, choices)]),
@@ -145,7 +147,7 @@ def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
 
 
 def services(choices: Choices) -> Iterator[str]:
-    """Yield the units that run, in the order of their starts: the shim late, and what watches it last."""
+    """Yield the units that run, in the order of their start: the shim late, and the unit that watches it last."""
     yield init_unit.PATH
     if choices.advertiser == "unit":
         yield "mooring-advertiser.service"
@@ -153,9 +155,9 @@ def services(choices: Choices) -> Iterator[str]:
 
 
 def _again(host: Host, choices: Choices, name: str) -> str:
-    """Return what brings a unit's program to the current release: a reload where that drops no call.
+    """Return the systemctl verb that brings a unit's program to the current release: a reload if that drops no call.
 
-    The unit that is installed tells whether the process that runs now can hand over. One that does not run is started.
+    The installed unit shows whether the running process supports a hand-over. A unit that does not run is started.
     """
     hands_over = _TAKES_OVER in (host.text(f"{_UNITS}/{name}") or "")
     return "reload-or-restart" if hands_over and not choices.restarts_shim else "restart"
@@ -169,7 +171,7 @@ def _environment(host: Host, choices: Choices) -> list[Change]:
 
 
 def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
-    """Plan configuration and units before the link that makes a release the current one, all at once."""
+    """Plan configuration and units, and last the link that makes a release the current one."""
     shim = {"listen": ways.listen, "runtime": ways.runtime}
     wanted: dict[str, Any] = {"node_name": choices.node_name, "mooring-cri-shim": shim}
     if choices.await_init:
@@ -183,14 +185,14 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     for name in (init_unit.SERVICE, *services(choices)):
         states += _unit(name, choices if name != BYPASS else _with_sockets(choices, ways))
     states += [*init_unit.earlier(host), init_unit.rules()]
-    # Python finds its environment beside bin; all three follow the one link that is swapped.
+    # Python finds its environment beside bin; all three point to the one link that is replaced.
     states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
     states.append((CURRENT, Link(f"versions/{choices.release}")))
     return [*settings.settle(host, wanted), *_placed(host, states)]
 
 
 def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
-    """Return a unit's file and the links that enable it."""
+    """Return the unit's file and the links that enable it."""
     text = choices.units[name]
     if name == init_unit.SERVICE:
         text = init_unit.service(text, choices.advertiser)
@@ -201,7 +203,7 @@ def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
 
 
 def _with_sockets(choices: Choices, ways: Sockets) -> Choices:
-    """Return the choices with the sockets in the unit that watches the shim's: it is to need no configuration."""
+    """Write the sockets into the unit that watches the shim, so that it needs no configuration."""
     never = "--never" if choices.failed_shim == "wait" else ""
     text = choices.units[BYPASS].replace("@listen@", ways.listen).replace("@runtime@", ways.runtime)
     return replace(choices, units={BYPASS: text.replace(" @never@", f" {never}".rstrip())})

@@ -1,4 +1,4 @@
-"""The files that an installation adds to a host beside the units: by path, each with its reason in its first line."""
+"""The texts of the files that an installation adds to a host beside the units; the first line of each says why."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ MODULES = "/etc/modules-load.d/mooring.conf"
 NETWORK_MANAGER = "/etc/NetworkManager/conf.d/20-mooring.conf"
 NETWORKD = "/etc/systemd/network/00-mooring-vfs.network"
 LINK = "/etc/systemd/network/00-mooring-vfs.link"
-# A file in /etc takes the place of the one with its name in /usr/lib (udev(7)); rdma-core renames by this one.
+# A file in /etc replaces the file of the same name in /usr/lib (udev(7)). rdma-core renames devices by this one.
 RDMA_RULES = "60-rdma-persistent-naming.rules"
 RDMA = f"/etc/udev/rules.d/{RDMA_RULES}"
 RDMA_PACKAGED = tuple(f"{folder}/udev/rules.d/{RDMA_RULES}" for folder in ("/usr/lib", "/lib"))
 
-# A VF that returns from a pod is a new device to the host: a program that configures it changes what the next pod gets.
-# systemd expands $id in the path of TEST (udev_rule_apply_token_to_event in src/udev/udev-rules.c).
+# To the host a VF that returns from a pod is a new device. A program that configured it would change what the next pod
+# gets. systemd expands $id in the path of TEST (udev_rule_apply_token_to_event in src/udev/udev-rules.c).
 _UDEV = f"""\
 # Mooring's VFs come and go with pods: nobody on the host configures them. physfn is what a VF has and nothing else has.
 # Exceptions are VFs that the offer sets aside, and those that the host used when this was installed, which stand here.
@@ -35,8 +35,8 @@ _MODULES = """\
 rdma_ucm
 ib_uverbs
 """
-# `mo1-3b08` is a VF on its way into a pod or back. Nothing here goes by a driver's name: a virtual machine's own NIC is
-# an iavf or igbvf too, as is a VF that the host uses.
+# A netdev has a name such as `mo1-3b08` while it moves into a pod or back. The match does not use driver names, because
+# a virtual machine's own NIC or a VF that the host uses can also have the driver iavf or igbvf.
 _NETWORK_MANAGER = """\
 # NetworkManager leaves VFs alone that 79-mooring-vfs.rules marks, and those on their way into a pod or back.
 [keyfile]
@@ -50,7 +50,7 @@ Property=MOORING_VF=1
 [Link]
 Unmanaged=yes
 """
-# The first .link file that matches counts, the others are ignored (systemd.link(5)): no policy of theirs, no renaming.
+# Only the first .link file that matches is applied (systemd.link(5)), so no other policy or renaming applies.
 _LINK = """\
 # VFs keep the names and addresses that the kernel gives them: 79-mooring-vfs.rules sets the property.
 [Match]
@@ -71,7 +71,7 @@ LimitMEMLOCK=infinity
 
 
 def quiet(host: Host, used: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield path and text of what keeps the host's own network programs, those that it has, from VFs.
+    """Yield path and text of the files that keep the host's network programs from configuring VFs.
 
     ``used`` are the PCI addresses of VFs that the host itself uses.
     """
@@ -84,33 +84,35 @@ def quiet(host: Host, used: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
 
 
 def excepted(host: Host) -> frozenset[str]:
-    """Return the VFs that an earlier installation has excepted: the host may just not use them at this moment."""
+    """Return the VFs that an earlier installation excepted; the host may use them although it does not just now."""
     return frozenset(_EXCEPTION.findall(host.text(UDEV) or ""))
 
 
 def vf_names(host: Host, used: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield path and text of what keeps udev from renaming VFs' netdevs and RDMA devices.
+    """Yield path and text of the files that keep udev from renaming VFs' netdevs and RDMA devices.
 
-    rdma-core renames by a rule that runs its program rdma_rename; an administrator's rules in /etc may replace it
-    ("Stable names" in rdma-core's Documentation/udev.md). So the packaged rules are repeated for all but VFs. Raise
-    NodeError if an administrator has replaced them already. VFs in ``used`` are the host's, and are renamed as before.
+    A rule of rdma-core renames devices with the program rdma_rename; an administrator can replace it by rules in /etc
+    ("Stable names" in rdma-core's Documentation/udev.md). So our file repeats the packaged rules for all devices except
+    VFs. Raise NodeError if an administrator has already replaced the rules. VFs in ``used`` belong to the host and are
+    still renamed.
     """
     yield LINK, _LINK
-    # Its folder may be made for the first one; a host with this folder is taken for one of systemd-networkd.
+    # This may create the folder of systemd-networkd. A host with that folder counts as one that uses systemd-networkd.
     yield NETWORKD, _NETWORKD
     packaged = next((text for path in RDMA_PACKAGED if (text := host.text(path)) is not None), None)
     if packaged is None:
         return
     there = host.text(RDMA)
     if there is not None and not there.startswith(_RDMA_HEAD):
-        raise NodeError(f'{RDMA!r} is not ours: add TEST!="device/physfn" to its rules, or --vf-names udev')
+        advice = 'add TEST!="device/physfn" to its rules, or use --vf-names udev'
+        raise NodeError(f"{RDMA!r} is not Mooring's: {advice}")
     rules = [line for line in packaged.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     wanted = (_NO_VF, *(f'KERNELS=="{pci}"' for pci in sorted(used)))
     yield RDMA, _RDMA_HEAD + "".join(f"{line}\n" for rule in rules for line in _for_devices(rule, wanted))
 
 
 def _for_devices(rule: str, matches: Iterable[str]) -> Iterator[str]:
-    """Yield a rule of RDMA devices once with each match, another one as it is."""
+    """Yield a rule for RDMA devices once with each match, and other rules unchanged."""
     if _RDMA_DEVICES.search(rule) is None:
         yield rule
         return

@@ -1,7 +1,7 @@
-"""A kubeconfig: several files become one document, of which one context is chosen and checked.
+"""Merge kubeconfig files into one document, and select and check a context.
 
 Sources, in k8s.io/client-go 1.36: tools/clientcmd/loader.go (which files, the first one wins, relative paths) and
-tools/clientcmd/validation.go (what is refused).
+tools/clientcmd/validation.go (which values are invalid).
 """
 
 import base64
@@ -21,12 +21,12 @@ from mooring.kube.kubeconfig.errors import KubeconfigError
 Entry = TypeVar("Entry", bound="_Named")
 _MODES = ("Never", "IfAvailable", "Always")
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-# A cluster's extension of this name is handed to its exec plugin.
+# A cluster's extension of this name is passed to its exec plugin.
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class _Kebab(msgspec.Struct, rename="kebab"):
-    """A part of the document; an absent field and null are the same."""
+    """A part of the document; null and an absent field are equal."""
 
 
 class Extension(_Kebab):
@@ -46,7 +46,7 @@ class Cluster(_Kebab):
 
     @property
     def exec_config(self) -> Any:
-        """What the cluster hands to its exec plugin; None without any."""
+        """The configuration that the cluster has for its exec plugin; None without one."""
         return next((one.extension for one in self.extensions or () if one.name == _EXEC_EXTENSION), None)
 
 
@@ -113,7 +113,7 @@ class _Document(_Kebab):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster and a user of it, by one context."""
+    """The cluster and the user of a context."""
 
     cluster: Cluster
     user: User
@@ -122,7 +122,7 @@ class Target:
 
 @dataclass(slots=True)
 class Kubeconfig:
-    """The document of all files; of entries of one name the first counts."""
+    """The merged document of all files; among entries of the same name the first one wins."""
 
     clusters: dict[str, Cluster] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Kubeconfig:
     current_context: str = ""
 
     def target(self, context: str | None) -> Target:
-        """Return what a context names, or the current one; raise KubeconfigError if it cannot be used."""
+        """Return cluster and user of a context (None: the current one); raise KubeconfigError if they are invalid."""
         chosen = self.contexts[self._context_name(context)]
         cluster, user = self.clusters.get(chosen.cluster or ""), self.users.get(chosen.user or "")
         if cluster is None:
@@ -143,7 +143,7 @@ class Kubeconfig:
         return Target(cluster, user or User(), chosen.user or "")
 
     def namespace(self, context: str | None) -> str:
-        """Return a context's namespace, empty if it has none or is not there."""
+        """Return a context's namespace, empty if it has none or does not exist."""
         chosen = self.contexts.get(context or self.current_context)
         return (chosen.namespace or "") if chosen else ""
 
@@ -169,7 +169,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
-    """Read files that exist; raise KubeconfigError, or OSError."""
+    """Read and merge existing files; raise KubeconfigError or OSError."""
     merged = Kubeconfig()
     present = [file for file in files if file.exists()]
     if not present:
@@ -180,7 +180,7 @@ def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
 
 
 def read_data(data: str | None, file: str | None, what: str) -> bytes | None:
-    """Return the content of a field that may be given as base64 or as a file, None without either."""
+    """Return the content of a field that is given as base64 or as a file, None without both."""
     if data:
         try:
             return base64.b64decode(data, validate=True)
@@ -209,15 +209,15 @@ def _unique(entries: Sequence[Entry] | None, what: str) -> Iterator[Entry]:
 
 
 def _absolute(part: Any, folder: Path, names: Sequence[str]) -> Any:
-    """Return a part of the document whose paths are relative to no file any more."""
+    """Return a part of the document with its paths made absolute."""
     paths = {name: str(folder / value) for name in names if (value := getattr(part, name))}
     return msgspec.structs.replace(part, **paths)
 
 
 def _with_plugin(user: User, folder: Path) -> User:
-    """Return a user whose exec plugin is looked for as client-go does: a name on the PATH, a path beside the file.
+    """Return a user whose exec plugin is resolved as in client-go: a name on the PATH, a path relative to the file.
 
-    For an apiVersion before v1 the interactiveMode has a default.
+    For an apiVersion before v1, interactiveMode has a default.
     """
     plugin = user.exec
     if plugin is None:
@@ -246,7 +246,7 @@ def _user_faults(name: str, user: User) -> Iterator[str]:
         yield f"{about}: client-certificate has no client-key"
     if user.auth_provider is not None and user.auth_provider.get("name") not in PROVIDERS:
         provider = user.auth_provider.get("name")
-        yield f"{about}: auth-provider {provider!r} is none of {', '.join(PROVIDERS)}: use an exec plugin"
+        yield f"{about}: auth-provider {provider!r} is not one of {', '.join(PROVIDERS)}: use an exec plugin"
     if user.auth_provider is not None and user.exec is not None:
         yield f"{about}: auth-provider and exec are both given"
     others = (user.impersonate_uid, user.impersonate_groups, user.impersonate_user_extra)
@@ -262,13 +262,13 @@ def _plugin_faults(about: str, plugin: ExecPlugin) -> Iterator[str]:
     if plugin.api_version not in API_VERSIONS:
         yield f"{about}.apiVersion: {plugin.api_version!r} is neither {API_VERSIONS[0]} nor {API_VERSIONS[1]}"
     if plugin.interactive_mode not in _MODES:
-        yield f"{about}.interactiveMode: {plugin.interactive_mode!r} is none of {', '.join(_MODES)}"
+        yield f"{about}.interactiveMode: {plugin.interactive_mode!r} is not one of {', '.join(_MODES)}"
     if not all(one.name for one in plugin.env or ()):
         yield f"{about}.env has an entry without name"
 
 
 def impersonation(user: User) -> Mapping[str, Sequence[str]]:
-    """Return the headers by which a user acts as another one."""
+    """Return the headers of a user that impersonates another one."""
     if not user.impersonate:
         return {}
     headers: dict[str, Sequence[str]] = {"Impersonate-User": (user.impersonate,)}
@@ -282,7 +282,7 @@ def impersonation(user: User) -> Mapping[str, Sequence[str]]:
 
 
 def _escaped(key: str) -> str:
-    """Return a key as a part of a header's name: all but RFC 7230's token characters, and %, as %XX.
+    """Return a key as part of a header's name: % and characters that are not RFC 7230 tokens become %XX.
 
     Source: headerKeyEscape in transport/round_trippers.go of client-go.
     """

@@ -1,5 +1,5 @@
-"""Why a kubeconfig cannot be used."""
+"""The error for a kubeconfig that cannot be used."""
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig, or what it names, cannot be used: its field, its value and the rule."""
+    """A kubeconfig, or something that it names, cannot be used; the message has field, value and rule."""

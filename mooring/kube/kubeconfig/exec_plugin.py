@@ -1,7 +1,7 @@
 """Run an exec plugin of a kubeconfig: a program that prints credentials.
 
-Source: plugin/pkg/client/auth/exec/exec.go of k8s.io/client-go 1.36. Its stderr is ours, its stdin too if it may ask a
-person, and KUBERNETES_EXEC_INFO has the request.
+Source: plugin/pkg/client/auth/exec/exec.go of k8s.io/client-go 1.36. The plugin inherits our stderr and, if it may
+prompt the user, our stdin. KUBERNETES_EXEC_INFO has the request.
 """
 
 import base64
@@ -21,7 +21,7 @@ from mooring.kube.kubeconfig.errors import KubeconfigError
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A token, or a client certificate with its key as PEM; ``until`` is the UNIX time of their end."""
+    """A token, or a client certificate and its key in PEM; ``until`` is the UNIX time of their expiry."""
 
     token: str = ""
     certificate: str = ""
@@ -43,7 +43,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class ExecCredentials:
-    """The credentials of a plugin: it is run again once they have ended, or were refused."""
+    """The credentials of a plugin, which runs again after they have expired or were rejected."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class ExecCredentials:
         self._current: Credentials | None = None
 
     def forget(self) -> None:
-        """Run the plugin again for the next request: the API server has refused the credentials."""
+        """Make the next `get` run the plugin again, because the API server has rejected the credentials."""
         self._current = None
 
     def get(self) -> Credentials:
-        """Return valid credentials; raise KubeconfigError. The plugin may take long, and ask a person."""
+        """Return valid credentials; raise KubeconfigError. The plugin can take long and prompt the user."""
         if self._current is None or self._current.until <= self._clock():
             self._current = _run(self._plugin, self._info, self._environment)
         return self._current
 
 
 def cluster_info(cluster: Cluster, authority: bytes | None, proxy: str) -> Mapping[str, Any]:
-    """Return the cluster as KUBERNETES_EXEC_INFO has it; source: rest/exec.go, ConfigToExecCluster."""
+    """Return the cluster for KUBERNETES_EXEC_INFO; source: ConfigToExecCluster in rest/exec.go."""
     info = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
@@ -79,7 +79,7 @@ def cluster_info(cluster: Cluster, authority: bytes | None, proxy: str) -> Mappi
         "proxy-url": proxy,
         "disable-compression": cluster.disable_compression,
     }
-    # The extension is handed on as it is, null too.
+    # The extension is passed on unchanged, even null.
     return {name: value for name, value in info.items() if value} | {"config": cluster.exec_config}
 
 
@@ -106,7 +106,7 @@ def _run(plugin: ExecPlugin, info: Mapping[str, Any], inherited: Mapping[str, st
 def _is_interactive(name: str, plugin: ExecPlugin) -> bool:
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not is_terminal:
-        raise KubeconfigError(f"{name} needs a terminal (interactiveMode Always), and standard input is none")
+        raise KubeconfigError(f"{name} needs a terminal (interactiveMode Always), but standard input is not a terminal")
     return is_terminal and plugin.interactive_mode != "Never"
 
 

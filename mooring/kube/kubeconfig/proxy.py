@@ -1,4 +1,4 @@
-"""Which proxy leads to a server: that of the kubeconfig, otherwise that of the environment.
+"""Find the proxy for a server: from the kubeconfig or, without one there, from the environment.
 
 Sources: tools/clientcmd/client_config.go and transport/cache.go of k8s.io/client-go 1.36 (proxy-url comes first, and
 NO_PROXY does not count for it), and golang.org/x/net/http/httpproxy, which reads the environment.
@@ -16,7 +16,7 @@ from mooring.kube.kubeconfig.errors import KubeconfigError
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy that connects to servers (CONNECT); ``authorization`` is a header's value, empty without one."""
+    """An HTTP proxy for CONNECT; ``authorization`` is the value of Proxy-Authorization, empty without one."""
 
     url: URL
     authorization: str = ""
@@ -31,7 +31,7 @@ class Proxy:
 
 
 def find_proxy(server: str, proxy_url: str | None, environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for a server, None if it is reached without one; raise KubeconfigError for other kinds."""
+    """Return the proxy for a server, None if it needs none; raise KubeconfigError for an unsupported proxy."""
     target = URL(server)
     if proxy_url:
         return _proxy(target, proxy_url, "proxy-url")
@@ -51,7 +51,7 @@ def _proxy(target: URL, text: str, source: str) -> Proxy:
         url = URL(text)
         port = url.port
     except ValueError as wrong:
-        raise KubeconfigError(f"{source} {text!r} is no URL: {wrong}") from wrong
+        raise KubeconfigError(f"{source} {text!r} is not a URL: {wrong}") from wrong
     if url.scheme != "http" or not url.host or port is None:
         raise KubeconfigError(
             f"{source} {_shown(url)!r}: proxies are reached by http://, not by {url.scheme or '?'}://"
@@ -70,7 +70,7 @@ def _shown(url: URL) -> str:
 
 
 def _is_direct(target: URL, no_proxy: str) -> bool:
-    """Return whether the environment excepts a server; localhost and loopback addresses always are."""
+    """Return whether NO_PROXY excludes a server; localhost and loopback addresses are always excluded."""
     host, port = (target.host or "").lower(), str(target.port or "")
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
@@ -79,7 +79,7 @@ def _is_direct(target: URL, no_proxy: str) -> bool:
 
 
 def _excepts(entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:
-    """Return whether an entry of NO_PROXY is for a server: *, a network, or a host or domain, maybe with a port."""
+    """Return whether an entry of NO_PROXY matches: *, a network, or a host or domain with an optional port."""
     if entry == "*":
         return True
     if "/" in entry:
@@ -97,7 +97,7 @@ def _excepts(entry: str, host: str, port: str, address: ipaddress.IPv4Address | 
 
 
 def _split(entry: str) -> tuple[str, str]:
-    """Return host and port of an entry; an IPv6 address with a port is in brackets."""
+    """Return host and port of an entry; IPv6 addresses with a port are in brackets."""
     if entry.startswith("["):
         host, _, port = entry[1:].partition("]")
         return host, port.removeprefix(":")

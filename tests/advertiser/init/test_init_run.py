@@ -147,7 +147,7 @@ def test_an_offer_that_others_can_write_is_not_believed(node: Node) -> None:
     (node.state / NEXT).chmod(0o666)
     assert not node.init()
     assert (node.prepared, (node.state / NEXT).exists()) == ([], False)
-    assert "others than root" in node.result.failures[0]
+    assert "users other than root" in node.result.failures[0]
 
 
 def test_a_reload_has_three_tries(node: Node) -> None:

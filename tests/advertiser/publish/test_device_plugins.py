@@ -45,7 +45,7 @@ def test_it_is_told_once_while_it_lasts_and_again_when_it_comes_back() -> None:
     """A node's status changes each few seconds."""
     with_plugin = {"cpu": "8", "nvidia.com/gpu": "8"}
     told = _told(_view(gives_gpus=True), {"cpu": "8"}, with_plugin, with_plugin, {"nvidia.com/gpu": "0"}, with_plugin)
-    assert told == ["a device plugin gives nvidia.com/gpu on this node: one GPU may go to two pods"] * 2
+    assert told == ["a device plugin advertises nvidia.com/gpu on this node: two pods could get the same GPU"] * 2
 
 
 def test_a_node_whose_gpus_are_the_plugins_alone_is_as_it_should_be() -> None:

@@ -26,7 +26,7 @@ from tests.support.simulated_nics import MLX5
 
 _NODE = "/api/v1/nodes/n1"
 _READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-_PAST = Finding("kubelet", "/var/lib/kubelet/config.yaml", "does not say …")
+_PAST = Finding("kubelet", "/var/lib/kubelet/config.yaml", "does not contain …")
 
 
 async def test_the_node_says_whether_its_kubelet_speaks_to_the_shim(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def called(host: NodeHost) -> list[str]:
 
 
 def _called(host: NodeHost, document: Mapping[str, Any], depth: int) -> list[str]:
-    assert depth < 5, "the chain calls itself without end"
+    assert depth < 5, "the chain calls itself endlessly"
     found: list[str] = []
     for plugin in document.get("plugins", [document]):
         found.append(plugin["type"])

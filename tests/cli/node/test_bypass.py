@@ -46,7 +46,7 @@ def test_a_bypass_gives_the_kubelet_its_own_files_back_and_its_end_the_shim(inst
     assert host.run("bypass off")[0] == 0
     assert host.tree() == through
     assert host.run("bypass off") == (0, "bypass       nothing to do\n")
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
 
 
 def test_removal_under_a_bypass_leaves_what_was_there_before(installed: tuple[NodeHost, Tree]) -> None:
@@ -98,7 +98,7 @@ def test_a_bypass_is_refused_while_pods_hold_vfs_unless_forced(kubeadm: NodeHost
     status, said = kubeadm.run("bypass on")
     assert (status, kubeadm.tree()) == (1, before)
     assert "held         ml/train-0 has VF 0000:3b:00.2\nheld         VF 0000:3b:00.3\n" in said
-    assert "pods of this node have 2 VFs: a container of theirs that restarts would lack its devices" in said
+    assert "pods of this node have 2 VFs, and a container that restarts would lack its devices" in said
     assert kubeadm.run("bypass on", "--force")[0] == 0
     assert kubeadm.text(_FLAGS_AT) == FLAGS
     entry = replace(_ENTRY, pci="0000:3b:00.4", vf=2)
@@ -113,7 +113,7 @@ def test_a_bypass_that_was_cut_short_is_reported_and_repeated_with_the_restart(k
     if word == "on":
         kubeadm.run("bypass on")
     kubeadm.write(_STATE, json.dumps({"v": 1, "state": f"turning {word}", "since": "2026-11-22T14:00:00Z"}))
-    assert f"turning the bypass {word} was cut short: mooring-node bypass {word}" in kubeadm.run("check")[1]
+    assert f"turning the bypass {word} was interrupted: run mooring-node bypass {word}" in kubeadm.run("check")[1]
     assert "systemctl try-restart kubelet.service" in kubeadm.run("bypass", word)[1]
     assert kubeadm.run("bypass", word) == (0, "bypass       nothing to do\n")
 
@@ -139,7 +139,7 @@ def test_a_bypass_ends_whatever_kubeadm_has_written_meanwhile(host_of: HostOf) -
     kubeadm_upgrade_node(host)
     assert "1 finding" in host.run("check")[1]
     assert host.run("bypass off")[0] == 0
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     kubeadm_upgrade_node(host)
     assert host.run("check")[0] == 0
     host.run("bypass on")
@@ -182,7 +182,7 @@ def test_nothing_can_be_bypassed_where_nothing_is_installed(kubeadm: NodeHost) -
     before = kubeadm.tree()
     status, said = kubeadm.run("bypass on")
     assert (status, kubeadm.tree()) == (1, before)
-    assert "nothing is installed here" in said
+    assert "Mooring is not installed on this node" in said
 
 
 def test_the_word_after_bypass_is_on_or_off(kubeadm: NodeHost) -> None:

@@ -27,7 +27,7 @@ def node(request: pytest.FixtureRequest, host_of: HostOf) -> NodeHost:
 
 def _check(host: NodeHost) -> list[str]:
     status, said = host.run("check")
-    assert status == (0 if "all is as it was installed" in said else 1)
+    assert status == (0 if "no findings: the installation is intact" in said else 1)
     return said.splitlines()[:-1]
 
 
@@ -138,7 +138,7 @@ def test_a_chain_that_calls_itself_is_found_and_repaired(host_of: HostOf) -> Non
     chain = {"cniVersion": "0.4.0", "name": "m", "plugins": [loop, {"type": "mooring-cni"}]}
     files = {f"{FOLDER}/00-multus.conf": loop, f"{FOLDER}/00-mooring.conflist": chain}
     host = host_of({**NODE, CALICO_AT: calico(), **{path: json.dumps(text) for path, text in files.items()}})
-    assert any("calls itself without end: 00-mooring.conflist -> 00-mooring.conflist" in line for line in _check(host))
+    assert any("calls itself endlessly: 00-mooring.conflist -> 00-mooring.conflist" in line for line in _check(host))
     run_install(host)
     assert _of_multus(called(host)) == WHOLE
     assert _check(host) == []
@@ -152,7 +152,7 @@ def test_check_follows_what_an_operator_has_written(host_of: HostOf, path: str) 
     host = host_of({**NODE, CALICO_AT: calico(), f"{FOLDER}/00-n-mooring.conflist": chain})
     run_install(host, "first", "--network", "none")
     assert host.run("check", "--network", "none")[0] == 1
-    assert "calls itself without end" in host.run("check", "--network", "none")[1]
+    assert "calls itself endlessly" in host.run("check", "--network", "none")[1]
 
 
 def _start_by_name(host: NodeHost, name: str = "multus-cni-network") -> None:
@@ -228,7 +228,7 @@ def test_other_plugins_that_copy_the_first_configuration_are_refused(host_of: Ho
     status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
     assert status == 1
     assert f"plugin '{entry['type']}' of '00-meta.conf'" in said
-    assert "put mooring-cni behind the plugins of that file, and --network none" in said
+    assert "add mooring-cni as the last plugin there, and use --network none" in said
     assert host.tree() == before
 
 
@@ -296,7 +296,7 @@ def test_cilium_that_takes_the_folder_for_itself_is_named(host_of: HostOf) -> No
     assert "cni.exclusive: false" in said
     ours = host.root / FOLDER.lstrip("/") / names(host)[0]
     ours.rename(ours.with_name(f"{ours.name}.cilium_bak"))
-    assert any("Cilium has set our chain aside: cni.exclusive: false" in line for line in _check(host))
+    assert any("Cilium has disabled Mooring's chain: set cni.exclusive: false" in line for line in _check(host))
     assert host.run("install", "--wheelhouse", str(host.root.parent / "first"))[0] == 0
     assert _check(host) == []
     assert host.run("remove")[0] == 0

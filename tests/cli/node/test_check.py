@@ -19,14 +19,14 @@ def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
     kubeadm.write(FLANNEL_AT, FLANNEL.replace("portmap", "bandwidth"))
     status, said = kubeadm.run("check", "-o", "json")
     found = [(each["step"], each["found"]) for each in json.loads(said)["findings"]]
-    told = f"does not say '--container-runtime-endpoint={LISTEN}'"
+    told = f"does not contain '--container-runtime-endpoint={LISTEN}'"
     assert (status, found) == (
         1,
         [("quiet", "missing"), ("network", "altered"), ("network", "altered"), ("kubelet", told)],
     )
     assert "4 findings" in kubeadm.run("check")[1]
     assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))[0] == 0
-    assert kubeadm.run("check") == (0, "all is as it was installed\n")
+    assert kubeadm.run("check") == (0, "no findings: the installation is intact\n")
 
 
 def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
@@ -43,7 +43,7 @@ def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
     kubeadm.write(report, "{")
     assert "without-devices.json" in kubeadm.run("check")[1]
     kubeadm.write(report, dump_without_devices([]))
-    assert kubeadm.run("check") == (0, "all is as it was installed\n")
+    assert kubeadm.run("check") == (0, "no findings: the installation is intact\n")
 
 
 def test_check_says_why_no_gpu_is_offered(kubeadm: NodeHost) -> None:
@@ -72,7 +72,7 @@ def test_check_says_that_a_device_plugin_gives_the_gpus_too(kubeadm: NodeHost) -
     config = (kubeadm.root / "etc/mooring/config.yaml").read_text()
     kubeadm.write("/etc/mooring/config.yaml", f"{config}mooring-advertiser: {{gpus: true}}\n")
     status, said = kubeadm.run("check", "-o", "json")
-    why = "a device plugin gives nvidia.com/gpu on this node: one GPU may go to two pods"
+    why = "a device plugin advertises nvidia.com/gpu on this node: two pods could get the same GPU"
     finding = {"step": "gpus", "subject": checkpoint, "found": why}
     assert (status, json.loads(said)["findings"]) == (1, [finding])
     kubeadm.write(checkpoint, "torn")

@@ -26,7 +26,7 @@ def test_the_kubelet_still_uses_the_shim_after_kubeadm_upgrade_node(host_of: Hos
     run_install(host)
     kubeadm_upgrade_node(host)
     assert FORMS[form][1] in host.text(CONFIG)
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
 
 
 @pytest.mark.parametrize("form", _KUBEADM)
@@ -47,7 +47,7 @@ def test_check_tells_a_kubelet_past_the_shim_from_a_file_that_only_kubeadm_reads
     host = _host(host_of, "kubeadm from 1.34 on")
     run_install(host)
     host.write(INSTANCE, f'containerRuntimeEndpoint: "{RUNTIME}"\n')
-    assert f"{INSTANCE}: does not say 'containerRuntimeEndpoint: \"{LISTEN}\"'" in host.run("check")[1]
+    assert f"{INSTANCE}: does not contain 'containerRuntimeEndpoint: \"{LISTEN}\"'" in host.run("check")[1]
     assert _reported(host)["kubelet"] == "shim"
     kubeadm_upgrade_node(host)
     assert host.run("check")[0] == 1
@@ -65,7 +65,7 @@ def test_the_report_ends_well_and_prints_only_what_is_new(host_of: HostOf) -> No
     """The timer's unit does not fail at each finding, and its log has each once."""
     host = host_of({FLANNEL_AT: FLANNEL, "/var/lib/kubelet/kubeadm-flags.env": FLAGS})
     run_install(host)
-    assert host.run("check", "--report") == (0, "all is as it was installed\n")
+    assert host.run("check", "--report") == (0, "no findings: the installation is intact\n")
     assert host.run("check", "--report") == (0, "")
     host.write("/var/lib/kubelet/kubeadm-flags.env", FLAGS)
     status, said = host.run("check", "--report")
@@ -79,7 +79,7 @@ def test_nothing_is_reported_while_a_run_is_under_way(host_of: HostOf) -> None:
     run_install(host)
     journal = json.loads(host.text("/var/lib/mooring/install/journal.json"))
     host.write("/var/lib/mooring/install/journal.json", json.dumps({**journal, "open": []}))
-    assert "under way" in host.run("check", "--report")[1]
+    assert "in progress" in host.run("check", "--report")[1]
     assert not (host.root / "run/mooring/extract/node-check.json").exists()
     assert "a run was killed" in host.run("check")[1]
 

@@ -150,7 +150,7 @@ def test_the_kubelet_is_told_the_shims_socket_and_the_shim_the_runtimes(host_of:
     else:
         assert host.text(path) == text.replace(RUNTIME, LISTEN)
     assert _shim(host)["runtime"] == RUNTIME
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert host.run("bypass on")[0] == 0
     assert host.text(path) == text
     assert host.run("bypass off")[0] == 0
@@ -166,7 +166,7 @@ def test_a_configuration_without_a_socket_gets_one(host_of: HostOf, form: str) -
     assert _first(host.text(CONFIG)) == {**_first(ADDED[form]), "containerRuntimeEndpoint": LISTEN}
     assert host.text(CONFIG).count(LISTEN) == 1
     assert _shim(host)["runtime"] == "unix:///run/containerd/containerd.sock"
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert host.run("remove")[0] == 0
     assert host.text(CONFIG) == ADDED[form]
 
@@ -181,7 +181,7 @@ def test_of_several_places_the_one_that_decides_is_edited(host_of: HostOf, form:
     assert LISTEN in host.text(path)
     assert {other: host.text(other) for other in others} == {other: files[other] for other in others}
     assert _shim(host)["runtime"] == RUNTIME
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
 
 
 @pytest.mark.parametrize("form", REFUSED)
@@ -211,7 +211,7 @@ def test_an_edit_leaves_comments_alone_and_gives_back_what_was_there(host_of: Ho
     host = _host(host_of, {CONFIG: _KIND, _DEFAULT: text})
     run_install(host)
     assert host.text(_DEFAULT) == text.replace(f"ARGS={_FLAG}={other}", f"ARGS={_FLAG}={LISTEN}")
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert host.run("remove")[0] == 0
     assert host.text(_DEFAULT) == text
 

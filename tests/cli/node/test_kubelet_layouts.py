@@ -157,7 +157,7 @@ def test_the_file_that_the_kubelet_reads_is_edited_and_no_other(host_of: HostOf,
     run_install(host)
     changed = {path for path in files if host.text(path) != files[path]}
     assert (changed, listen in host.text(edited)) == ({edited}, True)
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert host.run("remove")[0] == 0
     assert host.tree() == before
 
@@ -188,7 +188,7 @@ def test_a_drop_in_of_ours_keeps_the_endpoint_where_the_distribution_writes_its_
     before = host.tree()
     run_install(host)
     host.write(own, text)
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert f"containerRuntimeEndpoint: {LISTEN}\n" in host.text(ours)
     assert host.run("remove")[0] == 0
     assert host.tree() == before
@@ -200,7 +200,7 @@ def test_the_named_configuration_counts_where_the_command_names_none(host_of: Ho
     host = host_of({FLANNEL_AT: FLANNEL, _UNIT: "[Service]\nExecStart=/usr/local/bin/start-it\n", named: _KEY})
     run_install(host, "first", "--kubelet-config", named)
     assert host.text(named) == _KEY.replace(RUNTIME, LISTEN)
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     host.write(_UNIT, f"[Service]\nExecStart=kubelet --config={CONFIG}\n")
     assert f"'kubelet.service' has --config={CONFIG}" in host.run("check")[1]
     assert host.run("remove")[0] == 0
@@ -218,11 +218,11 @@ def test_a_kubelet_that_a_script_starts_is_known_by_its_process(host_of: HostOf)
     _running(host, "/usr/bin/kubelet", "--config=/srv/k.yaml")
     run_install(host)
     assert host.text("/srv/k.yaml") == _KEY.replace(RUNTIME, LISTEN)
-    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("check") == (0, "no findings: the installation is intact\n")
     assert host.run("remove")[0] == 0
     _running(host, "/usr/bin/kubelet", "--config=/srv/k.yaml", f"{_FLAG}={RUNTIME}")
     status, said = host.run("install", "--wheelhouse", str(host.root.parent / "first"))
-    assert (status, "which '/usr/local/bin/start-it' of 'kubelet.service' gives it" in said) == (1, True)
+    assert (status, "which '/usr/local/bin/start-it' of 'kubelet.service' sets" in said) == (1, True)
 
 
 def test_check_reports_a_kubelet_that_runs_with_other_arguments_than_its_unit_has(host_of: HostOf) -> None:
@@ -234,7 +234,7 @@ def test_check_reports_a_kubelet_that_runs_with_other_arguments_than_its_unit_ha
     _running(host, "/usr/bin/kubelet", "--config=/srv/old.yaml")
     status, said = host.run("check")
     assert status == 1
-    assert "the kubelet runs with --config=/srv/old.yaml, and its next start has --config=/var/lib/kubelet/c" in said
+    assert "the kubelet runs with --config=/srv/old.yaml, but will start with --config=/var/lib/kubelet/c" in said
 
 
 def test_a_configuration_behind_a_link_keeps_its_mode_and_attributes(host_of: HostOf) -> None:

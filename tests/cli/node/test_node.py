@@ -77,7 +77,7 @@ def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost
 _STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "check", "install")
 
 
-_WHY = "no kubeconfig of the kubelet is known: --kubeconfig"
+_WHY = "the kubelet's kubeconfig was not found: name one with --kubeconfig"
 
 
 _SAID = f"guard        cannot determine whether all admission policies are bound: {_WHY}\n"
@@ -104,7 +104,7 @@ def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
 
 def _as_run(line: str) -> str:
     """Return a line about a command as it is where the root folder is the host's own."""
-    return re.sub(r"not run, the root folder is \S+:", "run", line)
+    return re.sub(r"not run because the root folder is \S+:", "run", line)
 
 
 # The rules of rdma-core 44 on Debian 12, shortened: a comment with an example stands in the original.
@@ -225,7 +225,7 @@ def test_what_no_node_can_be_called_is_wrong_usage(kubeadm: NodeHost, name: str)
     """The programs would refuse it when they start, after all was installed."""
     status, said = kubeadm.run("install", "--node-name", name)
     assert status == 2
-    assert "is no name of a node" in said
+    assert "is not a node name" in said
 
 
 @pytest.mark.parametrize(

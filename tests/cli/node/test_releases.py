@@ -64,7 +64,7 @@ def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
     (folder / "mooring-9.9.9-py3-none-any.whl").write_text("")
     status, said = kubeadm.run("install", "--wheelhouse", str(folder))
     assert status == 1
-    assert "holds mooring 9.9.9" in said
+    assert "has mooring 9.9.9" in said
 
 
 @pytest.mark.slow

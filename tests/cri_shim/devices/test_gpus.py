@@ -360,9 +360,9 @@ async def test_pods_without_gpus_stay_untouched(interceptors: Interceptors, runt
         ({"mooring.dev/request.gpu": "{}"}, "requests GPUs but has no annotation 'mooring.dev/assignment'"),
         (annotations(more=1), "ext.gpu.more: unknown field"),
         (annotations(units=[TWO, ONE]), "ext.gpu.units: GPUs are not in the order of their PCI addresses"),
-        (annotations(uuids=[UUIDS[ONE]]), "ext.gpu.uuids: 1 UUIDs do not name 2 GPUs"),
-        (annotations(containers={"trainer": [AMD]}), f"GPU '{AMD}' is none of the pod's"),
-        (annotations(beside={AMD: 0}), "is none of the pod's GPUs"),
+        (annotations(uuids=[UUIDS[ONE]]), "ext.gpu.uuids: 1 different UUIDs for 2 GPUs"),
+        (annotations(containers={"trainer": [AMD]}), f"GPU '{AMD}' is not one of the pod's"),
+        (annotations(beside={AMD: 0}), "is not one of the pod's GPUs"),
         ({"mooring.dev/assignment": json.dumps(ASSIGNMENT | {"ext": {"gpu": {"units": [ONE]}}})}, "'uuids' is missing"),
     ],
 )

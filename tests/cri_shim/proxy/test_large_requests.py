@@ -62,7 +62,7 @@ async def test_assignments_as_long_as_annotations_may_be(interceptors: Intercept
     raw = make.run({"mooring.dev/assignment": f'{{{keys},"00000":0}}'})
     started = time.thread_time()
     for _ in range(20):
-        with pytest.raises(RefusedError, match="stands twice"):
+        with pytest.raises(RefusedError, match="appears twice"):
             async with interceptors.run_pod_sandbox(raw):
                 pass
     assert time.thread_time() - started < MOST_S

@@ -35,7 +35,7 @@ def _inventory(*pfs: dict[str, Any], **fields: Any) -> str:
         (_inventory(_pf(out=[{"vfs": "65534", "why": "x"}])), "pfs[0].out[0].vfs: '65534' reaches past VF 4095"),
         (
             _inventory(_pf(out=[{"vfs": "0-2", "why": "x"}, {"vfs": "2", "why": "y"}])),
-            "pfs[0].out[1].vfs: VF 2 is in an entry before this one too",
+            "pfs[0].out[1].vfs: VF 2 is in an earlier entry, too",
         ),
         (
             _inventory(*(_pf(index, vfs="0-2047") for index in range(3))),

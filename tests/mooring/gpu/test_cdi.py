@@ -54,7 +54,7 @@ def test_a_device_without_the_node_that_computes_is_not_the_gpu() -> None:
 def test_a_specification_with_two_devices_of_one_name_is_none() -> None:
     """Container runtimes drop the whole file: its other devices do not exist for them either."""
     twice = _spec(_device("0", "/dev/nvidia0"), _device("GPU-1", "/dev/nvidia0"), _device("GPU-1", "/dev/nvidia1"))
-    with pytest.raises(CdiError, match=r"devices\[2\]\.name: 'GPU-1' stands twice"):
+    with pytest.raises(CdiError, match=r"devices\[2\]\.name: 'GPU-1' appears twice"):
         read_cdi(twice, "f")
 
 

@@ -128,7 +128,7 @@ def test_an_import_that_cannot_be_seen_leaves_the_default_runtime_unknown(tmp_pa
     config = tmp_path / "etc/config.toml"
     config.write_text(f"imports = ['{pattern}']\n")
     files = RuntimeFiles((config,), tmp_path / "none.toml", root=tmp_path)
-    assert files.why_exposed().startswith("the default runtime is not known: configuration ")
+    assert files.why_exposed().startswith("the default runtime is unknown: configuration ")
     config.write_text("imports = ['conf.d/*.toml', '/etc/conf.d/*.toml']\n")
     assert files.why_exposed() == ""
 
@@ -150,7 +150,7 @@ def test_no_gpu_is_offered_where_the_default_runtime_is_not_known(tmp_path: Path
         files = RuntimeFiles((tmp_path / path,), tmp_path / "none.toml")
         assert files.why_exposed() == ""
         (tmp_path / file).write_text("[")
-        unknown = f"the default runtime is not known: configuration {str(tmp_path / path)!r} cannot be read: "
+        unknown = f"the default runtime is unknown: configuration {str(tmp_path / path)!r} cannot be read: "
         assert files.why_exposed().startswith(unknown)
 
 

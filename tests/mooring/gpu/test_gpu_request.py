@@ -32,14 +32,14 @@ def test_the_annotation_says_which_gpus() -> None:
     ("document", "limits", "rule"),
     [
         ({"count": 4}, (), ": no container has a limit of 'mooring.dev/gpu'"),
-        ({"count": 5}, FOUR, ".count: the containers' limits of 'mooring.dev/gpu' are 4 in all, not 5"),
+        ({"count": 5}, FOUR, ".count: the containers' limits of 'mooring.dev/gpu' add up to 4, not 5"),
         ({"count": 0}, FOUR, ".count: 0 is not an integer from 1 to 64"),
         ({"together": "rack"}, FOUR, ".together: 'rack' is not one of link, switch, numa"),
         ({"vfs": "numa"}, FOUR, ".vfs: 'numa' is not one of switch"),
         ({"vfs": "switch"}, FOUR, ".vfs: the pod requests no VFs"),
         ({"modell": "x"}, FOUR, ".modell: unknown field"),
         ({"memory_mb": "80G"}, FOUR, ".memory_mb: '80G' is not an integer"),
-        ({}, (ContainerLimit("main", 65),), "are 65 in all, more than 64"),
+        ({}, (ContainerLimit("main", 65),), "add up to 65, more than 64"),
         ([{"beside": 0}], FOUR, ": a list of 1 is not an object"),
         ({"model": "x" * 20_000}, FOUR, "longer than 16384 characters"),
     ],
@@ -54,7 +54,7 @@ def test_what_is_refused_is_named(document: object, limits: tuple[ContainerLimit
 
 def test_limits_beyond_what_a_node_has_are_refused_without_an_annotation_too() -> None:
     """A bound on what is derived from one pod."""
-    with pytest.raises(AnnotationError, match="are 65 in all, more than 64"):
+    with pytest.raises(AnnotationError, match="add up to 65, more than 64"):
         read_gpu_request(None, (ContainerLimit("a", 32), ContainerLimit("b", 33)))
 
 

@@ -143,7 +143,7 @@ def test_what_is_not_a_whole_answer_is_an_error_and_ends_the_connection(
 
     async def use(connections: Connections) -> None:
         for _ in range(2):
-            with pytest.raises(OSError, match=r"ended before its answer|is no HTTP/1\.1"):
+            with pytest.raises(OSError, match=r"ended before its answer|is not HTTP/1\.1"):
                 await ask(connections)
 
     assert served(always(answer, ends=True), use) == 2

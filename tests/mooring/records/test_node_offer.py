@@ -88,6 +88,6 @@ def test_a_file_that_others_may_write_is_not_believed(what: str, tmp_path: Path)
     assert read_own_file(path) == "{}"
     changed = path if what == "file" else path.parent
     changed.chmod(0o707)
-    with pytest.raises(PermissionError, match="others than root") as refused:
+    with pytest.raises(PermissionError, match="users other than root") as refused:
         read_own_file(path)
     assert refused.value.filename == str(changed)

@@ -142,11 +142,11 @@ def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: Mak
 @pytest.mark.parametrize(
     ("annotation", "counts", "reason"),
     [
-        ('{"count":2}', {"main": 1}, "the containers' limits of 'mooring.dev/gpu' are 1 in all, not 2"),
+        ('{"count":2}', {"main": 1}, "the containers' limits of 'mooring.dev/gpu' add up to 1, not 2"),
         ('{"count":2}', {"main": 0}, "no container has a limit of 'mooring.dev/gpu'"),
         ('{"vfs":"switch"}', {"main": 1}, "request.gpu'.vfs: the pod requests no VFs"),
         ('[{"beside":0}]', {"main": 1}, "a list of 1 is not an object"),
-        (None, {"main": 65}, "are 65 in all, more than 64"),
+        (None, {"main": 65}, "add up to 65, more than 64"),
         (None, {"main": 5}, "Insufficient mooring.dev/gpu"),
         ('{"model":"A*"}', {"main": 1}, "not enough free GPUs of the requested model or memory"),
         ('{"together":"switch"}', {"main": 3}, "not enough free GPUs under one PCIe switch"),

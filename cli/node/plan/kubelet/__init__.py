@@ -1,1 +1,1 @@
-"""The kubelet of a host: how it is started, which runtime's socket it has, and the edits that make it the shim's."""
+"""Determine how a host's kubelet is started and which socket it uses, and plan the edits that select the shim's."""

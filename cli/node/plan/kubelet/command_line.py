@@ -1,9 +1,9 @@
-"""How the kubelet of a host is started, and from which files it takes its configuration.
+"""Determine how a host's kubelet is started, and which configuration files it reads.
 
-The command is that of kubelet.service with its drop-ins and environment files; a host without that unit is taken for
-one of kubeadm's. A kubelet that runs says what its command was. Flags are pflag's (the last one counts, ``_`` is as
-good as ``-``: WordSepNormalizeFunc in k8s.io/component-base); NewKubeletCommand in cmd/kubelet/app/server.go of
-Kubernetes reads ``--config``, merges the files of ``--config-dir`` into it and lets flags count more.
+The command comes from kubelet.service with its drop-ins and environment files; without that unit the host is assumed to
+use kubeadm. The arguments of a running kubelet come from its process. Flags follow pflag: the last one counts, and
+``_`` equals ``-`` (WordSepNormalizeFunc in k8s.io/component-base). NewKubeletCommand in cmd/kubelet/app/server.go of
+Kubernetes reads ``--config``, merges the files of ``--config-dir`` into it, and gives flags precedence.
 """
 
 import posixpath
@@ -19,7 +19,7 @@ UNIT = "kubelet.service"
 CONFIG = "/var/lib/kubelet/config.yaml"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
 ENDPOINT = "container-runtime-endpoint"
-# What kubeadm's packages install (10-kubeadm.conf in kubernetes/release): a host where the unit is still missing.
+# The unit of kubeadm's packages (10-kubeadm.conf in kubernetes/release), for a host where it is not installed yet.
 _KUBEADM = f"""\
 [Service]
 Environment="KUBELET_CONFIG_ARGS=--config={CONFIG}"
@@ -28,7 +28,7 @@ EnvironmentFile=-/etc/default/kubelet
 EnvironmentFile=-/etc/sysconfig/kubelet
 ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
-# Programs whose kubelet is a part or a child of them, by their units, with where an operator sets its endpoint.
+# Units of programs that contain or start the kubelet, and where an operator sets the kubelet's endpoint with them.
 _DROP_IN_OF = "/var/lib/rancher/{}/agent/etc/kubelet.conf.d/99-mooring.conf"
 _OTHERS = {
     **dict.fromkeys(("k3s.service", "k3s-agent.service"), _DROP_IN_OF.format("k3s")),
@@ -48,7 +48,7 @@ _ENDS_OF_COMMAND = (";", "&&", "||", "|", "&")
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments that say which runtime the kubelet has, None where one is not given; paths are absolute."""
+    """The kubelet's arguments that determine its runtime, each None if absent; paths are absolute."""
 
     config: str | None = None
     config_dir: str | None = None
@@ -61,9 +61,9 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class KubeletCommand:
-    """The kubelet's command as the next start has it; ``files`` are those that say so, in the order of their reading.
+    """The kubelet's command at its next start; ``files`` are its sources, in the order in which they are read.
 
-    ``others`` are the words without the endpoint's flag, for the question whether an edit changes anything else.
+    ``others`` are the words without the endpoint's flag, to check that an edit changes nothing else.
     """
 
     arguments: Arguments
@@ -72,9 +72,9 @@ class KubeletCommand:
 
 
 def read_command(host: Host, named: str = "") -> KubeletCommand:
-    """Return how the kubelet is started; raise NodeError for one that cannot be configured.
+    """Return how the kubelet is started; raise NodeError if mooring-node cannot configure it.
 
-    ``named`` is the configuration file that an operator has named, for a command that names none.
+    ``named`` is the operator's choice of the configuration file, for a command that names none.
     """
     _refuse_others(host)
     service = read_service(host, UNIT, _KUBEADM)
@@ -93,14 +93,14 @@ def read_command(host: Host, named: str = "") -> KubeletCommand:
 
 
 def running(host: Host) -> Arguments | None:
-    """Return the arguments of the kubelet that runs, None without one."""
+    """Return the arguments of the running kubelet, None if none runs."""
     return None if host.kubelet is None else parse(host.kubelet.arguments[1:])
 
 
 def config_files(host: Host, arguments: Arguments) -> list[str]:
-    """Return the kubelet's configuration files that exist, the one that counts most last.
+    """Return the kubelet's existing configuration files; later ones take precedence.
 
-    Those of the folder are merged in the order in which Go's WalkDir comes to them (mergeKubeletConfigurations).
+    Files of the folder are merged in the order of Go's WalkDir (mergeKubeletConfigurations).
     """
     own = [arguments.config] if arguments.config and host.text(arguments.config) is not None else []
     folder = arguments.config_dir
@@ -109,9 +109,9 @@ def config_files(host: Host, arguments: Arguments) -> list[str]:
 
 
 def command_paths(host: Host, named: str) -> Collection[str]:
-    """Return the paths that `read_command` and `config_files` look at, as far as the host is known.
+    """Return the paths that `read_command` and `config_files` read, as far as the known files name them.
 
-    ``/`` at the end asks for a folder's files, ``/**`` for all below it.
+    A path with ``/`` at the end means a folder's files, with ``/**`` all files below it.
     """
     units = (UNIT,) if any(host.text(f"{folder}/{UNIT}") for folder in FOLDERS) else (UNIT, *_OTHERS)
     drop_ins = (f"{folder}/{name}.d/" for folder in FOLDERS for name in (UNIT, "service"))
@@ -127,7 +127,7 @@ def command_paths(host: Host, named: str) -> Collection[str]:
 
 
 def parse(words: Sequence[str]) -> Arguments:
-    """Return what a command line says."""
+    """Return the arguments of a command line."""
     config, config_dir = (_last_flag(words, name) for name in ("config", "config-dir"))
     endpoint = _last_flag(words, ENDPOINT)
     return Arguments(_absolute(config), _absolute(config_dir), address(endpoint) if endpoint else None)
@@ -139,30 +139,30 @@ def address(socket: str) -> str:
 
 def _refuse_others(host: Host) -> None:
     if _TALOS.search(host.text(OS_RELEASE) or ""):
-        raise NodeError("Talos has no systemd and takes no files of others: mooring-node cannot install there")
+        raise NodeError("Talos has no systemd and accepts no foreign files: mooring-node cannot install there")
     if any(host.text(f"{folder}/{UNIT}") for folder in FOLDERS):
         return
     for unit, place in _OTHERS.items():
         if any(host.text(f"{folder}/{unit}") is not None for folder in FOLDERS):
             raise NodeError(
-                f"unit {unit!r} has the kubelet in it, and mooring-node configures only {UNIT!r}: "
-                f"set it up by hand, with the kubelet's endpoint in {place}"
+                f"unit {unit!r} contains the kubelet, and mooring-node configures only {UNIT!r}: "
+                f"configure it by hand, with the kubelet's endpoint in {place}"
             )
 
 
 def _words_of_kubelet(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the kubelet's own arguments: those behind its program, which another may start."""
+    """Return the arguments after the kubelet's program, which another program may start."""
     at = next((at for at, word in enumerate(words) if posixpath.basename(word) == "kubelet"), 0)
     end = next((end for end, word in enumerate(words) if end > at and word in _ENDS_OF_COMMAND), len(words))
     return tuple(words[at + 1 : end])
 
 
 def _of_a_wrapper(runs: Arguments, words: Sequence[str]) -> Arguments:
-    """Return the arguments of a kubelet that runs, and of whose unit nothing can be learned: a script starts it."""
+    """Return the arguments of a running kubelet that a script starts, so that its unit does not show them."""
     if runs.endpoint is not None:
         raise NodeError(
-            f"the kubelet runs with --{ENDPOINT}={runs.endpoint}, which {words[0]!r} of {UNIT!r} gives it: "
-            "mooring-node edits no scripts"
+            f"the kubelet runs with --{ENDPOINT}={runs.endpoint}, which {words[0]!r} of {UNIT!r} sets: "
+            "mooring-node does not edit scripts"
         )
     return runs
 
@@ -194,5 +194,5 @@ def _without_endpoint(words: Sequence[str]) -> Iterator[str]:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Return a path as systemd's working directory, ``/``, makes it absolute."""
+    """Return a path as absolute; relative ones start at ``/``, systemd's working directory."""
     return posixpath.normpath(posixpath.join("/", path)) if path else None

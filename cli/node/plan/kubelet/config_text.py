@@ -1,8 +1,8 @@
-"""Edit one key of a kubelet's configuration file, YAML or JSON, and leave every other byte as it is.
+"""Edit one key of a kubelet's configuration file, YAML or JSON, and change no other byte.
 
-PyYAML's parser says where the key and its value stand, so comments, order and form remain. Like the kubelet, only the
-first document of a file is read. JSON is YAML. A tab between two words is a space to go-yaml and an error to PyYAML, so
-it is read as one.
+PyYAML's parser gives the position of the key and its value, so comments, order and form stay. Like the kubelet, only
+the first document of a file is read. JSON is parsed as YAML. go-yaml accepts a tab between two words as a space, PyYAML
+does not, so tabs are replaced by spaces before parsing.
 """
 
 import re
@@ -23,7 +23,7 @@ _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One key of a document: where it and its value stand in the text, and the value's quotes."""
+    """One key of a document: the positions of key and value in the text, and the value's quotes."""
 
     name: str
     begin: int
@@ -35,7 +35,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """The first document of a file; ``begin`` is that of its ``{``, None where it is not in flow style."""
+    """The first document of a file; ``begin`` is the position of its ``{``, None if it is not in flow style."""
 
     entries: tuple[_Entry, ...] = ()
     begin: int | None = None
@@ -43,26 +43,26 @@ class _Document:
 
 
 def endpoint_in(path: str, text: str) -> str | None:
-    """Return the endpoint that a configuration has, "" for an empty one, None without the key; raise NodeError."""
+    """Return the endpoint of a configuration, None without the key; raise NodeError."""
     document = _mapping(path, _documents(path, text))
     value = document.get(NAME, "" if NAME in document else None)
     if value is not None and not isinstance(value, str):
-        raise NodeError(f"kubelet configuration {path!r}: {NAME} is {value!r}, which is no text")
+        raise NodeError(f"kubelet configuration {path!r}: {NAME} is {value!r}, which is not a string")
     return value
 
 
 def set_endpoint(path: str, text: str, socket: str) -> Edit | None:
-    """Return the edit after which a configuration has this endpoint, None where it has it; raise NodeError."""
+    """Return the edit that sets the endpoint, None if the configuration already has it; raise NodeError."""
     before = _documents(path, text)
     if _mapping(path, before).get(NAME) == socket:
         return None
     found = _first_document(text)
     if (times := sum(entry.name == NAME for entry in found.entries)) > 1:
-        raise NodeError(f"kubelet configuration {path!r} has {NAME} {times} times: leave one of them")
+        raise NodeError(f"kubelet configuration {path!r} has {NAME} {times} times: keep one of them")
     for edit in _edits(path, text, found, socket):
         if _is_right(before, edited(edit, text), socket):
             return edit
-    raise NodeError(f"kubelet configuration {path!r} cannot be edited in its form: set {NAME} to {socket!r} in it")
+    raise NodeError(f"kubelet configuration {path!r} cannot be edited automatically: set {NAME} to {socket!r} in it")
 
 
 def _documents(path: str, text: str) -> list[Any]:
@@ -74,7 +74,7 @@ def _documents(path: str, text: str) -> list[Any]:
 
 def _without_tabs(text: str) -> str:
     if text.lstrip().startswith("{"):
-        # No string of JSON has one in it.
+        # Strings of JSON cannot contain tabs.
         return text.replace("\t", " ")
     return _AFTER_A_WORD.sub(lambda match: " " * len(match[0]), text)
 
@@ -131,7 +131,7 @@ def _last_of(event: yaml.Event, events: Iterator[yaml.Event]) -> yaml.Event:
 
 
 def _edits(path: str, text: str, found: _Document, socket: str) -> Iterator[Edit]:
-    """Yield the edits that may be right, the best first."""
+    """Yield candidate edits, the best first."""
     line = f"{NAME}: {socket}" + ("\r\n" if "\r\n" in text else "\n")
     if (entry := next((entry for entry in found.entries if entry.name == NAME), None)) is not None:
         yield _replacement(path, text, found, entry, socket)
@@ -143,7 +143,7 @@ def _edits(path: str, text: str, found: _Document, socket: str) -> Iterator[Edit
 
 
 def _replacement(path: str, text: str, found: _Document, entry: _Entry, socket: str) -> Edit:
-    """Replace the value, with the line's beginning: the same words in a comment are no key."""
+    """Replace the value together with the beginning of its line, so that the edit cannot match a comment."""
     match = _PROPERTIES.match(text, entry.value, entry.value_end)
     value = match.end() if match else entry.value
     quote = entry.quote or ('"' if found.begin is not None else "")
@@ -165,7 +165,7 @@ def _insertion_in_flow(path: str, text: str, found: _Document, socket: str) -> E
 
 
 def _insertions_before(path: str, text: str, first: Sequence[_Entry], line: str) -> Iterator[Edit]:
-    """Insert a line before the first key, where the end of the text is not the end of its document."""
+    """Insert a line before the first key, for texts whose first document does not end at their end."""
     for entry in first:
         indent = text[text.rfind("\n", 0, entry.begin) + 1 : entry.begin]
         for end in (entry.value_end, len(text)):
@@ -173,7 +173,7 @@ def _insertions_before(path: str, text: str, first: Sequence[_Entry], line: str)
 
 
 def _is_right(before: Sequence[Any], text: str, socket: str) -> bool:
-    """Return whether a text has the endpoint once, and nothing else has changed but what is an alias of it."""
+    """Return whether an edited text sets the endpoint, and changes nothing else except aliases of it."""
     try:
         after = _documents("", text)
         entries = _first_document(text).entries

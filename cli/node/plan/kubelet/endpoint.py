@@ -1,18 +1,18 @@
-"""Which runtime's socket the kubelet has, and the edits that make it the shim's.
+"""Determine which socket the kubelet uses, and plan the edits that make it use the shim's.
 
-The place that decides is edited: the last flag, else the last configuration file that has the key. Every edit is
-planned on a copy of the host and read again as the kubelet reads it.
+The edit changes the place that decides: the last flag or, without one, the last configuration file with the key. Every
+edit is tried on a copy of the host, and the result is read again as the kubelet reads it.
 
-Where a folder for drop-ins is given (``--config-dir``), a file of ours there keeps the endpoint when the distribution
-writes its own file again, as nodeadm does at each boot (writeKubeletConfigToDir in awslabs/amazon-eks-ami).
+If the kubelet has a folder for drop-ins (``--config-dir``), our file there keeps the endpoint when the distribution
+rewrites its own file, as nodeadm does at each boot (writeKubeletConfigToDir in awslabs/amazon-eks-ami).
 
-kubeadm keeps the socket in a third file since 1.34 (feature NodeLocalCRISocket: off in 1.32, on by default from 1.34,
+Since 1.34 kubeadm keeps the socket in a third file (feature NodeLocalCRISocket: off in 1.32, on by default from 1.34,
 locked on in 1.36). init and join write it (WriteInstanceConfigToDisk in cmd/kubeadm/app/phases/kubelet/config.go). Each
-``kubeadm upgrade`` makes the kubelet's configuration from the cluster's ConfigMap, the folder of ``--patches`` and, as
-the last patch, this file, which it leaves as it is (WriteConfigToDisk there). Where there is none, it moves the flag of
-kubeadm-flags.env into a new one (WriteKubeletConfigFiles in cmd/kubeadm/app/phases/upgrade/postupgrade.go). The kubelet
-itself does not read the file. kubeadm takes its own way to the runtime from it (GetNodeRegistration in
-cmd/kubeadm/app/util/config/cluster.go).
+``kubeadm upgrade`` builds the kubelet's configuration from the cluster's ConfigMap, the folder of ``--patches`` and, as
+the last patch, this file, which it does not change (WriteConfigToDisk there). If the file does not exist, kubeadm moves
+the flag of kubeadm-flags.env into a new one (WriteKubeletConfigFiles in
+cmd/kubeadm/app/phases/upgrade/postupgrade.go). The kubelet does not read this file; kubeadm itself connects to the
+runtime by it (GetNodeRegistration in cmd/kubeadm/app/util/config/cluster.go).
 """
 
 import re
@@ -35,13 +35,13 @@ from cli.node.plan.kubelet.config_text import endpoint_in, set_endpoint
 from cli.node.plan.states import Edit, File, Host, PathChange, edited
 
 KubeletChange = Edit | PathChange
-# What a kubelet has that is given none (SetDefaults_KubeletConfiguration in pkg/kubelet/apis/config/v1beta1).
+# The kubelet's default endpoint (SetDefaults_KubeletConfiguration in pkg/kubelet/apis/config/v1beta1).
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 INSTANCE = "/var/lib/kubelet/instance-config.yaml"
 OURS = f"/etc/systemd/system/{UNIT}.d/20-mooring.conf"
 _DROP_IN = "99-mooring.conf"
 _EXTRA_ARGS = "KUBELET_EXTRA_ARGS"
-# The value may be in quotes, or on the line that a backslash continues.
+# The value may be quoted, or follow on the next line after a backslash.
 _FLAG = re.compile(r"""--container[-_]runtime[-_]endpoint(?:=|(?:\s|\\\n)+)["']?(?P<address>[^\s"'\\]+)""")
 # In units, drop-ins and environment files (systemd.syntax(7), systemd.exec(5)).
 _COMMENT = re.compile(r"^[ \t]*[#;].*$", re.MULTILINE)
@@ -51,14 +51,14 @@ _CONFIG_HEAD = (
 
 
 def endpoint(host: Host, named: str = "") -> str | None:
-    """Return the socket that the kubelet's next start has, ``unix://…``; None without one, or where it is not known."""
+    """Return the socket of the kubelet's next start, ``unix://…``; None if there is none or it is unknown."""
     with suppress(NodeError):
         return _endpoint(host, read_command(host, named))
     return None
 
 
 def switch(host: Host, listen: str, named: str = "") -> list[KubeletChange]:
-    """Return the changes after which the kubelet uses ``listen``; raise NodeError if it cannot be configured."""
+    """Return the changes that make the kubelet use the socket ``listen``; raise NodeError if that is impossible."""
     command = read_command(host, named)
     kept = _kubeadms(host, command, listen)
     if _endpoint(host, command) == listen:
@@ -71,9 +71,9 @@ def switch(host: Host, listen: str, named: str = "") -> list[KubeletChange]:
 
 
 def returned(host: Host, ours: Collection[str], runtime: str, named: str = "") -> list[KubeletChange]:
-    """Return the changes after which no place names a socket of ``ours`` any more, but the runtime's.
+    """Return the changes that replace every socket of ``ours`` by ``runtime``.
 
-    It is for what is left when our own changes are undone: a flag of ours may have been moved to another file since.
+    This is for what remains after our changes were undone: another program may have moved our flag to another file.
     """
     files, configs = [FLAGS], [CONFIG, INSTANCE]
     with suppress(NodeError):
@@ -90,18 +90,18 @@ def returned(host: Host, ours: Collection[str], runtime: str, named: str = "") -
 
 
 def difference(host: Host, named: str = "") -> str:
-    """Return how the kubelet that runs differs from what its next start will be, empty if it does not."""
+    """Return how the running kubelet's arguments differ from those of its next start, empty if they are equal."""
     runs = running(host)
     if runs is None:
         return ""
     following = read_command(host, named).arguments
     if runs == following or (named and runs.config is None):
         return ""
-    return f"the kubelet runs with {runs}, and its next start has {following}: systemctl restart {UNIT}"
+    return f"the kubelet runs with {runs}, but will start with {following}: run systemctl restart {UNIT}"
 
 
 def paths(host: Host, named: str) -> set[str]:
-    """Return the paths that matter for the kubelet of a host, as far as the host is known; see `command_paths`."""
+    """Return the paths of the kubelet's files, as far as the known files name them; see `command_paths`."""
     asked = {*command_paths(host, named), FLAGS, CONFIG, INSTANCE, OURS}
     with suppress(NodeError):
         if folder := read_command(host, named).arguments.config_dir:
@@ -118,7 +118,7 @@ def _endpoint(host: Host, command: KubeletCommand) -> str | None:
 
 
 def _flag_edit(host: Host, command: KubeletCommand, listen: str) -> KubeletChange:
-    """Return the edit of the flag that decides; one that changes another argument too is not made."""
+    """Return the edit of the flag that decides; raise NodeError if every edit would change another argument, too."""
     for path in reversed(command.files):
         for match in reversed(_flags(host, path)):
             edit = Edit(path, match[0], _with_address(match, listen))
@@ -132,7 +132,7 @@ def _flag_edit(host: Host, command: KubeletCommand, listen: str) -> KubeletChang
 
 
 def _config_changes(host: Host, command: KubeletCommand, listen: str) -> list[KubeletChange]:
-    """Edit the file that decides, or the first; have a drop-in of ours beside it where the kubelet reads drop-ins."""
+    """Edit the file that decides, or the first one; also write our drop-in if the kubelet reads drop-ins."""
     files = config_files(host, command.arguments)
     given = [path for path in files if endpoint_in(path, host.text(path) or "") is not None]
     own = [path for path in files if path == command.arguments.config]
@@ -147,7 +147,7 @@ def _config_changes(host: Host, command: KubeletCommand, listen: str) -> list[Ku
 
 
 def _kubeadms(host: Host, command: KubeletCommand, listen: str) -> list[KubeletChange]:
-    """Edit the file from which kubeadm makes the kubelet's, where the kubelet reads that one and no flag decides."""
+    """Edit kubeadm's own file, if the kubelet reads the configuration that kubeadm makes of it and no flag decides."""
     text = host.text(INSTANCE)
     if text is None or command.arguments.config != CONFIG or command.arguments.endpoint is not None:
         return []
@@ -156,17 +156,17 @@ def _kubeadms(host: Host, command: KubeletCommand, listen: str) -> list[KubeletC
 
 
 def _extra_args(host: Host, command: KubeletCommand, listen: str) -> Sequence[KubeletChange]:
-    """Set it by kubeadm's variable for extra flags, if the unit reads that and nothing else sets it.
+    """Set the endpoint through kubeadm's variable for extra flags, if the unit uses it and nothing else sets it.
 
-    What a unit's EnvironmentFile sets counts more than its Environment (systemd.exec(5)), and of two the later one.
+    A unit's EnvironmentFile takes precedence over its Environment (systemd.exec(5)), and later ones over earlier ones.
     """
     wanted = File(f'[Service]\nEnvironment="{_EXTRA_ARGS}=--container-runtime-endpoint={listen}"\n')
     after = read_command(host.with_text(OURS, wanted.text))
     if (after.arguments.endpoint, after.others) != (listen, command.others):
         raise NodeError(
-            f"no flag or file was found that gives the kubelet its containerRuntimeEndpoint, and a variable "
-            f"{_EXTRA_ARGS} of ours would not count, or would count alone: add --container-runtime-endpoint with the "
-            f"runtime's socket to the command of {UNIT!r}"
+            "no flag or file sets the kubelet's containerRuntimeEndpoint, and setting the variable "
+            f"{_EXTRA_ARGS} would have no effect, or would remove other flags: add --container-runtime-endpoint "
+            f"with the runtime's socket to the command of {UNIT!r}"
         )
     return [PathChange(OURS, host.at(OURS), wanted, host.missing_folder(OURS))]
 
@@ -181,10 +181,10 @@ def _returned_key(host: Host, path: str, ours: Collection[str], runtime: str) ->
 
 
 def _flags(host: Host, path: str) -> list[re.Match[str]]:
-    """Return a file's flags that are not in a comment."""
+    """Return the endpoint flags of a file that are not in comments."""
     return [*_FLAG.finditer(_COMMENT.sub("", host.text(path) or ""))] if path != OURS else []
 
 
 def _with_address(match: re.Match[str], socket: str) -> str:
-    """Return a flag with another address, in its own form."""
+    """Return a flag with another address in the same notation."""
     return match[0].removesuffix(match["address"]) + socket

@@ -1,4 +1,4 @@
-"""What systemd starts for a service: its unit, the drop-ins and the environment files, read as systemd reads them.
+"""Determine what systemd starts for a service, from its unit, drop-ins and environment files, as systemd reads them.
 
 Sources: systemd.unit(5) for folders and drop-ins, systemd.syntax(7) for lines, systemd.service(5) "COMMAND LINES" and
 replace_env_argv in src/basic/env-util.c for variables, systemd.exec(5) and src/basic/env-file.c for environment files.
@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 
 from cli.node.plan.states import Host
 
-# A file in an earlier folder replaces the one of its name in a later one. Those of `systemctl set-property` and of
-# transient units set no command.
+# A file in an earlier folder replaces a file of the same name in later ones. Folders of `systemctl set-property` and of
+# transient units are missing, because files there set no command.
 FOLDERS = (
     *("/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator"),
     *("/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"),
@@ -26,9 +26,9 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}|\$\$")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The command of a service with its variables replaced, its environment, and the files that say so.
+    """The command of a service with its variables replaced, its environment, and its files.
 
-    ``files`` are in the order in which they are read: the unit, its drop-ins, the environment files.
+    ``files`` are in the order in which systemd reads them: the unit, its drop-ins, the environment files.
     """
 
     words: tuple[str, ...]
@@ -37,7 +37,7 @@ class Service:
 
 
 def unit_files(host: Host, name: str) -> list[str]:
-    """Return a unit's file, if there is one, and its drop-ins in the order of their names."""
+    """Return a unit's file, if it exists, and its drop-ins ordered by name."""
     unit = next((path for folder in FOLDERS if host.text(path := f"{folder}/{name}") is not None), None)
     drop_ins: dict[str, str] = {}
     for folder in (f"{folder}/{of}.d" for of in (name, "service") for folder in FOLDERS):
@@ -48,12 +48,12 @@ def unit_files(host: Host, name: str) -> list[str]:
 
 
 def environment_files(host: Host, name: str, assumed: str = "") -> list[str]:
-    """Return the paths of a unit's environment files, those that do not exist too; the last one may be a pattern."""
+    """Return the paths of a unit's environment files, including missing ones; the last part may be a pattern."""
     return [path.removeprefix("-") for path in _settings(host, name, assumed)["EnvironmentFile"]]
 
 
 def read_service(host: Host, name: str, assumed: str = "") -> Service | None:
-    """Return what a unit starts, None without a command; ``assumed`` is the text of a unit that has no file."""
+    """Return what a unit starts, None without a command; ``assumed`` is the unit's text if it has no file."""
     found = _settings(host, name, assumed)
     if not found["ExecStart"]:
         return None
@@ -81,7 +81,7 @@ def read_environment(text: str) -> dict[str, str]:
 
 
 def split_words(text: str, *, escapes: bool = True) -> list[str]:
-    """Return the words of a line as systemd splits them; ``escapes`` reads those of C (``\\n``, ``\\x20``)."""
+    """Return the words of a line as systemd splits them; ``escapes`` decodes C escapes (``\\n``, ``\\x20``)."""
     words: list[str] = []
     word, quote, at = "", "", 0
     begun = False
@@ -105,7 +105,7 @@ def split_words(text: str, *, escapes: bool = True) -> list[str]:
 
 
 def _settings(host: Host, name: str, assumed: str) -> dict[str, list[str]]:
-    """Return the values of the lists that matter; an empty one begins a list again."""
+    """Return the values of the list settings that are used here; an empty assignment clears a list."""
     found: dict[str, list[str]] = {"ExecStart": [], "Environment": [], "EnvironmentFile": []}
     files = unit_files(host, name)
     has_unit = bool(files) and posixpath.basename(files[0]) == name
@@ -117,7 +117,7 @@ def _settings(host: Host, name: str, assumed: str) -> dict[str, list[str]]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of the section [Service]; a comment may stand between lines that are continued."""
+    """Yield the settings of the section [Service]; comments may interrupt continued lines."""
     section, open_line = "", ""
     for line in text.splitlines():
         if line.lstrip().startswith(("#", ";")):
@@ -153,7 +153,7 @@ def _assignment(word: str) -> tuple[str, str]:
 
 
 def _command(line: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words of a command; a prefix of its path with ``:`` leaves variables as they are."""
+    """Return the words of a command; with ``:`` in the prefix of its path, variables are not replaced."""
     bare = line.lstrip("@-:+!|")
     words = split_words(bare)
     if ":" not in line[: len(line) - len(bare)]:
@@ -162,14 +162,14 @@ def _command(line: str, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _replaced(word: str, environment: Mapping[str, str]) -> list[str]:
-    """``$A`` alone gives the words of its value; ``${A}`` is replaced as it is, ``$$`` is a dollar."""
+    """Replace variables in a word: ``$A`` alone becomes the words of its value, ``${A}`` its value, ``$$`` a dollar."""
     if word.startswith("$") and not word.startswith(("${", "$$")):
         return split_words(environment.get(word[1:], ""), escapes=False)
     return [_VARIABLE.sub(lambda match: environment.get(match[1], "") if match[1] else "$", word)]
 
 
 def _in_shell(words: Sequence[str], environment: Mapping[str, str]) -> Sequence[str]:
-    """Return the words that a shell is given by ``-c``, with their variables; other commands as they are."""
+    """Return the words of a shell's ``-c`` command with variables replaced; other commands unchanged."""
     if len(words) < 3 or posixpath.basename(words[0]) not in ("sh", "bash", "dash") or words[1] not in ("-c", "-ec"):
         return words
     text = re.sub(r"\$\{?(\w+)\}?", lambda match: environment.get(match[1], ""), words[2])
@@ -177,7 +177,7 @@ def _in_shell(words: Sequence[str], environment: Mapping[str, str]) -> Sequence[
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """Return the value that begins at a place of an environment file, and where it ends."""
+    """Return the value that starts at position ``at`` of an environment file, and the position of its end."""
     value, state, length = "", "before", 0
     while at < len(text):
         letter, at = text[at], at + 1
@@ -203,7 +203,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
 
 
 def _unescaped(text: str, at: int) -> tuple[str, int]:
-    """Return what an escape stands for, and where it ends."""
+    """Return the character of an escape, and the position of its end."""
     if number := re.compile(r"x([0-9a-fA-F]{2})|([0-3][0-7]{2})").match(text, at):
         return chr(int(number[1], 16) if number[1] else int(number[2], 8)), number.end()
     return _ESCAPES.get(text[at], text[at] if text[at] in "\"'\\ " else f"\\{text[at]}"), at + 1

@@ -115,7 +115,7 @@ def test_a_guard_that_guards_only_in_part_is_found_and_an_operators_word_makes_i
     bindings = [patient.bindings[0], msgspec.convert(narrow, Guard), *patient.bindings[2:]]
     sick = replace(patient, policies=policies, bindings=bindings)
     assert found_by(sick) == {
-        "guard/mooring-assignment": "error: failurePolicy is Ignore: a write that it cannot judge passes",
+        "guard/mooring-assignment": "error: failurePolicy is Ignore: writes that it cannot evaluate are accepted",
         "guard/mooring-bindings": "error: matchResources of its ValidatingAdmissionPolicyBinding exempts objects",
     }
     told = replace(sick, without_guard=True)

@@ -112,7 +112,9 @@ def test_an_issuer_without_an_authority_of_its_own_is_verified_by_those_of_the_s
     with issuer(certificate, renewed) as url:
         settings = {"idp-issuer-url": url, "client-id": "c", "client-secret": "s", "refresh-token": "first"}
         path = write(tmp_path / "k", oidc(id_token(60), **settings))
-        with pytest.raises(AccessError, match=r"user 'u': the auth-provider gives no token: .*CERTIFICATE_VERIFY_FAI"):
+        with pytest.raises(
+            AccessError, match=r"user 'u': the auth-provider returns no token: .*CERTIFICATE_VERIFY_FAI"
+        ):
             load_access(path)
         assert stored(tmp_path / "k")["refresh-token"] == "first"
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
@@ -125,7 +127,7 @@ def test_an_issuer_that_does_not_renew_the_token_is_an_error(tmp_path: Path, cer
     with issuer(certificate, "", status=503) as url:
         settings = {"idp-issuer-url": url, "client-id": "c", "client-secret": "s", "refresh-token": "first"}
         user = oidc(id_token(-HOUR_S), **settings, **{"idp-certificate-authority": str(certificate[0])})
-        with pytest.raises(AccessError, match="the auth-provider gives no token: it was not renewed"):
+        with pytest.raises(AccessError, match="the auth-provider returns no token: it was not renewed"):
             load_access(write(tmp_path / "k", user))
 
 
@@ -162,13 +164,13 @@ def test_a_token_of_gcp_is_renewed_by_its_command(tmp_path: Path) -> None:
     ("provider", "why"),
     [
         ({"name": "oidc"}, "Expected key id-token"),
-        ({"name": "oidc", "config": {"id-token": "no"}}, "it has none that is a JWT"),
+        ({"name": "oidc", "config": {"id-token": "no"}}, "none of its tokens is a JWT"),
         ({"name": "oidc", "config": {"id-token": id_token(-HOUR_S)}}, "Expected key idp-issuer-url"),
     ],
 )
 def test_a_provider_without_a_token_is_an_error(provider: Json, why: str, tmp_path: Path) -> None:
     """No request goes without credentials, where the user has some."""
-    with pytest.raises(AccessError, match=f"user 'u': the auth-provider gives no token: .*{why}"):
+    with pytest.raises(AccessError, match=f"user 'u': the auth-provider returns no token: .*{why}"):
         load_access(write(tmp_path / "k", {"auth-provider": provider}))
 
 

@@ -32,17 +32,17 @@ def write(path: Path, user: Json | None = None, cluster: Json | None = None) -> 
         (
             {"auth-provider": {"name": "azure"}},
             {},
-            "user 'u': auth-provider 'azure' is none of gcp, oidc: use an exec plugin",
+            "user 'u': auth-provider 'azure' is not one of gcp, oidc: use an exec plugin",
         ),
         ({"as-groups": ["g"]}, {}, "user 'u': as-uid, as-groups and as-user-extra need as"),
         ({"token": "t", "username": "n", "password": "p"}, {}, "token and username or password are both given"),
         ({"client-certificate": "f"}, {}, "user 'u': client-certificate has no client-key"),
         ({"exec": {"apiVersion": V1, "interactiveMode": "Never"}}, {}, "user 'u': exec.command is missing"),
-        ({"exec": {"apiVersion": V1, "command": "c"}}, {}, "exec.interactiveMode: None is none of Never,"),
+        ({"exec": {"apiVersion": V1, "command": "c"}}, {}, "exec.interactiveMode: None is not one of Never,"),
         (
             {"exec": {"apiVersion": V1, "command": "c", "interactiveMode": "Some"}},
             {},
-            "exec.interactiveMode: 'Some' is none of Never, IfAvailable, Always",
+            "exec.interactiveMode: 'Some' is not one of Never, IfAvailable, Always",
         ),
         ({"exec": {"apiVersion": f"{V1}alpha1", "command": "c"}}, {}, f"exec.apiVersion: '{V1}alpha1' is neither"),
         (

@@ -95,7 +95,10 @@ def test_a_token_in_the_file_comes_before_the_plugin(tmp_path: Path) -> None:
         ({"args": ["-c", "raise SystemExit(3)"]}, "failed with exit status 3"),
         ({"args": ["-c", "print('{')"]}, "printed no ExecCredential"),
         ({"args": ["-c", "print('{}')"]}, "not an ExecCredential of"),
-        ({"interactiveMode": "Always"}, "needs a terminal (interactiveMode Always), and standard input is none"),
+        (
+            {"interactiveMode": "Always"},
+            "needs a terminal (interactiveMode Always), but standard input is not a terminal",
+        ),
     ],
 )
 def test_a_plugin_that_gives_nothing_is_a_sentence(

@@ -89,7 +89,7 @@ def test_name_and_password_become_a_header() -> None:
         (SERVER, "socks5://p:1080", "proxy-url 'socks5://p:1080': proxies are reached by http://, not by socks5://"),
         (SERVER, "https://u:secret@p:443", "proxy-url 'https://p': proxies are reached by http://, not by https://"),
         (SERVER, "p:3128", "proxies are reached by http://"),
-        (SERVER, "http://p:x", "proxy-url 'http://p:x' is no URL"),
+        (SERVER, "http://p:x", "proxy-url 'http://p:x' is not a URL"),
         ("http://h", "http://p:1", "a server behind a proxy has https://, not http://"),
     ],
 )

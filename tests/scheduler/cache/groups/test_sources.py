@@ -48,16 +48,19 @@ def test_the_annotation_is_read() -> None:
     [
         ('{"min":0}', ".min: 0 is not an integer from 1 to 4096"),
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
-        ('{"size":3}', ".size: unknown field; known are disruption, min, name, name_from, prefer, rails, within"),
+        (
+            '{"size":3}',
+            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, within",
+        ),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
-        ('{"within":"a/b/c"}', ".within: 'a/b/c' is not a node label's key such as 'topology.kubernetes.io/rack'"),
+        ('{"within":"a/b/c"}', ".within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'"),
         ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
         ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
-        ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name beside field 'name', which says 'a'"),
+        ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name because field 'name' is 'a'"),
         (
             '{"name_from":"a/b/c"}',
-            ".name_from: 'a/b/c' is not a pod label's key such as 'leaderworkerset.sigs.k8s.io/group-key'",
+            ".name_from: 'a/b/c' is not the key of a pod label such as 'leaderworkerset.sigs.k8s.io/group-key'",
         ),
         ("[]", ": a list of 0 is not an object"),
     ],

@@ -64,7 +64,7 @@ def test_what_the_scheduler_takes_is_not_spoken_of(request_text: str) -> None:
         ('[{"min_tx_rate":-1}]', "[0].min_tx_rate: -1 is not an integer"),
         ('[{"min_tx_rate":2,"max_tx_rate":1}]', "[0].min_tx_rate: 2 exceeds max_tx_rate 1"),
         ('[{},{"containers":["d"]}]', "[1].containers: 'd' is not a container of this pod"),
-        (f"[{'{},' * 64}{{}}]", "a list of 65 has more than 64 entries"),
+        (f"[{'{},' * 64}{{}}]", "has 65 entries, more than 64"),
     ],
 )
 def test_a_request_is_judged_as_the_scheduler_judges_it(request_text: str, rule: str) -> None:
@@ -79,9 +79,9 @@ def test_a_request_is_judged_as_the_scheduler_judges_it(request_text: str, rule:
     [
         ('{"together":"link","vfs":"switch"}', 2, ""),
         ('{"together":"nvlink"}', 2, "'nvlink' is not one of link, switch, numa"),
-        ('{"count":3}', 2, "the containers' limits of 'mooring.dev/gpu' are 2 in all, not 3"),
+        ('{"count":3}', 2, "the containers' limits of 'mooring.dev/gpu' add up to 2, not 3"),
         ("{}", 0, "no container has a limit of 'mooring.dev/gpu'"),
-        ("{}", 65, "are 65 in all, more than 64"),
+        ("{}", 65, "add up to 65, more than 64"),
     ],
 )
 def test_a_request_for_gpus_is_read_too(request_text: str, count: int, rule: str) -> None:
@@ -95,7 +95,7 @@ def test_a_request_for_gpus_is_read_too(request_text: str, count: int, rule: str
 @pytest.mark.parametrize(
     ("key", "text", "rule"),
     [
-        ("group", '{"min":1,"name":"a","rail":"same"}', "rail: unknown field; known are "),
+        ("group", '{"min":1,"name":"a","rail":"same"}', "rail: unknown field; known fields are "),
         ("group", '{"name":"a"}', "field 'min' is missing"),
         ("group", "[]", "an object"),
         ("request.gpu", '{"vfs":"swich"}', "vfs: 'swich' is not"),
