@@ -7,8 +7,8 @@
 
 It has no counters of used VFs: usage is derived from assignments. ``"rates":true`` beside ``pfs`` means that the node
 changes rates of running pods (`mooring.annotations.rates`); advertisers of earlier versions do not write it.
-``"handlers":["runc","nvidia"]`` are the runtime handlers whose pods the CRI shim gives VFs; without it they are unknown.
-Readers ignore unknown fields.
+``"handlers":["runc","nvidia"]`` are the runtime handlers whose pods the CRI shim gives VFs; without it they are
+unknown. Readers ignore unknown fields.
 """
 
 import re
