@@ -66,7 +66,6 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "rates": {"min_tx_rate": "str", "max_tx_rate": "str"},
         "port": "NoneType",
         "vf_netdevs": "NoneType",
-        "rates": {"min_tx_rate": "str", "max_tx_rate": "str"},
         "out": "list",
     }
     item = {"node": "str", "ready": "bool", "fault": "str", "pfs": [own]}
