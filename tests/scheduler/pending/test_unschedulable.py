@@ -63,7 +63,7 @@ class Play:
         preemption = Preemption(self.machine.cache, nominator, Budgets())
         scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
         for pending in self.machine.pending_pods.pending.values():
-            refused = pending.reported_message.startswith("the API server refuses")
+            refused = pending.reported_message.startswith("the API server rejected")
             uid = pending.pod.metadata.uid
             # Of a namespace with late Binds some wait for no event, but for those.
             waits = self.machine.queue.is_unschedulable(uid) and uid not in self.bound_now()

@@ -56,7 +56,7 @@ async def test_a_quota_counts_the_vfs_that_pods_get(real: Client) -> None:
         await _create(real, "beyond", 2, 2)
     cheating = read_pod_info(await _create(real, "cheating", 5, 1))
     assert isinstance(cheating, Refused)
-    assert "the pod's interfaces are 5, its containers' limits of 'rdma-sriov/vf' 1" in cheating.reason
+    assert "the pod has 5 interface(s), but its containers limit 'rdma-sriov/vf' to 1" in cheating.reason
     assert not isinstance(read_pod_info(await _create(real, "unlimited", 1, None)), Refused)
     quota = msgspec.json.decode(await real.request("GET", f"{FOLDER}/resourcequotas/vfs"))
     assert quota["status"]["used"] == {COUNTED: "3"}

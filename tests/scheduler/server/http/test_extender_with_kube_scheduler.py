@@ -112,7 +112,7 @@ async def test_without_a_bind_verb_one_pod_is_bound_without_vfs_and_no_more(clus
     async with cluster.scheduled(filterVerb="rdma_scheduling", bindVerb="", nodeCacheCapable=False):
         await cluster.add_pod("a")
         assert names.ASSIGNMENT not in (await cluster.bound("a")).annotations
-        assert "bindVerb" in await cluster.event("a", "without the VFs that it asks for")
+        assert "bindVerb" in await cluster.event("a", "without the VFs that it requests")
         await cluster.add_pod("b")
         assert "no bindVerb" in await cluster.event("b", "bindVerb")
         assert not (await cluster.pod("b")).spec.node_name
