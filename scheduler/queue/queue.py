@@ -61,7 +61,7 @@ class Queue:
         self._active_groups = EntryHeap(self._entries, attrgetter("sort_key"))
         self._turns = GroupTurns()
         self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
-        self._groups: dict[Hashable, SignatureGroup] = {}
+        self._signatures: dict[Hashable, SignatureGroup] = {}
         # In the order of insertion: a set of texts has another order in each process.
         self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
         # Ready, but not to be popped, by namespace.
@@ -128,7 +128,7 @@ class Queue:
         return None if entry is None else entry.uid
 
     def hold(self, uid: str, namespace: str) -> None:
-        """Set the first ready entry aside until its namespace is released."""
+        """Set a ready entry aside until its namespace is released."""
         entry = self._entries[uid]
         self._send_next(entry)
         self._move(entry, "held", entry.signature, "ScheduleAttemptFailure")
@@ -186,20 +186,20 @@ class Queue:
     @property
     def has_unschedulable(self) -> bool:
         """Return whether any pod is unschedulable."""
-        return bool(self._groups)
+        return bool(self._signatures)
 
     def answered(self, signature: Hashable) -> str:
         """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped.
 
         A new pod of that signature needs no scheduling attempt.
         """
-        group = self._groups.get(signature)
+        group = self._signatures.get(signature)
         return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
     def placed(self, uid: str) -> None:
         """Record that a popped pod got a node: the next pod of its signature may get one too."""
         entry = self._entries.get(uid)
-        group = self._groups.get(entry.signature) if entry is not None else None
+        group = self._signatures.get(entry.signature) if entry is not None else None
         if entry is not None and group is not None and group.probe in ("", uid):
             self._stop_waiting(entry.signature, group)
             self._send_probe(group)
@@ -216,7 +216,7 @@ class Queue:
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
-        group = self._groups.setdefault(signature, SignatureGroup(self._entries, waits_for))
+        group = self._signatures.setdefault(signature, SignatureGroup(self._entries, waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(signature, group)
         group.waits_for, group.probe, group.answer_of = waits_for, "", uid
@@ -244,7 +244,7 @@ class Queue:
             if uid in self._entries and self._entries[uid].place == "unschedulable"
         ]
         for signature in dict.fromkeys(unschedulable):
-            group = self._groups.get(signature)
+            group = self._signatures.get(signature)
             if group is not None and group.waits_for & cluster_event and not group.probe:
                 self._stop_waiting(signature, group)
                 self._send_probe(group)
@@ -264,7 +264,7 @@ class Queue:
         self._note(cluster_event)
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
             for signature in self._waiting.pop(waits_for):
-                self._send_probe(self._groups[signature])
+                self._send_probe(self._signatures[signature])
 
     @property
     def happened(self) -> int:
@@ -305,14 +305,14 @@ class Queue:
     def check(self) -> None:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = [*self._active.uids(), *self._active_groups.uids()], list(self._backoff.uids())
-        unschedulable = [uid for group in self._groups.values() for uid in group.members]
+        unschedulable = [uid for group in self._signatures.values() for uid in group.members]
         held_uids = [uid for uids in self._held.values() for uid in uids]
         places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held_uids))
         for place, uids in places:
             uids_there = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
             assert set(uids) == uids_there, f"{place}: {sorted(set(uids) ^ uids_there)} differ"
-        for signature, group in self._groups.items():
+        for signature, group in self._signatures.items():
             group.check(signature)
             is_waiting = signature in self._waiting.get(group.waits_for, ())
             assert is_waiting != bool(group.probe), (
@@ -321,7 +321,9 @@ class Queue:
             assert not group.probe or group.probe in self._entries, (
                 f"signature {signature!r} waits for a probe that is gone"
             )
-        strays = {signature for signatures in self._waiting.values() for signature in signatures} - self._groups.keys()
+        strays = {
+            signature for signatures in self._waiting.values() for signature in signatures
+        } - self._signatures.keys()
         assert not strays, f"signatures that wait without a group: {strays}"
         turns = {uid for uid, one in self._entries.items() if one.since is not None and one.place != "unschedulable"}
         self._turns.check(turns)
@@ -365,14 +367,14 @@ class Queue:
             self._turns.put(entry)
 
     def _leave_group(self, entry: Entry) -> None:
-        group = self._groups[entry.signature]
+        group = self._signatures[entry.signature]
         group.members.discard(entry.uid)
         self._drop_if_empty(entry.signature, group)
 
     def _drop_if_empty(self, signature: Hashable, group: SignatureGroup) -> None:
         if not group.members:
             self._stop_waiting(signature, group)
-            del self._groups[signature]
+            del self._signatures[signature]
 
     def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
         signatures = self._waiting.get(group.waits_for, {})
@@ -382,7 +384,7 @@ class Queue:
 
     def _send_next(self, entry: Entry) -> None:
         """Requeue another pod of the signature if this one was the probe and will give no answer."""
-        group = self._groups.get(entry.signature)
+        group = self._signatures.get(entry.signature)
         if group is not None and group.probe == entry.uid:
             self._send_probe(group)
 

@@ -177,7 +177,7 @@ class EventHandlers:
     def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
-        if self._is_held(identity.uid):
+        if self._awaits_volumes(identity.uid):
             self.state.held_binds.drop(identity.uid)
             self.state.pending_pods.forget_assumed(identity.uid, now)
         self.state.pending_pods.delete(identity.uid, now)
@@ -201,10 +201,10 @@ class EventHandlers:
             self._note_standing(pod, standing, now, is_latecomer=is_latecomer)
             return instructions
         if self.state.cache.assigned(uid) is not None:
-            if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
+            if self._awaits_volumes(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
-            elif self._is_held(uid) and self.state.pending_pods.has_changed(pod):
-                self._release_hold(uid, now)
+            elif self._awaits_volumes(uid) and self.state.pending_pods.has_changed(pod):
+                self._release_assumed(uid, now)
                 self._put_waiting_pod(pod, now)
                 return []
             self.state.pending_pods.renew(pod)
@@ -227,7 +227,7 @@ class EventHandlers:
         else:
             self.state.pending_pods.add(pod, now)
 
-    def _release_hold(self, uid: str, now: float) -> None:
+    def _release_assumed(self, uid: str, now: float) -> None:
         """Release everything that is held for a pod: its decision was based on an earlier request."""
         self.state.held_binds.drop(uid)
         self.state.volume_waits.drop(uid)
@@ -248,7 +248,7 @@ class EventHandlers:
         """Return whether a pod already had a node and no group."""
         return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
 
-    def _is_held(self, uid: str) -> bool:
+    def _awaits_volumes(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""
         return uid in self.state.volume_waits or uid in self.state.held_binds
 

@@ -146,8 +146,8 @@ class Machine:
         return self._begin_writes(instructions, now)
 
     def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
-        self._open_removals.begin(instructions)
-        return self._open_binds.begin(instructions, now)
+        self._open_removals.note_begun(instructions)
+        return self._open_binds.note_begun(instructions, now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Schedule the next pod, or continue the current decision; return None if no pod is ready.
@@ -189,7 +189,7 @@ class Machine:
         if self._current_entry:
             self._is_group = True
             return True
-        self._open_binds.hold(now)
+        self._open_binds.set_aside_blocked(now)
         self._current_entry = self.queue.pop(now) or ""
         if not self._current_entry:
             return False

@@ -21,7 +21,7 @@ class OpenBinds(Part):
     state: SharedState
     _writes: OpenWrites = field(default_factory=OpenWrites)
 
-    def begin(self, instructions: list[Instruction], now: float) -> list[Instruction]:
+    def note_begun(self, instructions: list[Instruction], now: float) -> list[Instruction]:
         """Record the instructions that start a write; return them all."""
         for instruction in instructions:
             if isinstance(instruction, Bind | PreBind):
@@ -35,7 +35,7 @@ class OpenBinds(Part):
             self._writes.note(_pod(order).namespace, is_denied=result.kind == "denied")
         return ()
 
-    def hold(self, now: float) -> None:
+    def set_aside_blocked(self, now: float) -> None:
         """Requeue what may continue, and set the next entry aside while its namespace may have no more writes in
         progress.
         """

@@ -18,7 +18,7 @@ class OpenRemovals(Part):
     def __init__(self, uids: set[str]) -> None:
         self._uids = uids
 
-    def begin(self, instructions: Iterable[Instruction]) -> None:
+    def note_begun(self, instructions: Iterable[Instruction]) -> None:
         """Record the instructions that remove pods."""
         for instruction in instructions:
             self._uids.update(_uids_of(instruction))

@@ -89,13 +89,13 @@ class FoundGroup:
             return "Refused"
         waiting_count, owners = self.members.counts["waiting"], self.members.next_owners
         missing_count = self.members.count_missing(owners, self.group.min) if owners else 0
-        if self.members.counting >= self.group.min and not missing_count:
+        if self.members.counted_as_placed >= self.group.min and not missing_count:
             return "Scheduled"
         if self.refusal:
             return "Refused"
-        if missing_count > waiting_count or self.members.counting + waiting_count < self.group.min:
+        if missing_count > waiting_count or self.members.counted_as_placed + waiting_count < self.group.min:
             return "Incomplete"
-        return "Partial" if self.members.counting else "Waiting"
+        return "Partial" if self.members.counted_as_placed else "Waiting"
 
     @property
     def refusal(self) -> str:
@@ -254,7 +254,7 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
         one.members.title,
         Cell(one.state, _TONES.get(one.state, "")),
         group.min if group else "?",
-        one.members.counting,
+        one.members.counted_as_placed,
         one.waiting,
         *_domain(one),
         hangs_on.member if hangs_on else "",
@@ -320,7 +320,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
         ("named by", _SOURCES[one.key.naming]),
         ("state", one.state),
         ("min", group.min if group else ""),
-        ("bound", str(one.members.counting)),
+        ("bound", str(one.members.counted_as_placed)),
         ("waiting", str(one.waiting)),
         ("within", group.within if group else ""),
         ("prefer", ", ".join(group.prefer) if group else ""),
@@ -368,7 +368,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "state": one.state,
         "why": one.why if one.waiting else "",
         "min": group.min if group else None,
-        "bound": one.members.counting,
+        "bound": one.members.counted_as_placed,
         "waiting": one.waiting,
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],

@@ -74,7 +74,7 @@ class Members:
     _creations: Counter[str] = field(default_factory=Counter)
 
     @property
-    def counting(self) -> int:
+    def counted_as_placed(self) -> int:
         """How many members count as placed for placed or waiting members, these included."""
         return self.count_for(self._placed.keys() | self._waiting.keys())
 
@@ -134,7 +134,7 @@ class Members:
         """
         if self.counts["placed"] == self._latecomers:
             return False
-        return self.counting - self._latecomers < min(min_members, self.start_min or min_members)
+        return self.counted_as_placed - self._latecomers < min(min_members, self.start_min or min_members)
 
     def judge(self, min_members: int) -> None:
         """Record whether the group has started; ``min_members`` is from its PodGroup, 0 if it has none."""

@@ -85,7 +85,7 @@ class PvIndex:
             _discard(self._by_claim, volume.spec.claim_ref.key, name)
         return volume
 
-    def hold(self, name: str, by: int = 1) -> None:
+    def count_assumed(self, name: str, by: int = 1) -> None:
         """Count a volume as assumed for one more pod, or for one less (``by`` -1)."""
         volume = self._volumes.get(name)
         if volume is not None:

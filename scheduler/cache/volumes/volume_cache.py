@@ -140,13 +140,13 @@ class VolumeCache:
         self.changes += 1
         self.assumed.add(uid, plan, is_tried=is_tried)
         for match in plan.matches:
-            self.pv_index.hold(match.volume.metadata.name)
+            self.pv_index.count_assumed(match.volume.metadata.name)
 
     def forget(self, uid: str) -> None:
         self.changes += 1
         plan = self.assumed.drop(uid)
         for match in plan.matches if plan is not None else ():
-            self.pv_index.hold(match.volume.metadata.name, -1)
+            self.pv_index.count_assumed(match.volume.metadata.name, -1)
 
     def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
         """Apply a watch event of one kind."""

@@ -26,7 +26,7 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import DomainPlacement, Steps, among_rows, place_group, place_member
+from scheduler.cycle.groups.group_placement import DomainPlacement, Turns, among_rows, place_group, place_member
 from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike, needs_order
@@ -44,7 +44,7 @@ class GroupCycle:
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle, nominated_pods: NominatedPods) -> None:
         self._cache, self._cycle, self._nominated_pods = cache, scheduling_cycle, nominated_pods
 
-    def decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[GroupPlacement | GroupUnschedulable]:
+    def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
         if (refusal := too_many_shapes(demand)) is not None:
             return refusal
@@ -52,7 +52,7 @@ class GroupCycle:
         snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
         while isinstance(outcome, DomainPlacement):
-            stale_uids = snapshot.outdated(demand.kinds)
+            stale_uids = snapshot.outdated(demand.distinct_members)
             if not stale_uids:
                 self._cache.assume_all(snapshot.cache, [bind.assigned for bind in outcome.placement.binds])
                 return outcome.placement
@@ -71,7 +71,7 @@ class GroupCycle:
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget
-    ) -> Steps[tuple[GroupSnapshot, DomainPlacement | GroupUnschedulable]]:
+    ) -> Turns[tuple[GroupSnapshot, DomainPlacement | GroupUnschedulable]]:
         """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
         if self._cycle.refusing_nodes.concern(member.pod for member in demand.members):
             snapshot = self._snapshot(demand, only_elsewhere=True)
@@ -84,7 +84,7 @@ class GroupCycle:
     def _snapshot(self, demand: GroupDemand, *, only_elsewhere: bool = False) -> GroupSnapshot:
         return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods, only_elsewhere=only_elsewhere)
 
-    def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Steps[None]:
+    def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
         """Build the columns of labels, one after another: this snapshot and the next decision both use them."""
         nodes = self._cache.nodes
         for key in dict.fromkeys(_labels(demand)):
@@ -102,7 +102,7 @@ def _put_back(
     placement: DomainPlacement,
     demand: GroupDemand,
     budget: GroupBudget,
-) -> Steps[DomainPlacement | None]:
+) -> Turns[DomainPlacement | None]:
     """Put members where they were before; outdated ones too if they still fit there, otherwise elsewhere in the same
     domain.
 
@@ -126,7 +126,7 @@ def _put_back(
             snapshot.put_on(decision)
         else:
             displaced_members.append(bind.pod_info)
-    if displaced_members and any(map(needs_order, demand.kinds)):
+    if displaced_members and any(map(needs_order, demand.distinct_members)):
         return None
     among = among_rows(placement.target, demand.group.within, nodes)
     refusals = dict[Hashable, Unschedulable]()
@@ -145,7 +145,7 @@ def _put_back(
 def _labels(demand: GroupDemand) -> Iterator[str]:
     """Yield the labels by which members are placed."""
     yield from (key for key in (*demand.group.prefer, demand.group.within) if key)
-    for member in demand.kinds[:MOST_SHAPES]:
+    for member in demand.distinct_members[:MOST_SHAPES]:
         affinity_info = member.affinity_info
         yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))
         yield from (term.key for term, _ in affinity_info.preferred)

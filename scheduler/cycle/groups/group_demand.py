@@ -33,7 +33,7 @@ class GroupDemand:
         return by_shape(self.members)
 
     @cached_property
-    def kinds(self) -> list[PodInfo]:
+    def distinct_members(self) -> list[PodInfo]:
         """One member of each kind: members of one kind have equal rules."""
         return list(distinct(self.members))
 

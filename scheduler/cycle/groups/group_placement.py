@@ -41,7 +41,7 @@ from scheduler.kube.pod_info import PodInfo
 _MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
 Outcome = TypeVar("Outcome")
 # Generators that yield between turns, so that events can be processed.
-Steps = Generator[None, None, Outcome]
+Turns = Generator[None, None, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _LazySums:
     def _sums(self) -> NetworkSums:
         return NetworkSums(self._nodes.size, requests_of(self._members))
 
-    def read(self, budget: GroupBudget) -> Steps[None]:
+    def read(self, budget: GroupBudget) -> Turns[None]:
         """Compute the sums while no member is on its node."""
         if self._is_read:
             return
@@ -94,7 +94,7 @@ class _LazySums:
 
 def place_group(
     snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget
-) -> Steps[DomainPlacement | GroupUnschedulable]:
+) -> Turns[DomainPlacement | GroupUnschedulable]:
     """Place a group; on success its members are on their nodes in the snapshot."""
     passing_rows = yield from _passing_rows(snapshot, demand, budget)
     sums = _LazySums(snapshot, demand, passing_rows)
@@ -105,7 +105,7 @@ def place_group(
     return replace(best, refusal=with_events_of_all(snapshot, demand, best.refusal))
 
 
-def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, budget: GroupBudget) -> Steps[Decision]:
+def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, budget: GroupBudget) -> Turns[Decision]:
     """Choose a member's node in the snapshot, with the members that are already there."""
     while True:
         if budget.turn_is_over:
@@ -119,7 +119,7 @@ def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, 
             budget.charge_member(member, snapshot.cache.nodes.size, budget.placement.spent - old_steps)
 
 
-def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Steps[list[Rows]]:
+def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Turns[list[Rows]]:
     """Return the rows that pass for each shape of members, each row evaluated by itself."""
     rows_of_shapes = list[Rows]()
     for member in demand.shapes:
@@ -153,7 +153,7 @@ def _within(group: Group, key: str) -> Group:
 
 def _try_targets(
     snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: _LazySums
-) -> Steps[DomainPlacement | GroupUnschedulable]:
+) -> Turns[DomainPlacement | GroupUnschedulable]:
     """Try one domain after another, starting at the demand's first domain, or at the first of all if there are fewer
     now.
     """
@@ -193,7 +193,7 @@ def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
 
 def _try_target(
     snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: _LazySums, limit: int
-) -> Steps[_TargetOutcome]:
+) -> Turns[_TargetOutcome]:
     """Make attempts in a domain until all members fit; then repeat the one that placed most."""
     outcome = _TargetOutcome(target)
     best, best_fitting, extra_count = None, target.wanted - 1, 0
@@ -228,7 +228,7 @@ def _placement(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> D
     return DomainPlacement(placement, target)
 
 
-def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Steps[None]:
+def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Turns[None]:
     """Remove all members from the snapshot."""
     for uid in list(snapshot.binds):
         if budget.turn_is_over:
@@ -267,7 +267,7 @@ def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Row
 
 def _fill(
     snapshot: GroupSnapshot, members: Sequence[PodInfo], target: Target, within: str, budget: GroupBudget
-) -> Steps[tuple[Refusals, int]]:
+) -> Turns[tuple[Refusals, int]]:
     """Place as many members in a domain as fit, if enough can; return why others do not fit, and how many were tried.
 
     The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the domain.

@@ -32,7 +32,7 @@ class GroupSnapshot:
     ) -> None:
         self._live, self._live_nominations = cache, nominated_pods
         self._group, self._priority = demand.group.key, demand.priority
-        self._has_volumes = any(kind.volumes for kind in demand.kinds)
+        self._has_volumes = any(kind.volumes for kind in demand.distinct_members)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.nominated_pods = nominated_pods.snapshot()
         self.cycle = cycle.on(self.cache, self.nominated_pods, only_elsewhere=only_elsewhere)

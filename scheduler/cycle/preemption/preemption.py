@@ -116,7 +116,7 @@ class Preemption:
         best = search.best()
         if best is None:
             return self._futile(search.refusals(rows), len(rows))
-        if not search.holds(best, find):
+        if not search.is_valid(best, find):
             return None
         assigned_pod = self._assignment_on(dry_runs, best.row, here(best.chosen))
         victims = tuple(

@@ -175,7 +175,7 @@ class VictimSearch:
             key=lambda candidate: candidate.since,
         )
 
-    def holds(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
+    def is_valid(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
         """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
         return best.row in self._fresh or self._select_victims(best.row, select_victims_on_node)[0] == best
 

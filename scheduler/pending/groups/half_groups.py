@@ -52,7 +52,7 @@ class HalfGroups:
     def _end(self, key: GroupKey, min_members: int) -> Iterator[Evict]:
         members = self._pending_groups.members(key)
         pods = [assigned_pod for uid in members.of("placed") if (assigned_pod := self._cache.assigned(uid)) is not None]
-        count = f"{members.counting} of at least {min_members} members"
+        count = f"{members.counted_as_placed} of at least {min_members} members"
         reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
         for assigned_pod in pods:
             # An assumed member has a Binding in progress; it is evicted next time.

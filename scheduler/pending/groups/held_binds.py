@@ -38,11 +38,11 @@ class HeldBinds:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def holds(self, key: GroupKey) -> bool:
+    def has_group(self, key: GroupKey) -> bool:
         """Return whether Binds of a group are held: those of later members must not be written before them."""
         return any(batch.key == key for batch in self._batches.values())
 
-    def hold(self, key: GroupKey, min_members: int, binds: tuple[Bind, ...]) -> None:
+    def add(self, key: GroupKey, min_members: int, binds: tuple[Bind, ...]) -> None:
         """Hold the Binds of a decision, together with those of the group that are held already."""
         batch = next((batch for batch in self._batches.values() if batch.key == key), None)
         batch = batch or Batch(key, min_members, {}, set())

@@ -46,21 +46,21 @@ class GroupHold:
         if not self._is_on or now < self._next_check:
             return
         self._next_check = now + _CHECK_S
-        old_holder, holder = self._pending_groups.holder, self._pending_groups.oldest(now - self._after_s)
-        if holder == old_holder:
+        old_owner, owner = self._pending_groups.room_owner, self._pending_groups.oldest(now - self._after_s)
+        if owner == old_owner:
             return
-        if old_holder is not None:
+        if old_owner is not None:
             # If pods are being deleted for it, it continues to wait for them.
-            self._nominator.delete_kept(old_holder, now)
-        self._pending_groups.hold_for(holder, now)
+            self._nominator.delete_kept(old_owner, now)
+        self._pending_groups.reserve_room_for(owner, now)
 
     def next_due(self) -> float | None:
         """Return when `tick` has to run again; None while no group waits."""
         return self._next_check if self._is_on and self._pending_groups.has_waiting else None
 
-    def is_held_by(self, key: GroupKey) -> bool:
+    def is_for(self, key: GroupKey) -> bool:
         """Return whether room is reserved for a group."""
-        return self._pending_groups.holder == key
+        return self._pending_groups.room_owner == key
 
     def keep(self, key: GroupKey, room: Sequence[AssignedPod], now: float) -> None:
         """Reserve the room of these members of a group, and no other room for it."""

@@ -145,7 +145,7 @@ class MarkedMembers(Part):
         waiting_marks = [mark for mark in marks if mark is not None and mark.stage == "waiting"]
         if len(waiting_marks) < len(marks):
             return False
-        return members.counting < min_members or any(mark.is_evident for mark in waiting_marks)
+        return members.counted_as_placed < min_members or any(mark.is_evident for mark in waiting_marks)
 
     def _drop_deleted_pods(self) -> None:
         self._members = {uid: member for uid, member in self._members.items() if self._cache.assigned(uid) is not None}

@@ -68,14 +68,14 @@ class PendingGroups:
         # The groups that are not in the queue, and whose members have no message yet.
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group for which room is reserved, if any.
-        self.holder: GroupKey | None = None
+        self.room_owner: GroupKey | None = None
         self._join_times = JoinTimes()
         self._backoffs = GroupBackoffs()
 
     def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
         """Add a waiting member, or update it; if it ``is_known``, it may have moved from another group."""
         self._leave_old_group(uid, membership, now)
-        if is_known and not self.holds(uid):
+        if is_known and not self.is_waiting_member(uid):
             self._join_times.join(uid)
         self.put(uid, membership, MemberState("waiting", rank=self._join_times.rank(uid, rank)), now)
 
@@ -144,7 +144,7 @@ class PendingGroups:
             self._queue.stand_for(uid, None)
             self._refresh(key, now)
 
-    def holds(self, uid: str) -> bool:
+    def is_waiting_member(self, uid: str) -> bool:
         """Return whether a pod can only be in the queue as part of its group."""
         return self._by_pod.standing(uid) == "waiting"
 
@@ -228,10 +228,10 @@ class PendingGroups:
         """Return whether a group in the queue comes before all others of its priority."""
         return self.is_queued(key) and self._states[key].is_urgent
 
-    def counting(self, key: GroupKey) -> int:
+    def counted_as_placed(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
         members = self._by_pod.get(key)
-        return members.counting if members is not None else 0
+        return members.counted_as_placed if members is not None else 0
 
     def decided(self, key: GroupKey, now: float) -> bool:
         """Record that a decision has ended; return whether the group is scheduled again, because something was added
@@ -310,7 +310,7 @@ class PendingGroups:
         ranks = [
             (-state.priority, state.creation, state.queue_time, key)
             for key, state in self._states.items()
-            if not state.message and state.queue_time <= deadline and self.counting(key) < self.group(key).min
+            if not state.message and state.queue_time <= deadline and self.counted_as_placed(key) < self.group(key).min
         ]
         return min(ranks)[3] if ranks else None
 
@@ -321,13 +321,17 @@ class PendingGroups:
         """
         for key, state in self._states.items():
             members = self.members(key)
-            if isinstance(state.group, Group) and members.counts["placed"] and members.counting < state.group.min:
+            if (
+                isinstance(state.group, Group)
+                and members.counts["placed"]
+                and members.counted_as_placed < state.group.min
+            ):
                 yield key, state.group.min
 
-    def hold_for(self, key: GroupKey | None, now: float) -> None:
+    def reserve_room_for(self, key: GroupKey | None, now: float) -> None:
         """Reserve room for a group, instead of the previous one."""
-        old_holder, self.holder = self.holder, key
-        for group_key in (old_holder, key):
+        old_owner, self.room_owner = self.room_owner, key
+        for group_key in (old_owner, key):
             if group_key is not None and group_key in self._states:
                 self._refresh(group_key, now)
 
@@ -409,7 +413,7 @@ class PendingGroups:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
         lowest, state.creation = members.lowest_rank
         state.priority = lowest if state.group.priority is None else state.group.priority
-        state.is_urgent = members.is_short(state.group.min) or self.holder == members.key
+        state.is_urgent = members.is_short(state.group.min) or self.room_owner == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
         self._queue.add(

@@ -7,7 +7,7 @@ from typing import Literal
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.preemption.preempt import GroupPreempted
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
@@ -30,7 +30,7 @@ class GroupDecision:
 
     demand: GroupDemand
     budget: GroupBudget
-    steps: Steps[DecisionOutcome]
+    steps: Turns[DecisionOutcome]
     owners: frozenset[str]
     arrivals: int
     exclusive_end: float | None = None

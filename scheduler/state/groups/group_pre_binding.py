@@ -20,10 +20,10 @@ class GroupPreBinding:
     def begin(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
         """Yield the Binds, or hold them and yield the writes for the volumes."""
         binds_with_plan = [bind for bind in binds if bind.plan is not None]
-        if not binds_with_plan and not self.state.held_binds.holds(group.key):
+        if not binds_with_plan and not self.state.held_binds.has_group(group.key):
             yield from binds
             return
-        self.state.held_binds.hold(group.key, group.min, binds)
+        self.state.held_binds.add(group.key, group.min, binds)
         for bind in binds_with_plan:
             assert bind.plan is not None, "those without a plan are left out"
             self.state.volume_waits.add(bind, now)

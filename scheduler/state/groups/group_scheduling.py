@@ -17,7 +17,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.members import of_priority
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
@@ -177,7 +177,7 @@ class GroupScheduling(Part):
         self._give_way(decision, now)
         return None
 
-    def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[DecisionOutcome]:
+    def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[DecisionOutcome]:
         """Place a group; if too few of its members fit, search for victims, then for room to wait for."""
         if len(demand.members) > _SORTING_STEP:
             yield
@@ -186,7 +186,7 @@ class GroupScheduling(Part):
             # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
-        if not preemption.nominations and self.group_hold.is_held_by(demand.group.key):
+        if not preemption.nominations and self.group_hold.is_for(demand.group.key):
             fitting_pods = [bind.assigned for bind in verdict.binds]
             room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
             preemption = replace(preemption, room=room)
@@ -363,9 +363,7 @@ class GroupScheduling(Part):
         if preemption.nominations:
             self.state.nominator.nominate_all(preemption.nominations, now)
         else:
-            room = (
-                preemption.room or [bind.assigned for bind in fitting_binds] if self.group_hold.is_held_by(key) else ()
-            )
+            room = preemption.room or [bind.assigned for bind in fitting_binds] if self.group_hold.is_for(key) else ()
             self.group_hold.keep(key, room, now)
             message += (_LATER_ROOM_MESSAGE if preemption.room else _ROOM_MESSAGE) if room else ""
         uids = self.state.pending_groups.members(key).of("waiting")

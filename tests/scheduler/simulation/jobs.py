@@ -183,7 +183,7 @@ class Jobs:
             mine = frozenset(bind.pod_info.uid for bind in binds if bind.pod_info.uid in uids)
             self.decided += 1
             self.completed += len(mine) >= job.min > 1
-            holder = machine.pending_groups.holder
+            holder = machine.pending_groups.room_owner
             self.after_hold += len(mine) >= job.min > 1 and holder is not None and holder.name == name
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]

@@ -22,7 +22,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.group_budget import GroupBudget
-from scheduler.cycle.groups.group_placement import Steps, place_member
+from scheduler.cycle.groups.group_placement import Turns, place_member
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.groups.preemption.row_candidates import Cost, RowCandidates, cost_of
@@ -89,7 +89,7 @@ class VictimPlacement:
 
     def place(
         self, members: Sequence[PodInfo], wanted: int, rows_of_kinds: dict[Hashable, Rows], limit: Loss | None
-    ) -> Steps[LeastLoss | None]:
+    ) -> Turns[LeastLoss | None]:
         """Place members until enough are placed; return None if that fails or the loss exceeds a limit."""
         remaining = Counter(map(alike, members))
         rows_of_kinds = {kind: rows for kind, rows in rows_of_kinds.items() if len(rows)}
@@ -115,7 +115,7 @@ class VictimPlacement:
                 return None
         return None
 
-    def _place(self, member: PodInfo, rows: Rows) -> Steps[Bind | None]:
+    def _place(self, member: PodInfo, rows: Rows) -> Turns[Bind | None]:
         """Place a member where it fits, or where its victims are the smallest loss."""
         kind = alike(member)
         if kind not in self._candidates:
@@ -128,13 +128,13 @@ class VictimPlacement:
             bind = yield from self._place_for_victims(member, self._candidates[kind])
         return bind
 
-    def _bind(self, member: PodInfo, inside: Flags | None) -> Steps[Bind | None]:
+    def _bind(self, member: PodInfo, inside: Flags | None) -> Turns[Bind | None]:
         among = Among(inside) if inside is not None else None
         decision: Decision = yield from place_member(self._snapshot, member, among, self._budget)
         self._row_victims.charge(1)
         return decision if isinstance(decision, Bind) else None
 
-    def _place_for_victims(self, member: PodInfo, candidates: RowCandidates) -> Steps[Bind | None]:
+    def _place_for_victims(self, member: PodInfo, candidates: RowCandidates) -> Turns[Bind | None]:
         """Remove the victims of the row with the smallest loss, and place a member there."""
         size = self._snapshot.cache.nodes.size
         while not self._row_victims.is_spent:
@@ -154,7 +154,7 @@ class VictimPlacement:
             candidates.leave_out(best.row)
         return None
 
-    def clear(self) -> Steps[None]:
+    def clear(self) -> Turns[None]:
         """Remove the members again, and add the victims again."""
         for uid in list(self._snapshot.binds):
             if self._budget.turn_is_over:
@@ -164,7 +164,7 @@ class VictimPlacement:
         yield from restore_victims(self._snapshot, self._removed.victims, self._budget)
 
 
-def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Steps[None]:
+def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Turns[None]:
     """Remove victims from a snapshot; a group that is disrupted as a whole may have thousands of pods."""
     for assigned_pod in pods_of(victims):
         if budget.turn_is_over:
@@ -173,7 +173,7 @@ def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: G
         budget.charge_move()
 
 
-def restore_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Steps[None]:
+def restore_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Turns[None]:
     """Add removed victims again."""
     for assigned_pod in pods_of(victims):
         if budget.turn_is_over:

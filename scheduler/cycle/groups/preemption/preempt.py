@@ -22,7 +22,7 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
 from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, remove_victims
@@ -95,7 +95,7 @@ class GroupPreemption:
         """Return whether a group of this priority may preempt any pod."""
         return self._victims.has_below(priority)
 
-    def search(self, demand: GroupDemand, budget: GroupBudget, now: float) -> Steps[GroupPreempted]:
+    def search(self, demand: GroupDemand, budget: GroupBudget, now: float) -> Turns[GroupPreempted]:
         """Search for victims of a group of which too few members fit, turn by turn."""
         if (nominated := self._awaited(demand, now)) is not None:
             return nominated
@@ -109,7 +109,7 @@ class GroupPreemption:
 
     def search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting: Sequence[AssignedPod]
-    ) -> Steps[tuple[AssignedPod, ...]]:
+    ) -> Turns[tuple[AssignedPod, ...]]:
         """Return where the members wait until other pods end by themselves; ``fitting`` are the members that fit now.
 
         There is no such room if rules about other pods restrict where members may be. An unfinished search changes
@@ -137,7 +137,7 @@ class GroupPreemption:
         below: int,
         most: int,
         first: frozenset[str] | None = None,
-    ) -> Steps[GroupPreempted]:
+    ) -> Turns[GroupPreempted]:
         """Search on one snapshot after another until nothing has changed on which the result depends.
 
         ``first`` are the nodes to try first for room; None in a search for victims.
@@ -164,7 +164,7 @@ class GroupPreemption:
 
     def _reprieve(
         self, snapshot: GroupSnapshot, best: LeastLoss, objections: Objections, budget: GroupBudget
-    ) -> Steps[LeastLoss]:
+    ) -> Turns[LeastLoss]:
         """Restore the best attempt on its snapshot, and let victims stay that are not necessary."""
         yield from remove_victims(snapshot, best.removed.victims, budget)
         for bind in best.binds:
@@ -209,7 +209,7 @@ class GroupPreemption:
 
 def _has_rules(demand: GroupDemand) -> bool:
     """Return whether more than each node by itself decides where members may be."""
-    return any(member.volumes or reads_other_nodes(member) for member in demand.kinds)
+    return any(member.volumes or reads_other_nodes(member) for member in demand.distinct_members)
 
 
 def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Sequence
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget
-from scheduler.cycle.groups.group_placement import Steps, place_member
+from scheduler.cycle.groups.group_placement import Turns, place_member
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.groups.preemption.least_loss import flags_of, remove_victims, restore_victims, rows_of
@@ -31,7 +31,7 @@ class Reprieve:
         self._has_room: dict[Hashable, bool] = {}
         self._move_count = 0
 
-    def choose(self, victims: Sequence[Victim], objections: Objections) -> Steps[list[Victim]]:
+    def choose(self, victims: Sequence[Victim], objections: Objections) -> Turns[list[Victim]]:
         """Put back victims that may stay; return the others, the most important first."""
         violators, rest = split(objections, sorted(victims, key=importance))
         chosen = list[Victim]()
@@ -40,7 +40,7 @@ class Reprieve:
                 chosen.append(victim)
         return sorted(with_spare_members(chosen, victims), key=importance)
 
-    def _stays(self, victim: Victim) -> Steps[bool]:
+    def _stays(self, victim: Victim) -> Turns[bool]:
         """Put a victim back if the members on its nodes then have other places."""
         snapshot = self._snapshot
         nodes = {assigned_pod.node for assigned_pod in victim.pods}
@@ -68,7 +68,7 @@ class Reprieve:
             self._budget.charge_move()
         return False
 
-    def _put_elsewhere(self, displaced_binds: Collection[Bind], own_rows: Flags) -> Steps[bool]:
+    def _put_elsewhere(self, displaced_binds: Collection[Bind], own_rows: Flags) -> Turns[bool]:
         for old_bind in displaced_binds:
             bind = yield from self._place(old_bind.pod_info, own_rows)
             if bind is None and self._has_room[alike(old_bind.pod_info)]:
@@ -78,13 +78,13 @@ class Reprieve:
             self._snapshot.put_on(bind)
         return True
 
-    def _place(self, member: PodInfo, inside: Flags | None) -> Steps[Bind | None]:
+    def _place(self, member: PodInfo, inside: Flags | None) -> Turns[Bind | None]:
         self._move_count += 1
         among = Among(inside) if inside is not None else None
         decision = yield from place_member(self._snapshot, member, among, self._budget)
         return decision if isinstance(decision, Bind) else None
 
-    def _take_off(self, binds: Collection[Bind]) -> Steps[None]:
+    def _take_off(self, binds: Collection[Bind]) -> Turns[None]:
         """Remove the members of some binds from their nodes, wherever they are now."""
         for bind in binds:
             if self._budget.turn_is_over:

@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
 from scheduler.cycle.groups.group_budget import GroupBudget
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.members import needs
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss
@@ -55,7 +55,7 @@ class RowCandidates:
         self._candidates = dict[int, Candidate]()
         self._count = 0
 
-    def take(self, find: SelectVictims, objections: Objections, budget: GroupBudget) -> Steps[Candidate | None]:
+    def take(self, find: SelectVictims, objections: Objections, budget: GroupBudget) -> Turns[Candidate | None]:
         """Take the row with the smallest loss; it becomes available again when it changes."""
         for row in self._nodes.changes.since(self._changes_end):
             if row in self._rows:

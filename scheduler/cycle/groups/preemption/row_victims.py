@@ -16,7 +16,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.placement_budget import TurnSpent
@@ -25,7 +25,7 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
 from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Found, SelectVictims, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
-from scheduler.placement.steps import Steps as PlacementSteps
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # This many pods that are removed and put back, or only listed (such as those of whole groups on other nodes), and this
@@ -57,7 +57,7 @@ class RowVictims:
         self._victims = victims.on(snapshot.cache, self._exempt_uids)
         self._nominated = snapshot.nominated_pods.counting_for_group(demand.group.key, demand.priority)
         self._rows_of_shapes: dict[bytes, Rows] = {}
-        self._steps = PlacementSteps()
+        self._steps = Steps()
         self.spent = 0
 
     @property
@@ -69,7 +69,7 @@ class RowVictims:
         self.spent += dry_runs
         self._budget.charge_dry_runs(dry_runs)
 
-    def remove_terminating(self) -> Steps[None]:
+    def remove_terminating(self) -> Turns[None]:
         """Remove the pods that are being deleted: they leave anyway."""
         cache = self._snapshot.cache
         for number, node in enumerate(cache.nodes.row_of, 1):
@@ -79,7 +79,7 @@ class RowVictims:
                 if self._budget.turn_is_over:
                     yield
 
-    def rows_for(self, member: PodInfo) -> Steps[Rows]:
+    def rows_for(self, member: PodInfo) -> Turns[Rows]:
         """Return the rows that could take a member without other pods, and release the VFs of the pods that leave."""
         rows = self._rows_of_shapes.get(member.shape)
         while rows is None:

@@ -11,7 +11,7 @@ from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike, distinct, requests_of
 from scheduler.cycle.groups.network_sums import NetworkSums
@@ -48,7 +48,7 @@ class GroupVictimSearch:
     def is_spent(self) -> bool:
         return self.row_victims.is_spent or self.budget.placement.is_spent
 
-    def best(self) -> Steps[LeastLoss | None]:
+    def best(self) -> Turns[LeastLoss | None]:
         """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted."""
         demand, budget, best = self.demand, self.budget, None
         yield from self.row_victims.remove_terminating()
@@ -71,7 +71,7 @@ class GroupVictimSearch:
                         best = attempt
         return best
 
-    def _attempt(self, members: Sequence[PodInfo], domain: Domain, best: LeastLoss | None) -> Steps[LeastLoss | None]:
+    def _attempt(self, members: Sequence[PodInfo], domain: Domain, best: LeastLoss | None) -> Turns[LeastLoss | None]:
         inside = domain.rows(self.snapshot.cache.nodes)
         rows_of_kinds = yield from self._rows_of_kinds(members, inside)
         placement = VictimPlacement(self.snapshot, self.row_victims, self.objections, inside, self.budget)
@@ -80,7 +80,7 @@ class GroupVictimSearch:
         yield from placement.clear()
         return attempt
 
-    def _rows_of_kinds(self, members: Sequence[PodInfo], inside: Flags | None) -> Steps[dict[Hashable, Rows]]:
+    def _rows_of_kinds(self, members: Sequence[PodInfo], inside: Flags | None) -> Turns[dict[Hashable, Rows]]:
         rows_of_kinds = dict[Hashable, Rows]()
         for member in distinct(members):
             rows = yield from self.row_victims.rows_for(member)
@@ -90,7 +90,7 @@ class GroupVictimSearch:
             rows_of_kinds[alike(member)] = in_order(rows, member, self.first or (), self.snapshot.cache.nodes)
         return rows_of_kinds
 
-    def _networks(self, domain: Domain) -> Steps[Iterator[tuple[str, ...]]]:
+    def _networks(self, domain: Domain) -> Turns[Iterator[tuple[str, ...]]]:
         """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
         nodes, demand = self.snapshot.cache.nodes, self.demand
         rows = domain.row_numbers(nodes)

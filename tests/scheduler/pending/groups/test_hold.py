@@ -126,7 +126,7 @@ def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
     life.see(*high)
     life.work(2 * HOLD_S)
     life.work(1.0)
-    holder = life.machine.pending_groups.holder
+    holder = life.machine.pending_groups.room_owner
     assert holder is not None
     assert holder.name == "old"
     assert kept_on(life) == ["n1", "n2"]
@@ -145,7 +145,7 @@ def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
     life.gone(members[0])
     found = life.work(2.0)
     assert names_of([*found, *life.work(2.0)]) == ["single"]
-    assert life.machine.pending_groups.holder is None
+    assert life.machine.pending_groups.room_owner is None
     assert len(life.machine.nominator) == 0
 
 
@@ -158,7 +158,7 @@ def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_on
     pair(life)
     life.work(HOLD_S + 1.0)
     life.work(1.0)
-    assert life.machine.pending_groups.holder is not None
+    assert life.machine.pending_groups.room_owner is not None
     spec = {"priority": 20, "preemptionPolicy": "Never", "nodeSelector": {"no": "node"}}
     life.see(*(life.member(f"large{number}", '{"name":"large","min":9}', spec=spec) for number in range(9)))
     life.work(HOLD_S - 5.0)
@@ -167,7 +167,7 @@ def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_on
     life.see(changed(lower, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
     life.see(_single(life, "single", spec={"priority": 10}))
     assert binds([*life.work(10.0), *life.work(1.0)]) == []
-    assert life.machine.pending_groups.holder.name == "large"
+    assert life.machine.pending_groups.room_owner.name == "large"
     assert kept_on(life) == ["n1", "n2"]
 
 
@@ -213,10 +213,10 @@ def test_a_half_group_keeps_first_call_when_a_placed_member_succeeds(life: Life)
     life.see(*(life.member(f"again-{number}", '{"name":"train","min":4}') for number in range(2)))
     life.work()
     life.work(2 * HOLD_S)
-    holder = life.machine.pending_groups.holder
+    holder = life.machine.pending_groups.room_owner
     assert holder is not None
     life.see(changed(placed[0], status={"phase": "Succeeded"}))
     assert [bind.assigned.node for bind in binds(life.work(1.0))] == [placed[0].spec.node_name]
-    assert life.machine.pending_groups.holder == holder
+    assert life.machine.pending_groups.room_owner == holder
     life.see(_single(life, "late"))
     assert names_of(life.work(1.0)) == []

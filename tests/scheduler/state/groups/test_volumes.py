@@ -186,5 +186,5 @@ def test_held_binds_need_the_most_that_any_of_their_decisions_needed(make_pod: C
     held, key = HeldBinds(), GroupKey("annotation", "ns", "g")
     for least in (3, 5, 4):
         pod_info = PodInfo(make_pod(metadata={"uid": str(least)}), {})
-        held.hold(key, least, (Bind(pod_info, AssignedPod(str(least), "", ""), {}, {"v": 1}),))
+        held.add(key, least, (Bind(pod_info, AssignedPod(str(least), "", ""), {}, {"v": 1}),))
     assert [held.batch_of(str(least)).min for least in (3, 5, 4)] == [5, 5, 5]
