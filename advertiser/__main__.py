@@ -29,6 +29,7 @@ from advertiser.init.progress import ProgressDisplay
 from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
+from advertiser.inventory.matching import entry_matches
 from advertiser.inventory.offer import Offer
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
@@ -134,8 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.set_up(PROGRAM)
     try:
         if command == "show":
-            _show(config)
-        elif command == "capture":
+            return _show(config)
+        if command == "capture":
             _capture(config)
         elif command == "init":
             return _init(config)
@@ -158,15 +159,19 @@ def _check(config: Config) -> None:
     host_and_port(config.getpfs_addr or ":0")
 
 
-def _show(config: Config) -> None:
+def _show(config: Config) -> int:
+    """Print what the node offers; return 1 if --offer names a file of which an entry matches no PF."""
     host, scanner = with_capture_record(read_host(config.roots), config.sysfs), config.scanner()
-    found = build_inventory(host, scanner.offer.offer(), ClusterFacts(), config.node)
+    offer = scanner.offer.offer()
+    found = build_inventory(host, offer, ClusterFacts(), config.node)
+    entries = [] if config.offer == DEFAULT_OFFER else list(entry_matches(host, offer, config.node))
     gpus = None if scanner.gpus is None else scanner.gpus.inventory(config.node)
     if config.output == "json":
-        print(as_json(found, config.node, gpus))
+        print(as_json(found, config.node, gpus, entries))
     else:
         # A pipe has no width, and wrapped lines cannot be searched.
-        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160), gpus)
+        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160), gpus, entries)
+    return 1 if any(each.fault for each in entries) else 0
 
 
 def _capture(config: Config) -> None:

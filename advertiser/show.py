@@ -1,7 +1,7 @@
 """Format what a host offers, as a table or as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console, Group, RenderableType
@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult
+from advertiser.inventory.matching import EntryMatch
 from mooring.annotations.inventory import TESTED_RATES, Pf, dump_inventory
 from mooring.gpu.inventory import GpuInventory, dump_gpu_inventory
 
@@ -19,7 +20,9 @@ _WHOLE = ("PCI",)
 _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
-def as_json(result: InventoryResult, node: str, gpus: GpuInventory | None = None) -> str:
+def as_json(
+    result: InventoryResult, node: str, gpus: GpuInventory | None = None, entries: Sequence[EntryMatch] = ()
+) -> str:
     """Return the inventories as published, and the ignored NICs with the reasons, as JSON."""
     document: dict[str, object] = {
         "node": node,
@@ -27,18 +30,33 @@ def as_json(result: InventoryResult, node: str, gpus: GpuInventory | None = None
         "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in result.ignored],
         "warnings": [{"pf": found.pf, "vfs": str(found.vfs), "why": found.why} for found in result.warnings],
     }
+    if entries:
+        document["entries"] = [{"entry": each.index, "pfs": list(each.pfs), "why": each.fault} for each in entries]
     if gpus is not None:
         document["gpu_inventory"] = json.loads(dump_gpu_inventory(gpus))
     return json.dumps(document, indent=2, sort_keys=True)
 
 
-def print_table(result: InventoryResult, node: str, console: Console, gpus: GpuInventory | None = None) -> None:
-    """Print the PFs, then the NICs that are ignored, then the GPUs."""
+def print_table(
+    result: InventoryResult,
+    node: str,
+    console: Console,
+    gpus: GpuInventory | None = None,
+    entries: Sequence[EntryMatch] = (),
+) -> None:
+    """Print the PFs, then the NICs that are ignored, then the GPUs, then what each entry of the offer matches."""
     console.print(_pfs(result, node) if result.inventory.pfs else Text(f"no PF of {node} is on offer"))
     if result.ignored:
         console.print(_ignored(result.ignored))
     if gpus is not None:
         console.print(_gpus(gpus, node))
+    for each in entries:
+        console.print(Text(_entry(each), style="red" if each.fault else ""))
+
+
+def _entry(found: EntryMatch) -> str:
+    earlier = f"; an earlier entry decides about {', '.join(found.earlier)}" if found.earlier else ""
+    return f"pfs[{found.index}] of the offer: {found.fault or ', '.join(found.pfs) or 'no PF of this node'}{earlier}"
 
 
 def _gpus(inventory: GpuInventory, node: str) -> RenderableType:

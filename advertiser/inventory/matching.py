@@ -86,6 +86,33 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
             yield f"pfs[{index}] of the offer has init, but {found}: {advice}"
 
 
+@dataclass(frozen=True, slots=True)
+class EntryMatch:
+    """What an entry of the offer matches on this node: the PFs that it decides about, and those of an earlier entry.
+
+    ``fault`` is why an entry that offers PFs has none here, empty for any other.
+    """
+
+    index: int
+    pfs: tuple[str, ...]
+    earlier: tuple[str, ...] = ()
+    fault: str = ""
+
+
+def entry_matches(host: Host, offer: Offer, node: str) -> Iterator[EntryMatch]:
+    """Yield each entry of the offer that can match a PF of this node, with the PFs that it matches."""
+    candidates = [(function, candidate(function, host, node)) for function in host.functions]
+    pfs = [each for function, each in candidates if _unfit(function) is None]
+    for index, entry in enumerate(offer.entries):
+        if not entry.is_for(node):
+            continue
+        found = [each for each in pfs if entry.matches(each)]
+        earlier = [each for each in found if any(other.matches(each) for other in offer.entries[:index])]
+        fault = f"it matches no PF of this node{_nearest(entry, candidates)}" if entry.terms and not found else ""
+        decides = tuple(each.names[0] for each in found if each not in earlier)
+        yield EntryMatch(index, decides, tuple(each.names[0] for each in earlier), fault)
+
+
 def _nearest(entry: OfferEntry, candidates: Sequence[tuple[PciFunction, Candidate]]) -> str:
     """Name the PF that most of an entry's selectors match, and how it differs; empty on a node without PFs."""
     pfs = [each for function, each in candidates if _unfit(function) is None]

@@ -26,16 +26,18 @@
     rdma_netns: exclusive                   # mode of the RDMA stack that init sets; default: unchanged
 
 Every value of ``match`` is a glob, and all must match; ``name`` can also match an altname. Unknown fields are errors.
+`advertiser.inventory.selectors` has the forms in which values may be written.
 An entry with ``init`` must match a PF on every node that its ``node`` matches; otherwise `init` fails there.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from advertiser.inventory.selectors import Match, read_match
 from mooring import names
 from mooring.annotations import inventory
 from mooring.annotations.inventory import Allow
@@ -51,7 +53,6 @@ DEFAULT_NETWORK = "default"
 # The value of ``port`` for PFs that do not share their cable.
 OWN_PORT = "own"
 _MOST_ENTRIES = 1024
-_SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
 _OF_VFS = ("default_share_mbps", "repair_node_guid", "rebind_after_privileged")
 _PLACES = ("match", "network", "port", "offer", "init")
@@ -61,6 +62,7 @@ _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
 # ETH_MIN_MTU and ETH_MAX_MTU of include/uapi/linux/if_ether.h.
 _LEAST_MTU, _MOST_MTU = 68, 65_535
+_WHOLE_PF = "is about a whole PF: write its name without '#', and in set_aside the VFs that the host keeps"
 # sriov_numvfs is 16 bits wide.
 _MOST_VFS = 65_535
 
@@ -125,7 +127,7 @@ class Terms:
 class OfferEntry:
     """One entry: globs by selector, and the terms (None: not offered)."""
 
-    match: tuple[tuple[str, str], ...]
+    match: Match
     terms: Terms | None
 
     def matches(self, candidate: Candidate) -> bool:
@@ -169,16 +171,33 @@ def read_offer(text: str, name: str) -> Offer:
     items = document.required("pfs").items(_MOST_ENTRIES)
     entries = tuple(_entry(item) for item in items)
     _refuse_two_vlans(items, entries)
+    _refuse_two_ranges(items, entries)
     resources = document.optional("resources", _resources) or ()
     return Offer(entries, document.optional("rdma_netns", _rdma_netns), resources)
 
 
 def _entry(value: Value) -> OfferEntry:
     document = value.fields(_KNOWN)
-    match = document.optional("match", _globs) or ()
+    match, set_aside = document.optional("match", read_match) or ((), Indexes())
     if document.optional("offer", Value.boolean) is False:
+        if set_aside:
+            document.required("match").at("name", None).fail(f"offer: false {_WHOLE_PF}")
         return OfferEntry(match, None)
-    return OfferEntry(match, _terms(value))
+    terms = _terms(value)
+    if set_aside and terms.set_aside:
+        document.required("set_aside").fail(
+            "the VFs after '#' in match.name set aside all others: write one of the two"
+        )
+    return OfferEntry(match, replace(terms, set_aside=terms.set_aside | set_aside))
+
+
+def _refuse_two_ranges(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
+    """Reject an offer that distributes VFs of one PF over entries: only the first entry would count."""
+    known = set[Match]()
+    for item, entry in zip(items, entries, strict=True):
+        if entry.match in known and "#" in str(item.fields().required("match").fields().raw.get("name")):
+            item.at("match", None).at("name", None).fail(f"an earlier entry matches the same PFs: an entry {_WHOLE_PF}")
+        known.add(entry.match)
 
 
 def _refuse_two_vlans(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
@@ -254,10 +273,6 @@ def _rdma_netns(value: Value) -> RdmaNetns:
 def _allow(value: Value) -> Allow:
     value.fields(_ALLOWS)
     return inventory.allow(value)
-
-
-def _globs(value: Value) -> tuple[tuple[str, str], ...]:
-    return tuple((selector, glob.string(longest=128)) for selector, glob in value.fields(_SELECTORS).items())
 
 
 def _matches(candidate: Candidate, selector: str, glob: str) -> bool:

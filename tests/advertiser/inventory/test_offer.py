@@ -80,7 +80,7 @@ def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
         ("v: 1\npfs: [{vlan: 5, allow: {vlan: '5'}}]", r"pfs\[0\].allow.vlan: every VF of the network has vlan 5"),
         ("v: 1\npfs: [{vlan: 5}, {network: a}, {}]", r"pfs\[2\]: network 'default' has vlan none here and 5 in"),
         ("v: 1\npfs: [{network: a, vlan: 5}, {network: a, vlan: 6}]", r"pfs\[1\]: network 'a' has vlan 6 here and 5"),
-        ("v: 1\npfs: [{match: {pci: 2021-01-01}, network: 'A B'}]", r"pfs\[0\].network: 'A B'"),
+        ("v: 1\npfs: [{match: {name: 2021-01-01}, network: 'A B'}]", r"pfs\[0\].network: 'A B'"),
         ("{v: 1", "not valid YAML"),
         ("v: 2001-99-99", "not valid YAML: month must be in 1..12"),
         ("v: !!int x", "not valid YAML"),
