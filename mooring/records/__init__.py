@@ -1,1 +1,1 @@
-"""The files that programs of one node exchange, below its state folder and its run folder."""
+"""The files that the programs of a node exchange, below its state folder and its run folder."""

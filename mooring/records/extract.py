@@ -1,14 +1,14 @@
-"""The extract of the node's records: what the advertiser reads of them, in ``<run>/extract/{vfs,pods}``.
+"""Make extracts of the node's records for the advertiser, in ``<run>/extract/{vfs,pods}``.
 
-The records themselves are root's. The advertiser needs no more of them than who holds which VF with which rate, and it
-runs without root where it serves. So each writer of a record writes an extract of it too, which a group may read. It is
-in the format of the record, without what only the writer needs: how a VF was before, its namespace, its IPAM. Of how it
-was only the MAC of its netdev is left, which is the pod's now.
+Only root can read the records. The advertiser, which serves without root, needs only who holds which VF with which
+rate. So each writer of a record also writes an extract, which a group can read. It has the format of the record,
+without the fields that only the writer needs: the VF's original state, its namespace and its IPAM. Of the original
+state only the netdev's MAC stays, which the pod has now.
 
     vfs/<pci>.json    by mooring-cni, with the ledger entry; removed with it
     pods/<uid>.json   by the CRI shim, with the pod record; removed when the kubelet stops the pod's sandbox
 
-So a VF whose ledger entry names a pod without an extract is held by a pod that is ending, or that nobody recorded.
+So if a ledger entry names a pod without an extract, the pod is ending, or was never recorded.
 """
 
 from dataclasses import replace
@@ -28,5 +28,5 @@ def vf_extract(entry: LedgerEntry) -> str:
 
 
 def pod_extract(record: PodRecord) -> str:
-    """Return a pod record's extract: all of it, as the pod's annotation has it too."""
+    """Return a pod record's extract, which is the whole record, because the pod's annotation has the same contents."""
     return dump_pod_record(record)

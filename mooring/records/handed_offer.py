@@ -1,14 +1,14 @@
-"""The offer that the cluster has handed to a node, and what became of it there.
+"""The offer that the cluster hands to a node, and the result of `init` for it.
 
     <state>/offer/next.yaml    what the advertiser's init container hands over, until `init` on the host takes it
     <state>/offer/offer.yaml   what `init` took last: at a boot it is used without an API server
     <run>/init/result.json     {"v":1,"state":"done","offer":"<SHA-256 of its text>","failures":["enp4s0f0: …"]}
-    <run>/init/lock            held by each `init` while it runs (flock, shared): one that was killed has let go of it
+    <run>/init/lock            held by each `init` while it runs (flock, shared), so it is free after a run was killed
 
-`init` writes the result as ``running`` before it takes an offer, and as ``done`` at its end. So an offer that was
-handed over is answered once ``next.yaml`` is gone and a result that is ``done`` names its text. Without an offer there
-is no ``offer``. A result that says ``running`` while nobody holds the lock is that of a run that was killed. Every boot
-and every installation runs `init`: a node without a result has no `mooring-init.service`.
+`init` writes the result as ``running`` before it takes an offer, and as ``done`` at its end. So the result is for an
+offer that was handed over once ``next.yaml`` no longer exists and a ``done`` result has its digest. Without an offer
+the field ``offer`` is absent. A result ``running`` with a free lock belongs to a run that was killed. Every boot and
+every installation runs `init`, so a node without a result has no `mooring-init.service`.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _MOST, _LONGEST = 64, 1000
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """The last run of `init`: of which offer, and why what could not be prepared."""
+    """The result of the last run of `init`: the digest of its offer, and the failures."""
 
     state: Literal["running", "done"]
     offer: str | None = None
@@ -41,7 +41,7 @@ def digest(text: str) -> str:
 
 
 def done(text: str | None, failures: Sequence[object]) -> InitResult:
-    """Return the result of a run with the offer ``text``; more failures than the record holds are in the log only."""
+    """Return the result of a run with the offer ``text``; failures beyond the record's limit are only in the log."""
     shown = tuple(str(failure)[:_LONGEST] for failure in failures[:_MOST])
     return InitResult("done", None if text is None else digest(text), shown)
 

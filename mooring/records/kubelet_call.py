@@ -1,13 +1,13 @@
-"""When the kubelet last called the CRI shim, ``<run>/kubelet-call.json``: written by the shim, root only.
+"""The time of the kubelet's last call of the CRI shim, ``<run>/kubelet-call.json``: written by the shim, for root only.
 
     {"v":1,"at_ms":8042310}
     {"v":1,"at_ms":8042310,"waiting":true}
 
-``at_ms`` is the host's monotonic clock (CLOCK_MONOTONIC), which all programs of one boot share and nobody sets. A call
-counts if it is the kubelet's poll of the runtime's Status, every 5 s (updateRuntimeUp in pkg/kubelet/kubelet.go of
-Kubernetes). ``waiting`` stands for the time before the first call of a boot: ``at_ms`` is when a shim began to wait for
-one. `mooring-node` waits for a call after it has restarted the kubelet, and judges by it whether the kubelet speaks to
-the shim. A field that a reader does not know is ignored.
+``at_ms`` is the host's monotonic clock (CLOCK_MONOTONIC), which all programs of a boot share. Only the kubelet's poll
+of the runtime's Status counts, which comes every 5 s (updateRuntimeUp in pkg/kubelet/kubelet.go of Kubernetes). With
+``waiting`` there was no call yet in this boot, and ``at_ms`` is when the shim started to wait for one. `mooring-node`
+waits for a call after it has restarted the kubelet, and determines from it whether the kubelet uses the shim. Readers
+ignore unknown fields.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STATUS = "/runtime.v1.RuntimeService/Status"
 
 @dataclass(frozen=True, slots=True)
 class LastCall:
-    """The last call, in monotonic seconds, or since when a shim is ``waiting`` for the first one."""
+    """The time of the last call in monotonic seconds or, if ``waiting``, when the shim started to wait for one."""
 
     at_s: float
     waiting: bool = False

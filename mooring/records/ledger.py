@@ -6,38 +6,38 @@
      "set":{"min_tx_rate":15000,…},"addresses":["10.0.0.2/24"],"ipam":{"ifname":"net1","conf":{…}},
      "attachment":{"name":"mooring","ifname":"eth0","network":"rail0"}}
 
-Written by mooring-cni only; read by the shim (is it held, by this sandbox?) and the advertiser (who holds what).
+Only mooring-cni writes it. The shim reads whether a sandbox holds a VF, and the advertiser who holds which VF.
 
-What it is: an undo log of one record a VF. The phase defines how much of a VF may differ from ``original``:
+What it is: an undo log with one record per VF. The phase defines what can differ from ``original``:
 
-    no entry     nothing: the VF is the host's       ``taking``     anything: an ADD runs, or was killed
-    ``held``     all that ADD does has been done     ``returning``  anything: a release runs, or was killed
+    no entry     nothing: the VF is on the host      ``taking``     anything: an ADD runs, or was killed
+    ``held``     everything that ADD changes         ``returning``  anything: a release runs, or was killed
 
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.detach.unrecorded`)
 
-Five fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share
-(`mooring.records.node_offer`), which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the
-PF had last forgotten what was set, as after a reload of its driver, and it was set again. ``"deleted":true``: the
-runtime has called DEL or GC for the container, so that the VF may be taken from wherever the pod has moved it.
-``"rdma_only":true``: the pod requested the RDMA device alone; a netdev that the VF has stays on the host, down.
-``"in_doubt":true``: the PF has refused a setting since, so that what it reports of the VF may not be in force
-(`mooring.nic.write_again`); it is written again before anybody else gets the VF.
+Five fields are rare. ``"share":true``: the min_tx_rate is the operator's default share (`mooring.records.node_offer`),
+which reserves nothing and does not count in sums. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF last lost the
+settings, for example by a reload of its driver, and they were set again. ``"deleted":true``: the runtime has called DEL
+or GC for the container, so the VF can be taken from any namespace into which the pod has moved it.
+``"rdma_only":true``: the pod requested only the RDMA device; the VF's netdev, if it has one, stays on the host and is
+down. ``"in_doubt":true``: the PF has rejected a setting, so the settings that it reports may not be in force
+(`mooring.nic.write_again`); they are written again before another pod gets the VF.
 
-Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
-a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
-before the first change, and never written again. Undoing needs only the entry and the kernel's present state, no count
-of steps done, and may be started again as often as needed. A writer of an entry holds its VF's lock (`mooring.locks`),
-which the kernel releases when the holder dies. Files are replaced whole (`mooring.files`), so that readers need no lock
-and a full disk keeps the old form. Nothing is identified by a name that another thing may have by now. A VF is its PCI
-address, by which its PF and its devices are found again under their current names. A namespace is its cookie
-(SO_NETNS_COOKIE; paths and inode numbers are reused at once). Namespaces, processes and settings belong to one
-``boot``.
+Why it is correct. The entry is on disk before the first change to its VF, and is removed after the last change is
+undone. So after a crash at any moment there is either nothing to undo, or an entry that describes what to undo.
+``original`` is read once, before the first change, and never overwritten. Undoing needs only the entry and the kernel's
+current state, no count of completed steps, and can be repeated any number of times. A writer of an entry holds the VF's
+lock (`mooring.locks`), which the kernel releases when the holder dies. Files are replaced atomically (`mooring.files`),
+so readers need no lock, and with a full disk the old file stays. Nothing is identified by a name that can be reused. A
+VF is identified by its PCI address, from which its PF and its devices are found under their current names. A namespace
+is identified by its cookie (SO_NETNS_COOKIE), because paths and inode numbers are reused at once. Namespaces, processes
+and settings belong to one ``boot``.
 
-What it costs. The VFs of one ADD are entered together, then marked `held` together: one fsync for each file, and one
-for the folder. Each VF that gets addresses from IPAM is written once more, by itself, as soon as it has them. A release
-is one write and one removal, each with the folder's fsync. A query about one VF reads one small file. DEL, CHECK, GC
-and the reconciler read all of them, which are as many as the node has VFs in use.
+What it costs. The VFs of an ADD are entered together, and later marked `held` together: one fsync for each file, and
+one for the folder. Each VF with addresses from IPAM is written once more as soon as it has them. A release is one write
+and one removal, each with an fsync of the folder. A query about one VF reads one small file. DEL, CHECK, GC and the
+reconciler read all entries, one for each VF in use.
 """
 
 import re
@@ -65,17 +65,17 @@ _ORIGINAL = frozenset(
 _ATTACHMENT = ("name", "ifname", "network")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MOST = 64
-# A kind of a netdev's state: an alias has up to 255 bytes, each of them two digits.
+# The limit of a netdev's state of one kind: an alias has up to 255 bytes, each written as two digits.
 _LONGEST_TEXT = 1024
 # PATH_MAX.
 _LONGEST_PATH = 4096
-# PID_MAX_LIMIT of a 64-bit kernel; and more monitors than any host runs.
+# PID_MAX_LIMIT of a 64-bit kernel, and more monitors than any host runs.
 _MOST_PID, _MOST_PIDS = 1 << 22, 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Netns:
-    """A network namespace: the path that the runtime gave, and the kernel's cookie for it, which is never reused."""
+    """A network namespace: the path from the runtime, and the kernel's cookie, which is never reused."""
 
     path: str
     cookie: int
@@ -83,14 +83,14 @@ class Netns:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A VF before it was changed: its netdev's name, altnames, MTU, own MAC and whether up, and its settings.
+    """A VF's original state: name, altnames, MTU, MAC and up state of its netdev, and its settings.
 
-    ``name`` is None for a VF without a netdev. ``flags`` are those IFF_* of the netdev that a pod may change, and
-    ``txqueuelen`` is in packets. ``users`` are the host's own processes (monitors) that had its RDMA device open: they
-    do not belong to the pod when the VF is restored. ``parent`` is the PCI address that the kernel reports with the
-    netdev (IFLA_PARENT_DEV_NAME), which no pod can change; None if it reports none, and in entries of earlier versions.
-    ``netdev`` is what else a pod could change and leave on the netdev, as opaque texts by kind
-    (`cni.kernel.netdev.netdev_state`); empty in entries of earlier versions.
+    ``name`` is None for a VF without a netdev. ``flags`` are the IFF_* flags of the netdev that a pod can change;
+    ``txqueuelen`` is in packets. ``users`` are the host's own processes (monitors) that had the RDMA device open, so
+    that they are not mistaken for the pod's when the VF is restored. ``parent`` is the PCI address that the kernel
+    reports for the netdev (IFLA_PARENT_DEV_NAME), which no pod can change; None if the kernel reports none, and in
+    entries of earlier versions. ``netdev`` is other state of the netdev that a pod could change, as opaque texts by
+    kind (`cni.kernel.netdev.netdev_state`); empty in entries of earlier versions.
     """
 
     name: str | None = None
@@ -108,7 +108,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Ipam:
-    """What allocated the addresses, kept to release them: CNI_IFNAME of that call, its conf, the plugins' folders."""
+    """The IPAM call that allocated the addresses, to release them: CNI_IFNAME, its conf, and the plugins' folders."""
 
     ifname: str
     conf: Mapping[str, object] = field(hash=False)
@@ -126,7 +126,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One VF that is assigned to a pod."""
+    """The ledger's entry for one VF; the module's docstring describes the fields."""
 
     pci: str
     pf: str
@@ -152,12 +152,12 @@ class LedgerEntry:
 
     @property
     def has_interface(self) -> bool:
-        """Whether the VF is a network interface in its pod."""
+        """Whether the pod has a network interface for the VF."""
         return self.original.name is not None and not self.rdma_only
 
     @property
     def reserved_mbps(self) -> int:
-        """What the VF reserves of its PF's line rate, in Mb/s: its min_tx_rate, unless that is a default share."""
+        """The Mb/s that the VF reserves of its PF's line rate: its min_tx_rate, unless that is a default share."""
         return 0 if self.share else self.set.min_tx_rate or 0
 
 
@@ -169,7 +169,7 @@ def ledger_name(address: str) -> str:
 
 
 def read_ledger_entry(text: str, name: str) -> LedgerEntry:
-    """Read the entry stored under ``name``; raise RecordError, also if it is another VF's."""
+    """Read the entry stored under ``name``; raise RecordError, also if it belongs to another VF."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields(_KNOWN)
     entry = LedgerEntry(

@@ -1,14 +1,13 @@
-"""What `mooring-node check` last found on this node, ``<run>/extract/node-check.json``: written by its timer, as root.
+"""The last report of `mooring-node check`, ``<run>/extract/node-check.json``: written by its timer, as root.
 
     {"v":1,"at":"2026-11-22T14:00:00Z","kubelet":"runtime","why":"/var/lib/kubelet/config.yaml: does not contain …",
       "findings":[{"step":"kubelet","subject":"/var/lib/kubelet/config.yaml","found":"does not contain …"}]}
 
-``kubelet`` says which socket the kubelet is told: `shim`, `runtime` (another one, which nobody has decided), `bypass`
-(the operator has, by `mooring-node bypass on`) or `unknown`; ``why`` is empty for `shim`, unless that is
-what files say and no call has come yet. From it the advertiser makes
-metrics, the node's condition and Events. The file is replaced whole every two minutes, so one that is much older says
-that nobody looks any more. A field that a reader does not know is ignored: the programs may be of different versions
-while a node is upgraded.
+``kubelet`` is the socket that the kubelet uses: `shim`, `runtime` (another socket, by mistake), `bypass` (another
+socket, because the operator ran `mooring-node bypass on`) or `unknown`. ``why`` is empty for `shim`, unless that comes
+from configuration files and there was no call yet. The advertiser derives metrics, the node's condition and Events from
+the report. The file is replaced every two minutes, so an old file means that the check does not run. Readers ignore
+unknown fields, because the programs can be of different versions while a node is upgraded.
 """
 
 import re
@@ -30,7 +29,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that differs from what was installed: in which step, what, and how it is."""
+    """A difference from the installed state: the step, the subject, and what was found."""
 
     step: str
     subject: str
@@ -39,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """One run of the check; ``at`` is its time in UTC."""
+    """The report of one check; ``at`` is its time in UTC."""
 
     at: datetime
     kubelet: KubeletSocket
@@ -59,7 +58,7 @@ def read_node_check(text: str) -> NodeCheck:
 
 
 def dump_node_check(check: NodeCheck) -> str:
-    """Write it, with what is too long or too many left out."""
+    """Return the file's text; omit findings, and parts of texts, beyond the limits."""
     findings = [
         {"step": each.step[:_LONGEST], "subject": each.subject[:_LONGEST], "found": each.found[:_LONGEST]}
         for each in check.findings[:_MOST]

@@ -1,15 +1,15 @@
-"""The node's part of the operator's offer, ``<state>/offer.json``: written by `init`, read by mooring-cni at ADD.
+"""The node's part of the operator's offer, ``<state>/offer.json``: written by `init`, and read by mooring-cni at ADD.
 
     {"v":1,"pfs":{"0000:04:00.0":{"network":"rail0","set_aside":"0-3","keep_percent":10,"allow":{"vlan":"100-199"},
       "default_share_mbps":500,"repair_node_guid":false,"rebind_after_privileged":true},"0000:04:00.1":{"network":"rail1","vlan":200}}}
 
-It holds what the operator decides about the VFs of each PF on offer, by the PF's PCI address: what no pod can request,
-and how far an assignment may go. `init` replaces it whole. The state folder is root's, so that no annotation reaches
-it. A PF that is not in the file is not on offer. Without a file the default is that of a node without an offer: any VF
-on any network, and no setting that reaches beyond its pod.
+For each PF on offer, by PCI address, the file has the operator's decisions about its VFs, which pods cannot request,
+and the limits of an assignment. `init` replaces the whole file. Only root can write the state folder, so no annotation
+can change the file. A PF that is not in the file is not on offer. Without the file the default is that of a node
+without an offer: any VF on any network, and no setting that affects more than its pod.
 
-A field that a reader does not know is ignored, and one that is missing has the default below: `init` and mooring-cni
-may be of different versions while a node is upgraded.
+Readers ignore unknown fields and use the defaults below for missing ones, because `init` and mooring-cni can be of
+different versions while a node is upgraded.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ from mooring.nic.settings import rate
 from mooring.parsing import Value, dump, parse
 
 NAME = "offer.json"
-# The folder, beside the file, with an empty file for each VF that pods are not to get, by PCI address.
+# The folder beside the file with an empty file for each VF that is set aside for the host, by PCI address.
 SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)
 class PfOffer:
-    """What the offer says about the VFs of one PF.
+    """The offer's terms for the VFs of one PF.
 
-    ``default_share_mbps`` is the min_tx_rate, in Mb/s, of a VF whose pod requests none; 0 leaves such VFs without one.
-    ``repair_node_guid``: a VF without a node GUID may get an admin MAC, and its driver rebound.
-    ``rebind_after_privileged``: after a pod whose containers could change a VF its driver is rebound.
-    ``network`` None is any network, ``set_aside`` are the VFs that the host keeps, and ``keep_percent`` of the line
-    rate is the host's too. ``vlan`` is the VLAN id that every VF gets, whatever its pod requests.
+    ``default_share_mbps`` is the min_tx_rate, in Mb/s, of VFs whose pod requests none; 0 sets none.
+    ``repair_node_guid``: a VF without a node GUID gets an admin MAC, and its driver is rebound.
+    ``rebind_after_privileged``: a VF's driver is rebound after a pod whose containers could change the VF.
+    ``network`` None is any network. ``set_aside`` are the VFs that the host keeps, ``keep_percent`` is the part of the
+    line rate that it keeps. ``vlan`` is the VLAN id that every VF gets, whatever its pod requests.
     """
 
     default_share_mbps: int = 0
@@ -50,7 +50,7 @@ class PfOffer:
     rebind_after_privileged: bool = False
 
     def refused(self, vf: AssignedVf) -> str:
-        """Return why no pod may have this VF as it is assigned, empty if one may; rates are judged by their sum."""
+        """Return why the offer forbids this assignment of a VF, empty if it does not; does not check sums of rates."""
         if self.network not in (None, vf.network):
             return f"the PF is on offer on network {self.network!r}, not on {vf.network!r}"
         if vf.vf in self.set_aside:
@@ -58,7 +58,7 @@ class PfOffer:
         return self.allow.refused(vf.settings, self.vlan)
 
     def offered_mbps(self, line_mbps: int) -> int:
-        """Return what pods may reserve of a line rate, both in Mb/s."""
+        """Return the part of a line rate that pods can reserve, both in Mb/s."""
         return line_mbps * (100 - self.keep_percent) // 100
 
 

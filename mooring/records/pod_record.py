@@ -1,13 +1,14 @@
-"""The pod record ``<state>/pods/<uid>.json``: the assignment as verified by the CRI shim, for the CNI plugin to apply.
+"""The pod record ``<state>/pods/<uid>.json``: the assignment that the CRI shim has verified and the CNI plugin applies.
 
     {"v":1,"pod":"<namespace>/<name>","assignment":{…}}
 
-The shim writes it before it forwards RunPodSandbox; from then on any other assignment for that uid is refused.
+The shim writes it before it forwards RunPodSandbox. From then on any other assignment for that uid is rejected.
 
-Beside it is the note ``<state>/pods/<uid>.unprivileged``, written before the record: no container of the pod was
-created that can change a VF, by being privileged or by a capability. The shim removes it, durably, before it forwards
-the first CreateContainer of one that can, and never writes it again. So a missing note means that some container may
-have changed the pod's VFs: also for a pod of an earlier version of the shim, and for one that has passed the shim by.
+The note ``<state>/pods/<uid>.unprivileged`` beside it is written before the record. It means that the pod has had no
+container that can change a VF, because it is privileged or has a capability. The shim durably removes the note before
+it forwards the first CreateContainer of such a container, and never writes it again. So without the note a container
+may have changed the pod's VFs. Pods of earlier versions of the shim, and pods that bypassed the shim, have no note,
+either.
 """
 
 from dataclasses import dataclass
@@ -25,31 +26,31 @@ IS_NOTE = with_suffix(is_uid, UNPRIVILEGED)
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """An assignment with its pod's name (``namespace/name``, for people: the uid is the identity)."""
+    """An assignment with its pod's name ``namespace/name``, which is only for messages; the uid is the identity."""
 
     pod: str
     assignment: Assignment
 
 
 def uid_as_file_name(uid: str, folder: str) -> str:
-    """Return a pod's uid, to be a file's name in a folder of records; raise RecordError if it cannot be one."""
+    """Return a pod's uid as a file name in a folder of records; raise RecordError if it cannot be one."""
     if not is_uid(uid):
         raise RecordError(folder, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
     return uid
 
 
 def pod_record_name(uid: str) -> str:
-    """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
+    """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file name."""
     return f"{FOLDER}/{uid_as_file_name(uid, FOLDER)}.json"
 
 
 def unprivileged_name(uid: str) -> str:
-    """Return the note's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
+    """Return the note's path below the state folder; raise RecordError for a uid that cannot be a file name."""
     return pod_record_name(uid).removesuffix(".json") + UNPRIVILEGED
 
 
 def read_pod_record(text: str, name: str) -> PodRecord:
-    """Read the record stored under ``name``; raise RecordError, also if it is another pod's."""
+    """Read the record stored under ``name``; raise RecordError, also if it belongs to another pod."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields({"v", "pod", "assignment"})
     record = PodRecord(

@@ -1,21 +1,21 @@
-"""What the advertiser and `mooring-cni serve` tell each other of changed rates: files in the run folder, by pod uid.
+"""The files in the run folder by which the advertiser and `mooring-cni serve` exchange changed rates, by pod uid.
 
-Handed over, ``advertiser/rates/<uid>.json``, by the advertiser, as long as the API server has the pod on this node:
+The advertiser writes ``advertiser/rates/<uid>.json`` while the API server has the pod on this node:
 
     {"v":1,"rates":"<annotation mooring.dev/rates>","signature":"<annotation mooring.dev/rates-signature>"}
 
-``signature`` is absent where the pod has none. As long as ``advertiser/rates-listed`` is there, which no boot survives,
-a pod without a file does not exist, or has had no changed rates. The advertiser serves without root: a reader bounds
-what it reads, and believes none of it.
+``signature`` is absent if the pod has none. While ``advertiser/rates-listed`` exists, which does not survive a reboot,
+a pod without a file does not exist or has never had changed rates. The advertiser serves without root, so readers limit
+what they read, and verify everything.
 
-The state of the pod's rates record, ``extract/rates/<uid>.json``, by the server (``refused`` only where it is so):
+The server writes the state of the pod's rates record to ``extract/rates/<uid>.json``; ``refused`` is optional:
 
     {"v":1,"pod":"ns/p","generation":2,"in_force":false,"refused":{"pci":"0000:3b:00.2","why":"pf 'eth0' refuses …"}}
 
-``in_force``: no VF of the pod has rates of an earlier generation, nor ever gets them again. The folder is there once it
-holds the state of every record: without it nothing is known of any pod.
+``in_force``: no VF of the pod has rates of an earlier generation, or will get them again. The folder is created only
+when it has the state of every record; without it the states of all pods are unknown.
 
-Of which server the folder is, `mooring.records.rates_server` says.
+`mooring.records.rates_server` records which server wrote the folder.
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ from mooring.records import extract, rates_record, run_folder
 HANDED_OVER = f"{run_folder.ADVERTISER}/rates"
 LISTED = f"{run_folder.ADVERTISER}/rates-listed"
 STATES = f"{extract.FOLDER}/{rates_record.FOLDER}"
-# 64 VFs take 5 KB, and each quote in it one more.
+# 64 VFs take 5 KB, and the escapes of quotes some more.
 MOST_BYTES = 32_768
 _LONGEST_WHY = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOverRates:
-    """Both annotations of a pod, as its API object has them."""
+    """A pod's annotations about rates, as in its API object."""
 
     rates: str
     signature: str | None = None
@@ -44,7 +44,7 @@ class HandedOverRates:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The VF that does not get its rates, and why."""
+    """A VF on which the rates could not be set, and why."""
 
     pci: str
     why: str
@@ -52,7 +52,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class RatesState:
-    """The generation that is recorded for a pod (``namespace/name``), and whether it is in force."""
+    """The recorded generation of a pod (``namespace/name``), and whether it is in force."""
 
     pod: str
     generation: int
@@ -61,7 +61,7 @@ class RatesState:
 
 
 def read_handed_over(text: str, name: str) -> HandedOverRates:
-    """Read what the advertiser has handed over; ``name`` is for errors. Raise RecordError."""
+    """Read a file of the advertiser; ``name`` is its name in errors. Raise RecordError."""
     document = parse(text, name, RecordError).version(1).fields({"v", "rates", "signature"})
     return HandedOverRates(document.required("rates").string(), document.optional("signature", Value.string))
 
@@ -72,7 +72,7 @@ def dump_handed_over(given: HandedOverRates) -> str:
 
 
 def read_state(text: str, name: str) -> RatesState:
-    """Read the state that the server has left; a field that is not known is ignored. Raise RecordError."""
+    """Read a state that the server has written; ignore unknown fields. Raise RecordError."""
     document = parse(text, name, RecordError).version(1).fields()
     return RatesState(
         pod=document.required("pod").string(longest=512),

@@ -1,12 +1,12 @@
-"""The rates record ``<state>/rates/<uid>.json``: the changed rates of a pod's VFs, as the node has taken them.
+"""The rates record ``<state>/rates/<uid>.json``: the changed rates of a pod's VFs that the node has accepted.
 
     {"v":1,"pod":"<namespace>/<name>","rates":{…}}
 
-``rates`` is the annotation ``mooring.dev/rates`` (`mooring.annotations.rates`). It stands in place of the rates in the
-pod record.
+``rates`` is the annotation ``mooring.dev/rates`` (`mooring.annotations.rates`). It replaces the rates in the pod
+record.
 
-Written by `mooring-cni serve` only, with the locks of all the pod's VFs, before a rate is changed; from then on every
-ADD of the pod sets these rates. It holds the newest generation, and is removed some time after the pod record.
+Only `mooring-cni serve` writes it, with the locks of all VFs of the pod, before it changes a rate. From then on every
+ADD of the pod sets these rates. It has the newest generation, and is removed some time after the pod record.
 """
 
 from dataclasses import dataclass, replace
@@ -24,19 +24,19 @@ IS_NAME = with_suffix(is_uid)
 
 @dataclass(frozen=True, slots=True)
 class RatesRecord:
-    """Changed rates with their pod's name (``namespace/name``, for people: the uid is the identity)."""
+    """Changed rates with their pod's name ``namespace/name``, which is only for messages; the uid is the identity."""
 
     pod: str
     rates: PodRates
 
 
 def rates_record_name(uid: str) -> str:
-    """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
+    """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file name."""
     return f"{FOLDER}/{uid_as_file_name(uid, FOLDER)}.json"
 
 
 def read_rates_record(text: str, name: str) -> RatesRecord:
-    """Read the record stored under ``name``; raise RecordError, also if it is another pod's."""
+    """Read the record stored under ``name``; raise RecordError, also if it belongs to another pod."""
     whole = parse(text, name, RecordError).version(1)
     document = whole.fields({"v", "pod", "rates"})
     record = RatesRecord(
@@ -52,7 +52,7 @@ def dump_rates_record(record: RatesRecord) -> str:
 
 
 def with_recorded_rates(record: PodRecord, changed: RatesRecord | None) -> PodRecord:
-    """Return the pod record with the rates that stand in place of its own; raise RecordError if they do not fit it."""
+    """Return the pod record with the changed rates in place of its own; raise RecordError if they do not match."""
     if changed is None:
         return record
     assignment, rates = record.assignment, changed.rates
@@ -63,18 +63,18 @@ def with_recorded_rates(record: PodRecord, changed: RatesRecord | None) -> PodRe
 
 
 def has_rates(entry: LedgerEntry, rates: VfRates) -> bool:
-    """Return whether a VF reserves what ``rates`` reserve, and has their limit; a default share reserves nothing."""
+    """Return whether a VF has the reservation and the limit of ``rates``; a default share reserves nothing."""
     reserved, limit = rates.min_tx_rate or 0, rates.max_tx_rate or 0
     return (entry.reserved_mbps, entry.set.max_tx_rate or 0) == (reserved, limit)
 
 
 def has_rates_of(entry: LedgerEntry, pod: PodRecord | None, changed: RatesRecord) -> bool:
-    """Return whether a VF has what its pod's changed rates are for it; one that is not the pod's has no others."""
+    """Return whether a VF has its pod's changed rates; True for a VF that is not one of the pod's."""
     return all(has_rates(entry, rates) for pci, rates in rates_by_pci(pod, changed).items() if pci == entry.pci)
 
 
 def rates_by_pci(pod: PodRecord | None, changed: RatesRecord) -> dict[str, VfRates]:
-    """Return a pod's changed rates by its VFs' PCI addresses; none where the two records do not fit together."""
+    """Return a pod's changed rates by PCI address of its VFs; empty if the two records do not match."""
     vfs = pod.assignment.vfs if pod is not None else ()
     fits = len(vfs) == len(changed.rates.rates)
     return dict(zip((vf.pci for vf in vfs), changed.rates.rates, strict=True)) if fits else {}

@@ -1,8 +1,8 @@
-"""Whether the CNI server of a node changes rates: ``extract/rates-server`` in the run folder.
+"""Record whether a node's CNI server changes rates: ``extract/rates-server`` in the run folder.
 
-It has the version of the server that the states of rates there (`mooring.records.rates_exchange`) are of. A server of
-an earlier version, which an operator has gone back to, leaves both as they are and sets the assignment's rates whenever
-a sandbox is made again; but each server writes its version into the run folder, and that is another one then.
+The file has the version of the server that wrote the states of rates there (`mooring.records.rates_exchange`). After a
+downgrade, a server of an earlier version changes neither the file nor the states, and sets the assignment's rates
+whenever it recreates a sandbox. But each server writes its own version into the run folder, which then differs.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ SERVER = f"{extract.FOLDER}/rates-server"
 
 
 def is_of_last_server(run: Path) -> bool:
-    """Return whether the server that started last in this boot changes rates; true before any has started."""
+    """Return whether the last server started in this boot changes rates; True if none has started."""
     try:
         started = read_record(run / VERSIONS / CNI)
     except ForeignFileError:
@@ -25,11 +25,11 @@ def is_of_last_server(run: Path) -> bool:
 
 
 def claim_states(run: Path, version: str) -> None:
-    """Say that the states are those of the server of a version; raise OSError."""
+    """Record that the server with this version has written the states; raise OSError."""
     if not is_text_of(run / SERVER, version):
         write_shared(run / SERVER, version)
 
 
 def disclaim_states(run: Path) -> None:
-    """Say that the states are nobody's; raise OSError."""
+    """Record that no server owns the states; raise OSError."""
     remove_file(run / SERVER)

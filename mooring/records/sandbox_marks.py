@@ -1,21 +1,24 @@
-"""Marks of the RunPodSandbox calls that the CRI shim forwards: by them an ADD knows that it is part of one.
+"""Mark the RunPodSandbox calls that the CRI shim forwards, so that an ADD can check that it belongs to one.
 
-A pod record outlives its first sandbox. By the record alone a kubelet on the runtime's own socket would get a further
-sandbox with the pod's VFs, for containers without their devices. So the shim marks each call while it forwards it:
+A pod record outlives the pod's first sandbox. With the record alone, a kubelet that uses the runtime's socket directly
+could create another sandbox with the pod's VFs, for containers without their devices. So the shim marks each call while
+it forwards it:
 
     <run>/sandboxes/<pod uid>.<random number>     flock held by the shim; empty, then the container id of the first ADD
 
-The lock is bound to the shim's open file and ends with it, however the shim ends: a mark with a free lock is none. The
-first ADD writes its container id into the file itself, for a file put in its place would not carry the lock; further
-ADDs (Multus makes one a network) need the same container id. The shim removes the mark when the call ends.
+The lock belongs to the shim's open file and ends with the shim, so a mark with a free lock is invalid. The first ADD
+writes its container id into the existing file, because a new file would not have the lock. Further ADDs (Multus makes
+one per network) need the same container id. The shim removes the mark when the call ends.
 
-A shim that writes no marks would get no pod of its own attached. So a shim that does says so, in two places:
+Shims of earlier versions write no marks, and their pods must still be attached. So a shim that writes marks records
+that in two places:
 
-    <state>/sandbox-marks        a shim of this node writes marks; outlasts the boot
+    <state>/sandbox-marks        a shim of this node writes marks; survives reboots
     <run>/sandboxes/.shim        a hard link to ``<run>/version/mooring-cri-shim`` as that shim wrote it
 
-Any shim writes its version as a new file when it starts. While that is the linked one, or there is none (no shim has
-started in this boot), marks are needed. Otherwise the shim that started last writes none, and none is needed.
+Every shim writes its version as a new file when it starts. Marks are required while that file is the linked one, or if
+it does not exist because no shim has started in this boot. Otherwise the last started shim writes no marks, and none
+are required.
 """
 
 import fcntl
@@ -45,14 +48,16 @@ _LONGEST_ID = 256
 _DIGITS = 16
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,63}}\.[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 
-# What an ADD is to a pod's marks: of a forwarded call; of none; of one whose shim has ended; of another sandbox's.
+# The result of claiming a pod's mark: the ADD belongs to a forwarded call; to none; to a call whose shim has ended; the
+# mark is for another sandbox.
 Claim = Literal["granted", "none", "ended", "taken"]
 
 
 def promise_marks(state: Path, run: Path, version: str) -> None:
-    """Write the shim's version, say that it marks its calls, and remove what an ended shim has left.
+    """Write the shim's version, record that it marks its calls, and remove marks of ended shims.
 
-    From one such shim to the next there is no moment without a promise. Raise the first OSError after all was tried.
+    When such a shim replaces another one, there is no moment without this record. Try everything, then raise the first
+    OSError.
     """
     failures = []
     for part in (partial(_link_version, run, version), partial(_promise, state, version), partial(_remove_ended, run)):
@@ -90,14 +95,14 @@ def _remove_ended(run: Path) -> None:
 
 
 def are_needed(state: Path, run: Path) -> bool:
-    """Return whether an ADD needs a mark: not where the shim that started last in this boot writes none."""
+    """Return whether an ADD needs a mark; False if the last shim started in this boot writes none."""
     if not (state / PROMISE).exists():
         return False
     written, links = run / VERSIONS / CRI_SHIM, (run / FOLDER / f"{_LINK}.next", run / FOLDER / _LINK)
     while (last := _identity(written)) is not None:
         if last in [_identity(link) for link in links]:
             return True
-        # A shim that started in between has changed both.
+        # Read again if a shim started in between, because that changes both.
         if last == _identity(written):
             return False
     return True
@@ -105,7 +110,7 @@ def are_needed(state: Path, run: Path) -> bool:
 
 @contextmanager
 def marked(run: Path, uid: str) -> Iterator[None]:
-    """Mark a call for a pod while the block runs; raise RecordError for a uid that cannot be a file's name."""
+    """Mark a call for a pod within the context; raise RecordError for a uid that cannot be a file name."""
     name = uid_as_file_name(uid, FOLDER)
     path, descriptor = _make(_folder(run), name)
     try:
@@ -116,10 +121,10 @@ def marked(run: Path, uid: str) -> Iterator[None]:
 
 
 def _make(folder: Path, uid: str) -> tuple[Path, int]:
-    """Make a mark and lock it. A shim that starts looks whether it is locked, and removes what is not: then again."""
+    """Create and lock a mark; try again if a starting shim has removed it, because it was not locked yet."""
     while True:
         path = folder / f"{uid}.{secrets.token_hex(_DIGITS // 2)}"
-        # An ADD must not see it before it is locked: names with a dot in front are not marks.
+        # Names that begin with a dot are not marks, so no ADD sees the file before it is locked.
         unlocked = path.with_name(f".{path.name}")
         descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -137,12 +142,12 @@ def _make(folder: Path, uid: str) -> tuple[Path, int]:
 
 
 def is_marked(run: Path, uid: str) -> bool:
-    """Return whether a call for a pod is under way, of whichever shim."""
+    """Return whether any shim has a call for the pod in progress."""
     return any(map(_is_live, _marks(run, uid)))
 
 
 def claim(run: Path, uid: str, container: str) -> Claim:
-    """Claim a pod's mark for a sandbox, as an ADD does before it changes anything; raise LockBusyError or OSError."""
+    """Claim a pod's mark for a sandbox; ADD does this before it changes anything. Raise LockBusyError or OSError."""
     with hold(run, FOLDER, _LOCK_S):
         marks = {path: _claimant(path) for path in _marks(run, uid)}
         live = {path: by for path, by in marks.items() if by is not None}
@@ -154,7 +159,7 @@ def claim(run: Path, uid: str, container: str) -> Claim:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a mark has such a name."""
+    """Return whether a file name is that of a mark."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -164,7 +169,7 @@ def _marks(run: Path, uid: str) -> list[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return which file is at a path; None where no shim has written there."""
+    """Return device and inode of the file at a path, None without one."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -179,7 +184,7 @@ def _folder(run: Path) -> Path:
 
 
 def _is_live(path: Path) -> bool:
-    """Return whether a process holds a mark's lock: a test takes it shared and gives it back, so that tests agree."""
+    """Return whether a process holds a mark's lock. The test takes a shared lock, so that concurrent tests agree."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -194,7 +199,7 @@ def _is_live(path: Path) -> bool:
 
 
 def _claimant(path: Path) -> str | None:
-    """Return the container id in a mark, empty before the first ADD; None for a mark whose call has ended."""
+    """Return the container id in a mark, empty before the first ADD, None if its call has ended."""
     if not _is_live(path):
         return None
     text = read_record(path)
@@ -202,9 +207,9 @@ def _claimant(path: Path) -> str | None:
 
 
 def _write(path: Path, container: str) -> bool:
-    """Write a container id into a mark durably; return False if its call has ended.
+    """Write a container id durably into a mark; return False if its call has ended.
 
-    One write of less than a page is done whole or not at all, whenever its process is killed.
+    A write of less than a page is atomic, even if the process is killed.
     """
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

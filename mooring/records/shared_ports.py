@@ -1,10 +1,10 @@
-"""The record ``<run>/advertiser/ports.json``: which PFs of this node share a port, that is, are on one cable.
+"""The record ``<run>/advertiser/ports.json``: which PFs of this node share a port, and so a cable.
 
     {"v":1,"ports":[["0000:01:00.0","0002:01:00.0"]]}
 
-The folder is the advertiser's, which serves with fewer rights than its readers have: they follow no link there.
-Written by the advertiser at each scan that finds them otherwise, from the facts and the offer that its inventory is
-made of; read by mooring-cni, which counts min rates per port too. Without it every PF has a cable of its own.
+The advertiser writes it when a scan finds a change, from the same facts and offer as its inventory. mooring-cni reads
+it and adds up min rates per port. Without the record every PF has its own cable. The advertiser, which owns the folder,
+has fewer privileges than the readers, so they follow no links there.
 """
 
 from collections.abc import Iterable

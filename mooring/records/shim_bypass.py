@@ -1,10 +1,10 @@
-"""That the kubelet is led past a shim that has failed, ``<run>/extract/shim-bypass.json``: by mooring-shim-bypass.
+"""The record of a bypass of a failed shim, ``<run>/extract/shim-bypass.json``: written by mooring-shim-bypass.
 
     {"v":1,"since":"2026-11-22T14:00:00Z","why":"mooring-cri-shim has not served …"}
 
-It is there from the moment at which the socket becomes a link until the shim has the kubelet's calls again. From it the
-advertiser makes the node's condition, and `mooring-node check` a finding. A field that a reader does not know is
-ignored: the programs may be of different versions while a node is upgraded.
+It exists from the moment when the socket becomes a link until the shim receives the kubelet's calls again. The
+advertiser derives the node's condition from it, and `mooring-node check` a finding. Readers ignore unknown fields,
+because the programs can be of different versions while a node is upgraded.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LONGEST_SINCE, _LONGEST = 32, 512
 
 @dataclass(frozen=True, slots=True)
 class ShimBypass:
-    """A bypass; ``since`` is when it began, RFC 3339, ``why`` what a person is to know."""
+    """A bypass; ``since`` is its start in RFC 3339, ``why`` the reason for the operator."""
 
     since: str
     why: str

@@ -1,12 +1,12 @@
-"""What keeps pods of this node from VFs, ``<run>/extract/vf-faults.json``: written by mooring-cni's server.
+"""The faults that keep pods of this node from getting VFs, ``<run>/extract/vf-faults.json``: by mooring-cni's server.
 
     {"v":1,"unavailable":"state folder '/var/lib/mooring' is not writable: …","faults":["…"],"count":1,
       "foreign":[{"path":"/var/lib/mooring/vfs/x","why":"a named pipe, not a regular file"}]}
 
-``unavailable`` is why no pod can be given a VF now, empty if one can; ``faults`` keep some VFs. ``foreign`` is what
-lies in the folders of the records and is none, at most 50 of ``count``. From it the advertiser makes the inventory's
-`out`, the node's condition and metrics. The server replaces the file whole when it has found something else.
-A field that a reader does not know is ignored: the programs may be of different versions while a node is upgraded.
+``unavailable`` is why no pod can get a VF now, empty if pods can; ``faults`` affect some VFs. ``foreign`` are entries
+in the record folders that are not records, at most 50 of ``count``. The advertiser derives the inventory's `out`, the
+node's condition and metrics from it. The server replaces the file when its findings change. Readers ignore unknown
+fields, because the programs can be of different versions while a node is upgraded.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _MOST_COUNT = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ForeignEntry:
-    """What lies at a path and is no record, and why it is none."""
+    """An entry at a path that is not a record, and why it is not."""
 
     path: str
     why: str
@@ -30,7 +30,7 @@ class ForeignEntry:
 
 @dataclass(frozen=True, slots=True)
 class VfFaults:
-    """What is wrong on a node with its VFs, and with the folders of their records."""
+    """The faults of a node's VFs, and the foreign entries in its record folders."""
 
     unavailable: str = ""
     faults: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def read_vf_faults(text: str) -> VfFaults:
 
 
 def dump_vf_faults(found: VfFaults) -> str:
-    """Write it, with what is too long or too much left out."""
+    """Return the file's text; omit entries, and parts of texts, beyond the limits."""
     foreign = [{"path": each.path[:_LONGEST], "why": each.why[:_LONGEST]} for each in found.foreign[:_MOST]]
     faults = [fault[:_LONGEST] for fault in found.faults[:_MOST]]
     unavailable = found.unavailable[:_LONGEST]

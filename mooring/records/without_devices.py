@@ -3,9 +3,9 @@
     {"v":1,"containers":[{"pod":"ml/web","uid":"8c2f…","container":"trainer","id":"5f0e…",
       "vfs":["0000:04:00.5"],"gpus":["0000:1b:00.0"],"stopped":true}]}
 
-From it the advertiser writes Events and `mooring-node check` reports. The shim replaces it whole after each check that
-found something else. A field that a reader does not know is ignored: the programs may be of different versions while a
-node is upgraded. It names at most 100 containers; the shim's metric counts all.
+The advertiser writes Events from it, and `mooring-node check` reports it. The shim replaces the file when its findings
+change. Readers ignore unknown fields, because the programs can be of different versions while a node is upgraded. The
+file names at most 100 containers; the shim's metric counts all.
 """
 
 from collections.abc import Collection
@@ -24,9 +24,9 @@ _LONGEST_POD, _LONGEST_NAME, _MOST_VFS = 512, 256, 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class WithoutDevices:
-    """A running container (``id`` is the runtime's) that lacks devices: of VFs and of GPUs, by their PCI addresses.
+    """A running container that lacks devices of VFs or GPUs, given by PCI address; ``id`` is the runtime's.
 
-    ``stopped``: the shim stops it, so that the kubelet starts it again.
+    ``stopped``: the shim stops it, and the kubelet restarts it.
     """
 
     pod: str
@@ -39,7 +39,7 @@ class WithoutDevices:
 
     @property
     def what(self) -> str:
-        """Say whose devices it lacks."""
+        """Return a text with the VFs and GPUs whose devices it lacks."""
         kinds = (("VF", self.vfs), ("GPU", self.gpus))
         return "; ".join(f"{kind} {', '.join(lacking)}" for kind, lacking in kinds if lacking)
 
