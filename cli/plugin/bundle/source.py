@@ -35,11 +35,11 @@ class BundleSource:
         return self._page(of_list, result, namespace, params or {})
 
     def _result(self, path: str, params: Mapping[str, str]) -> ListResult:
-        absent = ListResult("", code=404, reason="NotFound", message=f"{path} is not in the bundle")
+        # What was not read is not known: it may exist.
+        absent = ListResult("", code=403, reason="Forbidden", message=f"{path} is not in the bundle")
         result = self.manifest.lists.get(path, absent)
         name = params.get("fieldSelector", "").removeprefix("metadata.name=")
         if path == LEASES and name not in self.manifest.leases:
-            # What was not read is not known: it may exist.
             result = ListResult(
                 result.kind, code=403, reason="Forbidden", message=f"Lease {name!r} is not in the bundle"
             )
