@@ -194,7 +194,7 @@ def _prepare(config: Config, offer: Offer) -> Sequence[object]:
         failures = PfPreparer(config.roots, RtnetlinkVfSettings(), display.update).prepare_all(offer, config.node)
     try:
         if offer.rdma_netns is not None:
-            ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe, read_boot_id())
+            ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)
     except RebootNeededError as later:
         _log.error("RDMA mode not set", node=config.node, reason=str(later))
         return (*failures, later)

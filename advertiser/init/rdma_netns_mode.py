@@ -5,6 +5,8 @@ One message of NETLINK_RDMA sets the mode. The kernel returns EBUSY if a second 
 """
 
 import errno
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from advertiser.host.sysfs import NETNS_MODE
@@ -14,8 +16,6 @@ from mooring.nic import rdma_netlink
 
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
 
-
-_WRITTEN_IN = "# Written by mooring-advertiser init during the boot "
 _REBUILD = "rebuild the initramfs (`dracut -f`, `update-initramfs -u`)"
 
 
@@ -31,10 +31,10 @@ def read_mode(sysfs: Path) -> RdmaNetns | None:
         return None
 
 
-def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path, boot: str) -> None:
+def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
     """Set the stack's mode; raise RebootNeededError if that needs a reboot, OSError if the kernel rejects it.
 
-    ``options`` is the modprobe.d file that sets the mode at the next boot, ``boot`` this boot's id.
+    ``options`` is the modprobe.d file that sets the mode at the next boot.
     """
     if read_mode(sysfs) == wanted:
         return
@@ -43,24 +43,23 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path, boot: str) -> Non
     except OSError as refused:
         if refused.errno != errno.EBUSY:
             raise
-        raise RebootNeededError(leave_for_next_boot(wanted, options, boot)) from refused
+        boot_time = datetime.now(UTC).timestamp() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        raise RebootNeededError(leave_for_next_boot(wanted, options, boot_time)) from refused
 
 
-def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot: str) -> str:
+def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot_time: float) -> str:
     """Write the module option and return what the operator has to do; raise OSError.
 
-    The file names the boot in which it was written. If that was an earlier boot, this boot has loaded ib_core without
-    the file's option. rdma-core's dracut module (50rdma) loads ib_core in the initramfs, and dracut and initramfs-tools
-    copy modprobe.d when they build the initramfs: modules that it loads get their options from the copy. The kernel
-    command line counts in both places (modprobe reads /proc/cmdline: Documentation/admin-guide/kernel-parameters.rst).
+    If the file has had the option since before ``boot_time`` (UNIX time), this boot has loaded ib_core without it.
+    rdma-core's dracut module (50rdma) loads ib_core in the initramfs, and dracut and initramfs-tools copy modprobe.d
+    when they build the initramfs: modules that it loads get their options from the copy. The kernel command line counts
+    in both places (modprobe reads /proc/cmdline: Documentation/admin-guide/kernel-parameters.rst).
     """
     option = f"options ib_core netns_mode={_MODES[wanted]}"
-    lines = (read_file(options) or "").splitlines()
-    comment = f"{_WRITTEN_IN}{boot}"
-    if option not in lines:
+    if option not in (read_file(options) or "").splitlines():
         options.parent.mkdir(parents=True, exist_ok=True)
-        options.write_text(f"{comment}\n{option}\n")
-    elif comment not in lines:
+        options.write_text(f"{option}\n")
+    elif options.stat().st_mtime < boot_time:
         return (
             f"{str(options)!r} set mode {wanted} before this boot, but ib_core was loaded without it: {_REBUILD}, or "
             f"boot with ib_core.netns_mode={_MODES[wanted]} on the kernel command line"
