@@ -27,7 +27,7 @@ def allocation_message(rates: PodRates) -> str:
 
 
 def in_force_report(node: str) -> RatesReport:
-    return "InForce", f"in force on node {node}"
+    return "InForce", f"in force on node {node}: set, and read back from the PF"
 
 
 def no_change_message(node: str) -> str:

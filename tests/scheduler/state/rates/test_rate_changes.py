@@ -34,7 +34,7 @@ def test_raised_rates_are_reserved_at_once_and_written(edited: EditedRates) -> N
     edited.carry_out(order)
     assert (edited.left, edited.told()) == (40_000, [])
     edited.put_in_force("p", 1)
-    assert edited.told() == [("InForce", "in force on node n1")]
+    assert edited.told() == [("InForce", "in force on node n1: set, and read back from the PF")]
     assert edited.told() == []
 
 
@@ -171,7 +171,7 @@ def test_any_other_change_is_refused_in_words_and_nothing_happens(
     assert message.startswith(told)
     edited.pods["p"].status.conditions = [Condition(CONDITION, "False", reason, message)]
     edited.edit("p", *before)
-    assert edited.told() == [("InForce", "in force on node n1")]
+    assert edited.told() == [("InForce", "in force on node n1: set, and read back from the PF")]
 
 
 def test_a_request_that_cannot_be_read_is_refused(edited: EditedRates) -> None:

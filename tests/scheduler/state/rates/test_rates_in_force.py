@@ -10,7 +10,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
-IN_FORCE = ("InForce", "in force on node n1")
+IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
 ALLOCATED = ("Allocated", "allocated as generation 1: not yet in force on node n1")
 CHANGES_NONE = "node n1 does not support rate changes of running pods"
 NOT_KNOWN = (
