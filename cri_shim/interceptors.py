@@ -220,8 +220,8 @@ class Interceptors:
                     if not await asyncio.to_thread(self._records.remove_pod, uid):
                         return False
                 except OSError as reason:
-                    # The records of other pods are removed all the same.
-                    _log.warning("pod record not removed", uid=uid, reason=str(reason))
+                    # Continue with the records of other pods.
+                    _log.warning("cannot remove the pod record", uid=uid, reason=str(reason))
                     return False
         _log.info("pod record removed", uid=uid, reason="the pod has no sandbox")
         return True

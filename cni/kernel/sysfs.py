@@ -149,7 +149,7 @@ class Sysfs:
         if vf.pf != pf_name(pf_pci) and not (self._device(pf_pci) / "net" / vf.pf).exists():
             now = self.netdev_name(pf_pci) or pf_name(pf_pci)
             what = f"pci function {vf.pci} is not vf {vf.vf} of pf {vf.pf!r}"
-            raise CniError(VF_MISSING, f"{what}: its pf is named {now!r} now")
+            raise CniError(VF_MISSING, f"{what}: its pf is now named {now!r}")
         return pf_pci
 
     def pf_of(self, pci: str) -> str:

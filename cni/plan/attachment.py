@@ -76,7 +76,7 @@ def interface_names(
     there = {interface.get("name") for interface in (previous or {}).get("interfaces") or ()}
     taken = there | set(in_pod) | {vf.name for vf in vfs if vf.name is not None}
     free = [f"net{number}" for number in range(1, len(vfs) + len(taken) + 2)]
-    # Multus calls its delegates for net1, net2, … too.
+    # Multus calls its delegates with CNI_IFNAME net1, net2, ….
     wanted = free if chained else [ifname, *(name for name in free if name != ifname)]
     unused = (name for name in wanted if name not in taken)
     ordered = sorted(range(len(vfs)), key=lambda index: vfs[index].netdev is False)

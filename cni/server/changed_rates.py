@@ -65,7 +65,7 @@ class ChangedRates:
         while not ended.is_set():
             try:
                 self.look(time.monotonic())
-            except Exception:  # noqa: BLE001 - the top of this loop: the next look may do better
+            except Exception:  # noqa: BLE001 - the top of this loop: the next pass may succeed
                 _log.exception("applying changed rates failed unexpectedly")
             ended.wait(INTERVAL_S)
 

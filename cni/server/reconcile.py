@@ -51,7 +51,7 @@ class Reconciler:
         while not ended.is_set():
             try:
                 self.reconcile(time.monotonic())
-            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next pass may do better
+            except Exception:  # noqa: BLE001 - the top of the reconciler's loop: the next pass may succeed
                 _log.exception("reconciling the ledger failed unexpectedly")
             ended.wait(interval_s)
 

@@ -54,7 +54,7 @@ class FaultReport:
         while not ended.is_set():
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - the top of this loop: the next look may do better
+            except Exception:  # noqa: BLE001 - the top of this loop: the next check may succeed
                 _log.exception("checking for faults failed unexpectedly")
             ended.wait(interval_s)
 
@@ -78,7 +78,7 @@ class FaultReport:
     def _tell(self, found: VfFaults) -> None:
         for fault in filter(None, (found.unavailable, *found.faults)):
             if fault not in (self._told.unavailable, *self._told.faults):
-                _log.error("pods cannot have VFs", reason=fault)
+                _log.error("pods cannot get VFs", reason=fault)
         for entry in found.foreign:
             if entry not in self._told.foreign:
                 _log.warning("foreign entry is ignored", path=entry.path, reason=entry.why)

@@ -36,7 +36,7 @@ def seconds(raw: Mapping[str, object], name: str, default: float, longest: float
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else refuse(name, " is not an object")
+    return value if isinstance(value, dict) else refuse(name, f": {value!r:.80} is not an object")
 
 
 def optional_mapping(raw: Mapping[str, object], name: str) -> Mapping[str, Any]:
@@ -47,12 +47,12 @@ def optional_mapping(raw: Mapping[str, object], name: str) -> Mapping[str, Any]:
 def mappings(value: object, name: str) -> Sequence[Mapping[str, Any]]:
     """Read a list of objects; null is an empty list."""
     if not isinstance(value, list | None):
-        refuse(name, " is not a list")
+        refuse(name, f": {value!r:.80} is not a list")
     return [mapping(each, f"{name}[{index}]") for index, each in enumerate(value or ())]
 
 
 def strings(value: object, name: str) -> tuple[str, ...]:
     """Read a list of strings; null is an empty list."""
     if not isinstance(value, list | None) or not all(isinstance(each, str) for each in value or ()):
-        refuse(name, " is not a list of strings")
+        refuse(name, f": {value!r:.80} is not a list of strings")
     return tuple(value or ())

@@ -167,7 +167,7 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
 def _fill(file: IO[bytes], conf: bytes) -> None:
     """Write a plugin's standard input to a file, and rewind it.
 
-    A pipe would need a separate writer: after its first timeout, `Popen.communicate` writes no more (its
+    A pipe would need a separate writer: after its first timeout, `Popen.communicate` stops writing (its
     ``_communicate`` registers standard input only with an input, which a second call must not have).
     """
     file.write(conf)

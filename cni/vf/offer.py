@@ -1,9 +1,9 @@
 """Check an assignment against the operator's offer, as `init` stored it on this node (`mooring.records.node_offer`).
 
-The scheduler makes the same checks with the inventory. The checks here apply to every assignment, whoever wrote it, and
-use the present offer. A refusal is "try again" for five minutes after the later of two times: when the pod's record was
-first written, and when the offer last changed. Both are files of root's that survive reboots and that no pod can write.
-VFs that a pod already has are not checked.
+The scheduler makes the same checks with the inventory. The checks here apply to every assignment and use the present
+offer. A refusal is "try again" for five minutes after the later of two times: when the pod's record was first written,
+and when the offer last changed. Both are files of root's that survive reboots and that no pod can write. VFs that a pod
+already has are not checked.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def check(node: Node, uid: str, vfs: Iterable[AssignedVf]) -> None:
 
 
 def refusal(node: Node, uid: str, what: str) -> CniError:
-    """Return the error for an assignment that exceeds the offer: code 11 soon after a change, else 100."""
+    """Return the error for an assignment that exceeds the offer: code 11 soon after a change, otherwise 100."""
     paths = (node.ledger.state / pod_record_name(uid), node.ledger.state / node_offer.NAME)
     age_s = datetime.now(UTC).timestamp() - max(map(_written_at, paths))
     # A time in the future means that the clock was set back, and proves no recent change.

@@ -25,7 +25,7 @@ class DeviceError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The folders of sysfs and of the device nodes, and whether containers get umad and issm devices too.
+    """The folders of sysfs and of the device nodes, and whether containers also get umad and issm devices.
 
     ``proc`` and the CDI specifications in ``cdi`` (folders, separated by colons) describe the GPUs.
     """

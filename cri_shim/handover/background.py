@@ -25,7 +25,7 @@ def in_background(run: Run) -> int:
         os._exit(0)
 
     def ready() -> None:
-        # The waiting process may have been killed. This process owns the socket all the same.
+        # The waiting process may have been killed. This process still owns the socket.
         with suppress(BrokenPipeError):
             os.write(tell, b"1")
         os.close(tell)

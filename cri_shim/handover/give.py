@@ -67,7 +67,7 @@ async def _meet(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_g
             _log.warning("handover failed", to=pid, reason=str(reason) or type(reason).__name__)
             return False
         lock.close()
-        # If it has ended meanwhile, it is the main process all the same, and systemd restarts the unit.
+        # If it has ended in between, systemd restarts the unit, because it is the main process.
         with suppress(OSError):
             taker.send(dump({"yours": True}))
         return True

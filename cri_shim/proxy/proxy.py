@@ -36,7 +36,7 @@ _SIZES = (
 _NEVER = (1 << 31) - 1
 # After an answer of this size, freed memory is returned to the system.
 LARGE_ANSWER_BYTES = 1 << 20
-# By default grpc's core cancels calls once 1,000 are waiting, whoever made them; the runtime's server does not.
+# By default grpc's core cancels calls of any caller once 1,000 are waiting; the runtime's server does not.
 SERVER_OPTIONS = (
     *_SIZES,
     ("grpc.so_reuseport", 0),

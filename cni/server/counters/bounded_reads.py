@@ -73,8 +73,8 @@ def _run(source: str, read: Callable[[], None], ended: "queue.SimpleQueue[str]")
     try:
         read()
     except OSError as failed:
-        _log.debug("counters are not read", source=source, reason=str(failed))
-    except Exception:  # noqa: BLE001 - the top of a thread: whatever is wrong with one source keeps no other
+        _log.debug("cannot read the counters", source=source, reason=str(failed))
+    except Exception:  # noqa: BLE001 - the top of a thread: an error of one source must not stop others
         _log.exception("reading counters failed unexpectedly", source=source)
     finally:
         ended.put(source)

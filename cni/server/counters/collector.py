@@ -69,7 +69,7 @@ class VfCountersCollector:
     def _make(self) -> bytes:
         try:
             return self.collect().encode(errors="replace")
-        except Exception:  # noqa: BLE001 - the top of a collection: the page's other metrics are served all the same
+        except Exception:  # noqa: BLE001 - the top of a collection: the page's other metrics are still served
             _log.exception("reading counters failed unexpectedly")
             return b""
 
@@ -129,11 +129,11 @@ def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> Non
 
 
 def _counts_of_pf(node: Node, pf: str, pci: str) -> Mapping[int, Mapping[str, int]]:
-    """Return a PF's counters by VF index; empty on an error, so that the RDMA devices are read all the same."""
+    """Return a PF's counters by VF index; empty on an error, so that the RDMA devices are still read."""
     try:
         return vf_statistics(pf) if node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS else {}
     except OSError as refused:
-        _log.debug("counters are not read", pf=pf, reason=str(refused))
+        _log.debug("cannot read the counters", pf=pf, reason=str(refused))
         return {}
 
 

@@ -97,7 +97,7 @@ def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
 
 
 def _try_detach(node: Node, vf: AssignedVf) -> None:
-    """Release one VF; if that fails, its entry stays for DEL, and the other VFs are released all the same."""
+    """Release one VF; if that fails, its entry stays for DEL, and does not stop the others."""
     try:
         if (entry := node.ledger.read(vf.pci)) is not None:
             detach(node, entry)

@@ -36,7 +36,7 @@ def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[Led
     pcis: list[str] = []
     failures: list[CniError] = []
     try:
-        # Entries before the error are released all the same.
+        # Release the entries before the error.
         pcis.extend(entry.pci for entry in entries if wanted(entry))
     except OSError as unknown:
         failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", str(unknown)))

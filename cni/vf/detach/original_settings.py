@@ -1,6 +1,6 @@
 """Restore a VF's settings on its PF: those from before the pod, or a NIC's defaults after a reboot.
 
-Attributes that differ are written one by one, so that a refusal does not stop the others. After a refusal, in ADD too,
+Attributes that differ are written one by one, so that a refusal does not stop the others. After a refusal, also in ADD,
 the settings that the PF reports may not be in force. Then MAC, VLAN, spoof check and GUID are written again in any
 case, and if the PF refuses them, the VF keeps its ledger entry.
 """
@@ -148,7 +148,7 @@ def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Co
 
 
 def _confining(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> VfSettings:
-    """Return MAC, VLAN, spoof check and GUID: the wanted ones if ADD changed them, else as the PF reports them.
+    """Return MAC, VLAN, spoof check and GUID: the wanted ones if ADD changed them, otherwise as the PF reports them.
 
     Spoof check is also on if it was on originally: it reads as off if an earlier attempt wrote "off" and the PF refused
     "on".

@@ -46,5 +46,5 @@ def test_an_assignment_to_a_renamed_pf_is_refused_with_its_present_name(tmp_path
     (devices / PCI).mkdir()
     (devices / PCI / "physfn").symlink_to("../0000:3b:00.0")
     (devices / "0000:3b:00.0/virtfn0").symlink_to(f"../{PCI}")
-    with pytest.raises(CniError, match="vf 0 of pf 'enp59s0f0': its pf is named 'enp59s0f0np0' now"):
+    with pytest.raises(CniError, match="vf 0 of pf 'enp59s0f0': its pf is now named 'enp59s0f0np0'"):
         Sysfs(tmp_path).pf_pci(AssignedVf("enp59s0f0", 0, PCI, "ethernet", "default"))

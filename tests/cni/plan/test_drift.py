@@ -150,18 +150,18 @@ def test_a_result_is_asked_for_the_interface_in_this_sandbox_only() -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([], "'prevResult' is not an object"),
+        ([], "'prevResult': [] is not an object"),
         ({"cniVersion": "0.2.0"}, "prevResult.cniVersion"),
         ({"cniVersion": 1}, "cniVersion"),
-        ({"interfaces": {}}, "'prevResult.interfaces' is not a list"),
-        ({"interfaces": [None]}, "'prevResult.interfaces[0]' is not an object"),
+        ({"interfaces": {}}, "'prevResult.interfaces': {} is not a list"),
+        ({"interfaces": [None]}, "'prevResult.interfaces[0]': None is not an object"),
         ({"interfaces": [{"name": 5}]}, "'name'"),
         ({"ips": [{"address": "10.0.0.300/24"}]}, "prevResult.ips"),
         ({"ips": [{"address": "10.0.0.3/24", "interface": -1}]}, "interface -1"),
         ({"ips": [{"address": "10.0.0.3/24", "interface": True}]}, "interface True"),
         ({"ips": [{"address": "10.0.0.3/24", "gateway": 1}]}, "prevResult.ips"),
         ({"routes": [{"dst": "nowhere"}]}, "prevResult.routes"),
-        ({"dns": []}, "'dns' is not an object"),
+        ({"dns": []}, "'dns': [] is not an object"),
     ],
 )
 def test_a_malformed_previous_result_is_code_7(value: Any, says: str) -> None:
