@@ -40,10 +40,11 @@ from mooring.records import (
     vf_faults,
     without_devices,
 )
+from mooring.records.guid_failures import read_guid_failures
 from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
-from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
+from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS, WITHOUT_GUID
 from mooring.records.runtime_handlers import read_runtime_handlers
 from mooring.records.shim_bypass import ShimBypass, read_shim_bypass
 from mooring.records.vf_faults import VfFaults, read_vf_faults
@@ -72,7 +73,7 @@ class Roots:
     def folders(self) -> tuple[Path, ...]:
         """The folders whose files affect the inventory: a change there triggers a scan."""
         records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
-        public = (self.run / VERSIONS, self.run / PREPARING, self.run / rates_exchange.STATES)
+        public = (self.run / name for name in (VERSIONS, PREPARING, WITHOUT_GUID, rates_exchange.STATES))
         return (self.run, *public, self.run / extract.FOLDER, *records)
 
 
@@ -99,6 +100,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
         programs=_programs(roots.run),
         preparing=_preparing(roots.run / PREPARING),
+        guid_failures=_guid_failures(roots.run),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
         without_devices=_without_devices(roots.run / without_devices.NAME),
         rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
@@ -197,6 +199,14 @@ def _hardware_results(folder: Path) -> dict[str, HardwareResult]:
         else:
             _log.error("result of a hardware test cannot be read", pci=pci, reason=str(result))
     return found
+
+
+def _guid_failures(run: Path) -> Mapping[str, str]:
+    try:
+        return read_guid_failures(run)
+    except OSError as unreadable:
+        _log.error("report of VFs without a GUID cannot be read", reason=str(unreadable))
+        return {}
 
 
 def _preparing(folder: Path) -> frozenset[str]:

@@ -126,7 +126,8 @@ def _rdma_device(folder: Path) -> RdmaDevice:
         RdmaPort(*(read_attribute(port / name) for name in ("rate", "state", "link_layer")))
         for port in list_entries(folder / "ports")
     )
-    return RdmaDevice(folder.name, tuple(ports), read_attribute(folder / "sys_image_guid"))
+    guids = (read_attribute(folder / name) for name in ("sys_image_guid", "node_guid"))
+    return RdmaDevice(folder.name, tuple(ports), *guids)
 
 
 def _vfs(pf: Path) -> Mapping[int, Vf]:

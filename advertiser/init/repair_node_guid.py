@@ -1,4 +1,6 @@
-"""Give a node GUID to VFs that lack one: set a MAC, then rebind the driver (`mooring.nic.node_guid`).
+"""Give a node GUID to VFs that lack one: set a MAC, on InfiniBand the GUID, then rebind the driver.
+
+`mooring.nic.node_guid` says why. On InfiniBand a VF without a GUID gets no address from the subnet manager.
 
 VFs that a pod holds or is about to get are left to the CNI plugin, which does the same at ADD. VFs that the host uses
 are left alone: a rebind would remove the netdev and the RDMA device that are in use. `run` repairs one VF at a time,
@@ -19,13 +21,14 @@ from advertiser.host.read_host import Roots
 from advertiser.init import pci_driver
 from advertiser.init.pf_mac import PermanentAddresses, pf_mac
 from advertiser.inventory.facts import Host, PciFunction, Vf
-from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_mac, vfs_without_guid
+from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_guid, vf_mac, vfs_without_guid
 from advertiser.inventory.matching import OfferedPf
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError, hold
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_users import user_of
 from mooring.nic.write_again import write_again
+from mooring.records import guid_failures
 
 # Seconds to wait for a lock. A VF's lock is held while a CNI call uses the VF, a PF's while one configures its VFs.
 _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
@@ -62,7 +65,7 @@ class NodeGuidRepair:
                     if user := self._user(pci, index):
                         _log.warning("VF still has no node GUID", pf=offered.name, vf=index, reason=user)
                         continue
-                    self._repair(pci, offered.name, index, vf)
+                    self._repair(pci, offered, index, vf)
             except LockBusyError as busy:
                 _log.warning("VF still has no node GUID", pf=offered.name, vf=index, reason=str(busy))
 
@@ -87,15 +90,9 @@ class NodeGuidRepair:
             return ()
         return vfs_without_guid(function, offered.link, offered.terms, held)
 
-    def _repair(self, pci: str, pf: str, index: int, vf: Vf) -> None:
-        address, driver = vf.address or "", vf.driver or ""
-        try:
-            has_mac = self.macs.read_all(pf)[index].mac not in (None, NO_MAC)
-            mac = None if has_mac else vf_mac(pf_mac(self._device(pci), pf, self.macs), index)
-        except (ForbiddenError, OSError, KeyError, ValueError) as unknown:
-            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {unknown}")
-            return
-        if mac is not None and not self._takes_mac(pf, index, vf, mac):
+    def _repair(self, pci: str, offered: OfferedPf, index: int, vf: Vf) -> None:
+        address, driver, pf = vf.address or "", vf.driver or "", offered.name
+        if not (self._sets_guid if offered.link == "infiniband" else self._sets_mac)(pci, pf, index, vf):
             return
         try:
             pci_driver.unbind(self.roots.sysfs, address, driver)
@@ -103,7 +100,33 @@ class NodeGuidRepair:
         except OSError as refused:
             why = f"driver {driver!r} does not bind again ({refused.strerror})"
             raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from refused
+        if offered.link == "infiniband":
+            guid_failures.note(self.roots.run, address, None)
         _log.info("VF now has a node GUID", pf=pf, vf=index, pci=address)
+
+    def _sets_guid(self, pci: str, pf: str, index: int, vf: Vf) -> bool:
+        """Set a VF's node and port GUID on InfiniBand; return whether the PF has taken them, and note a refusal."""
+        function = _function(self.read(), pci)
+        own = function.rdma[0].node_guid if function is not None and function.rdma else None
+        try:
+            if self.macs.read_all(pf)[index].guid is None:
+                self.macs.write(pf, index, VfSettings(guid=vf_guid(own or "", index)))
+        except (OSError, KeyError, ValueError) as unknown:
+            why = f"its GUID cannot be set: {unknown}"
+            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=why)
+            guid_failures.note(self.roots.run, vf.address or "", why)
+            return False
+        return True
+
+    def _sets_mac(self, pci: str, pf: str, index: int, vf: Vf) -> bool:
+        """Set the admin MAC of a VF that has none; return whether the VF has one."""
+        try:
+            has_mac = self.macs.read_all(pf)[index].mac not in (None, NO_MAC)
+            mac = None if has_mac else vf_mac(pf_mac(self._device(pci), pf, self.macs), index)
+        except (ForbiddenError, OSError, KeyError, ValueError) as unknown:
+            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {unknown}")
+            return False
+        return mac is None or self._takes_mac(pf, index, vf, mac)
 
     def _takes_mac(self, pf: str, index: int, vf: Vf, mac: str) -> bool:
         try:

@@ -19,7 +19,7 @@ from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
 from mooring.annotations.inventory import Allow, Inventory, Out, Pf, TestOutcome, dump_inventory, read_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
-from mooring.names import is_rdma
+from mooring.names import LinkType, is_rdma
 from mooring.nic import node_guid
 from mooring.nic.pci import vf_address
 from mooring.records.hardware_result import MAX_RATE, MIN_RATE
@@ -68,15 +68,16 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
             _refuse_unreadable(pf, pfs)
             pfs.append(pf)
             keys.append(key)
-            warnings += _warnings(function, pf)
+            terms = _terms(function, offer, host, node)
+            warnings += _warnings(function, pf, repairs_guids=terms.repair_node_guid)
         except UnfitError as unfit:
             ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
     inventory = Inventory(host.boot, with_ports(pfs, keys), host.programs, handlers=host.runtime_handlers)
     return InventoryResult(inventory, tuple(ignored), tuple(warnings))
 
 
-def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
-    """Yield the faults of a PF's VFs on offer. On InfiniBand the subnet and the pod decide about GUIDs.
+def _warnings(function: PciFunction, pf: Pf, *, repairs_guids: bool) -> Iterator[VfWarning]:
+    """Yield the faults of a PF's VFs on offer; an InfiniBand VF without a GUID is given one before a pod has it.
 
     In shared mode any pod with NET_ADMIN can rename the RDMA device of a PF (nldev_set_doit in the kernel's
     drivers/infiniband/core/nldev.c). Then only the name is missing from the inventory.
@@ -90,6 +91,8 @@ def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
     found = Indexes.of(index for index in without if index in pf.usable)
     if found and pf.link == "ethernet":
         yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is rebound")
+    elif found and not repairs_guids and any(function.lacks_guid(function.vfs[index]) for index in found):
+        yield VfWarning(pf.name, found, "no GUID, and the offer's repair_node_guid is false: their ports stay down")
 
 
 def _describe(
@@ -107,7 +110,8 @@ def _describe(
         raise UnfitError(
             f"its VFs cannot get the offer's vlan {terms.vlan}: the PF or its driver does not support VLANs"
         )
-    context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)
+    without_guid = _without_guid(function, host, at.link, can, terms)
+    context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link, without_guid)
     pf = Pf(
         name=name,
         pci=function.address,
@@ -130,6 +134,19 @@ def _describe(
         tested=_tested(function, host, can),
     )
     return pf, port_key(function, terms.port)
+
+
+def _without_guid(
+    function: PciFunction, host: Host, link: LinkType, can: Collection[str], terms: Terms
+) -> dict[int, str]:
+    """Return why InfiniBand VFs cannot be given the GUID that they lack; without one a port does not become active."""
+    if link != "infiniband" or not terms.repair_node_guid:
+        return {}
+    lacking = {index: vf for index, vf in function.vfs.items() if function.lacks_guid(vf)}
+    if "guid" not in can:
+        return dict.fromkeys(lacking, "no GUID, and the PF has no setting for one: load ib_ipoib")
+    failures = ((index, host.guid_failures.get(vf.address or "")) for index, vf in lacking.items())
+    return {index: f"no GUID: {failure}" for index, failure in failures if failure is not None}
 
 
 def _tested(function: PciFunction, host: Host, can: Collection[str]) -> dict[str, TestOutcome]:

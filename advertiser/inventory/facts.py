@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mooring.nic import node_guid
 from mooring.nic.vf_users import NO_FACTS, HostFacts, VfDevices
 from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry
@@ -49,11 +50,12 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:
-    """An RDMA device of a PF; ``sys_image_guid`` reads ``fc4c:ea03:00f9:4230``."""
+    """An RDMA device of a PF; ``sys_image_guid`` and ``node_guid`` read ``fc4c:ea03:00f9:4230``."""
 
     name: str
     ports: tuple[RdmaPort, ...] = ()
     sys_image_guid: Text = None
+    node_guid: Text = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ class PciFunction:
     vfs: Mapping[int, Vf] = field(default_factory=dict, hash=False)
     vf_settings: bool = False
 
+    def lacks_guid(self, vf: Vf) -> bool:
+        """Return whether a VF has no node GUID; false if that of the PF reads zero too, and so nothing is known."""
+        own = self.rdma[0].node_guid if self.rdma else None
+        return node_guid.is_missing(vf.node_guid) and not node_guid.is_missing(own)
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -119,7 +126,8 @@ class Host:
     device is in one network namespace. ``node_check`` is the report of `mooring-node check`, ``shim_bypass`` describes
     the bypass of a failed shim, ``vf_faults`` is the CNI server's report, ``runtime_handlers`` are those whose
     pods the CRI shim gives VFs; each is None if it does not exist.
-    ``uses`` are the facts that decide who uses a VF.
+    ``uses`` are the facts that decide who uses a VF. ``guid_failures`` says which VFs could not be given a GUID, and
+    why, by PCI address.
     ``kernel`` is its release. ``hardware_results`` are the results of hardware tests, by the PF's PCI address.
     """
 
@@ -138,6 +146,7 @@ class Host:
     runtime_handlers: frozenset[str] | None = None
     vf_faults: VfFaults | None = None
     uses: HostFacts = NO_FACTS
+    guid_failures: Mapping[str, str] = field(default_factory=dict, hash=False)
     kernel: str = ""
     hardware_results: Mapping[str, HardwareResult] = field(default_factory=dict, hash=False)
 

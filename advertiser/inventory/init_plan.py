@@ -181,12 +181,19 @@ def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
 def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the VFs that lack a node GUID and are bound, on the host, on offer and not held.
 
-    ``held`` are the PCI addresses of held VFs. On InfiniBand `init` sets the GUID before it binds the driver.
+    ``held`` are the PCI addresses of held VFs. On InfiniBand they are VFs that another program made: `init` sets the
+    GUID of its own before it binds their driver.
     """
-    if link != "ethernet" or not terms.repair_node_guid:
+    if not terms.repair_node_guid or (link == "infiniband" and "guid" not in settings_of(function, link)):
         return ()
-    lacking = (index for index, vf in sorted(function.vfs.items()) if vf.netdev and node_guid.is_missing(vf.node_guid))
+    lacking = (index for index, vf in sorted(function.vfs.items()) if _lacks_guid(function, vf, link))
     return tuple(index for index in lacking if index not in terms.set_aside and function.vfs[index].address not in held)
+
+
+def _lacks_guid(function: PciFunction, vf: Vf, link: LinkType) -> bool:
+    if link == "infiniband":
+        return vf.rdma_here and function.lacks_guid(vf)
+    return vf.netdev and node_guid.is_missing(vf.node_guid)
 
 
 def unchecked_vfs(plan: Plan, kept: Indexes, found: Mapping[int, VfSettings]) -> Indexes:

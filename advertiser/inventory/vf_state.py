@@ -1,7 +1,7 @@
 """Decide whether a VF can be assigned now; if not, why, and which rate is still reserved on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
 from mooring.annotations.drain import DRAINED
@@ -29,13 +29,17 @@ class VfLayout:
 
 @dataclass(frozen=True, slots=True)
 class PfContext:
-    """The facts about the PF ``pf``; ``obstacle`` is why none of its VFs can be assigned."""
+    """The facts about the PF ``pf``; ``obstacle`` is why none of its VFs can be assigned.
+
+    ``without_guid`` is why VFs cannot be given the GUID that they lack, by index.
+    """
 
     host: Host
     cluster_facts: ClusterFacts
     pf: str
     obstacle: str | None = None
     link: LinkType = "ethernet"
+    without_guid: Mapping[int, str] = field(default_factory=dict, hash=False)
 
 
 def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfContext) -> Reason | None:
@@ -49,6 +53,7 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
         return held
     why = context.obstacle or _misplaced(vf, address) or _held_wrongly(vf, address, context)
     why = why or _drained(index, context) or _not_given(address, context) or _unfit(vf, address, context)
+    why = why or (context.without_guid.get(index) if address not in context.host.ledger else None)
     return None if why is None else (why[:_LONGEST_WHY], 0)
 
 

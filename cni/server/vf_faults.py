@@ -141,4 +141,5 @@ def _record_folders(node: Node) -> Mapping[Path, IsName]:
         run / rates_exchange.STATES: rates_record.IS_NAME,
         run / run_folder.VERSIONS: NODE_PROGRAMS.__contains__,
         run / run_folder.PREPARING: is_address,
+        run / run_folder.WITHOUT_GUID: is_address,
     }

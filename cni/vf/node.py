@@ -16,7 +16,9 @@ from cni.vf.ledger import Ledger
 from mooring import names
 from mooring.errors import RecordError
 from mooring.files import read_foreign_file, read_record
+from mooring.nic import node_guid
 from mooring.nic.pci import routing_id
+from mooring.nic.vf_addresses import vf_guid
 from mooring.nic.vf_settings import VfSettingsApi
 from mooring.records import run_folder, shared_ports
 from mooring.records.ledger import LedgerEntry
@@ -206,6 +208,12 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
             _rename_device(node, entry.pci, temporary, RACED, NAMED_S)
     except OSError as refused:
         _log.warning("cannot rename the devices of a vf that is not released", pci=entry.pci, reason=str(refused))
+
+
+def derived_guid(node: Node, pf_pci: str, vf: int) -> str | None:
+    """Return the GUID that `init` gives a VF on InfiniBand, None if the PF's own is not known."""
+    own = node.sysfs.node_guid(pf_pci)
+    return None if own is None or node_guid.is_missing(own) else vf_guid(own, vf)
 
 
 def device_returns(node: Node, entry: LedgerEntry) -> bool:

@@ -14,6 +14,7 @@ from devcluster.hosts.personalities.personality import Personality
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.names import LinkType
 from mooring.nic.pci import vf_address
+from mooring.nic.vf_addresses import vf_guid
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ class Pf:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A PCI function, a PF (``vf`` is None) or a VF; ``number`` is the N of its mlx5_N (or the like) and uverbsN."""
+    """A PCI function, a PF (``vf`` is None) or a VF; ``number`` is the N of its mlx5_N (or the like) and uverbsN.
+
+    ``pf_mac`` is the MAC of the PF.
+    """
 
     pci: str
     pf: Pf
@@ -57,6 +61,7 @@ class Function:
     number: int
     netdev: str
     mac: str
+    pf_mac: str
 
     @property
     def rdma(self) -> str:
@@ -69,6 +74,14 @@ class Function:
     @property
     def has_rdma(self) -> bool:
         return self.vf is None or self.pf.personality.has_rdma
+
+    @property
+    def admin_guid(self) -> str | None:
+        """The GUID that `init` gives a VF of an InfiniBand PF that has the setting, None for any other."""
+        has_setting = type(self.pf.personality).set_vf_guid is not Personality.set_vf_guid
+        own = self.pf_mac.replace(":", "")
+        # The PF's own one, as `devcluster.hosts.netdevs.guid` makes it.
+        return vf_guid(f"{own[:6]}0300{own[6:]}", self.vf) if self.vf is not None and has_setting else None
 
     @property
     def port(self) -> str:
@@ -91,14 +104,18 @@ class Host:
     def functions(self) -> Iterator[Function]:
         """Yield the PFs, then the VFs PF by PF: the order in which mlx5_N are numbered."""
         for index, pf in enumerate(self.pfs):
-            yield Function(pf.pci, pf, None, index, pf.name, f"0c:42:a1:{self._tail}:{index:02x}")
+            yield Function(pf.pci, pf, None, index, pf.name, self._pf_mac(index), self._pf_mac(index))
         number = len(self.pfs)
         for index, pf in enumerate(self.pfs):
             for vf in range(pf.vfs):
                 # mlx5 gives a VF a random, locally administered address; ours are the same at each start.
                 mac = f"02:{self._tail}:{index:02x}:{vf >> 8:02x}:{vf & 0xFF:02x}"
-                yield Function(vf_address(pf.vf0, pf.stride, vf), pf, vf, number, f"{pf.name}v{vf}", mac)
+                pci = vf_address(pf.vf0, pf.stride, vf)
+                yield Function(pci, pf, vf, number, f"{pf.name}v{vf}", mac, self._pf_mac(index))
                 number += 1
+
+    def _pf_mac(self, index: int) -> str:
+        return f"0c:42:a1:{self._tail}:{index:02x}"
 
     @property
     def _tail(self) -> str:

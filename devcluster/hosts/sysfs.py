@@ -110,7 +110,9 @@ def _node_guid(function: Function, *, admin_macs: bool) -> str:
         return guid(function.mac)
     nic = function.pf.personality
     fresh = nic.fresh(function.vf, function.mac)
-    fresh.mac = function.mac if admin_macs and function.pf.link == "ethernet" else fresh.mac
+    if admin_macs:
+        fresh.mac = function.mac if function.pf.link == "ethernet" else fresh.mac
+        fresh.guid = function.admin_guid
     return nic.node_guid(fresh, function.mac)
 
 

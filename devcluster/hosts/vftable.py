@@ -1,11 +1,11 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
     {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","address":"0c:…","mbps":100000,"mtu":1500,
-     "up":true,"present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
+     "up":true,"present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"guids":{},"vf0":"0000:04:00.2","stride":1,
      "set":{"3":{"min_tx_rate":5000}}}}}
 
 ``address`` is the PF's permanent one. ``own`` are the addresses that the VFs' drivers chose, where the PF's reports
-them, ``macs`` the admin MACs that whoever made the VFs gave them. ``set`` holds what differs from a VF just made. What
+them, ``macs`` and ``guids`` what whoever made the VFs gave them. ``set`` holds what differs from a VF just made. What
 nobody can read, which VFs an mlx5 NIC has enrolled in the scheduling of rates and their weights, is in vftable.weights
 beside it: a VF that is given back as it was found stays enrolled.
 
@@ -89,23 +89,25 @@ class VfTable:
         """Make the table as a boot leaves it: every VF of the host fresh.
 
         ``admin_macs``: each Ethernet VF was given its netdev's MAC before its driver was bound, as `init` does. One
-        whose PF reports its own address has no other.
+        whose PF reports its own address has no other. An InfiniBand VF was given its GUID likewise.
         """
         pfs: dict[str, dict[str, object]] = {}
         for pf in host.pfs:
             state = asdict(Pf(pf.vfs, pf.mbps))
             nic: dict[str, object] = {"link": pf.link, "nic": pf.personality.name, "vf0": pf.vf0, "stride": pf.stride}
-            nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "set": {}}
+            nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "guids": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
         for function in host.functions():
             if function.vf is None:
                 pfs[function.pf.name]["address"] = function.mac
             reports_own = function.pf.personality.reports_own_mac
             has_admin_mac = admin_macs and function.pf.link == "ethernet" and not reports_own
-            for name, is_so in (("own", reports_own), ("macs", has_admin_mac)):
+            own, admin = (function.mac if is_so else None for is_so in (reports_own, has_admin_mac))
+            guid = function.admin_guid if admin_macs else None
+            for name, address in (("own", own), ("macs", admin), ("guids", guid)):
                 addresses = pfs[function.pf.name][name]
-                if function.vf is not None and is_so and isinstance(addresses, dict):
-                    addresses[str(function.vf)] = function.mac
+                if function.vf is not None and address is not None and isinstance(addresses, dict):
+                    addresses[str(function.vf)] = address
         with self._locked():
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
             write_file(self._weights, dump({}))
@@ -263,6 +265,7 @@ class _Record:
         own = self.fields["own"].get(str(number))
         fresh = self.personality.fresh(number, own) if own is not None else self.personality.fresh(number)
         fresh.mac = self.fields["macs"].get(str(number), fresh.mac)
+        fresh.guid = self.fields["guids"].get(str(number), fresh.guid)
         return fresh
 
 

@@ -5,6 +5,7 @@ only those; `mooring-cni serve` creates them.
 
     version/<program>             each program's version, except the advertiser's
     init/ready, init/preparing/   by mooring-advertiser init: done in this boot; PFs in preparation, by PCI address
+    init/without-guid/<pci>       by init and mooring-cni: VFs that could not be given a GUID (`guid_failures`)
     init/result.json              by mooring-advertiser init: the result for the offer (`mooring.records.handed_offer`)
     init/bound/<pci>/             by udev: PFs whose driver was bound since the last start of `init`
     extract/                      extracts of the records for the advertiser (`mooring.records.extract`)
@@ -12,7 +13,7 @@ only those; `mooring-cni serve` creates them.
 """
 
 VERSIONS = "version"
-READY, PREPARING = "init/ready", "init/preparing"
+READY, PREPARING, WITHOUT_GUID = "init/ready", "init/preparing", "init/without-guid"
 # The same path is in 79-mooring-init.rules and mooring-init.path, which mooring-node installs.
 BOUND = "init/bound"
 ADVERTISER = "advertiser"

@@ -29,7 +29,9 @@ from devcluster.hosts.vftable import INFINIBAND, VfTable
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.nic.settings import LinkState, VfSettings
+from mooring.nic.vf_addresses import vf_guid
 from mooring.nic.vf_settings import SettingsWherePfKeepsThem
+from mooring.records.guid_failures import read_guid_failures
 from mooring.records.ledger import Netns
 from mooring.records.node_offer import NAME
 from mooring.records.pod_record import PodRecord
@@ -78,9 +80,18 @@ class VfTableWithoutAnswers:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    """A host whose two PFs are InfiniBand, without ib_ipoib on its VFs."""
+def bare(tmp_path: Path) -> Node:
+    """A host whose two PFs are InfiniBand, without ib_ipoib on its VFs, which were never given a GUID."""
     return _node(tmp_path, "mlx5-infiniband")
+
+
+@pytest.fixture
+def node(bare: Node) -> Node:
+    """The same with VFs that have one."""
+    for vf in (bare.sysfs.root / "bus/pci/devices").glob("*/physfn"):
+        (device,) = (vf.parent / "infiniband").iterdir()
+        (device / "node_guid").write_text("0200:0000:0000:0001\n")
+    return bare
 
 
 @pytest.fixture
@@ -197,3 +208,53 @@ def test_a_pf_of_mlx5_that_lists_no_vf_is_an_error(node: Node) -> None:
     settings = SettingsWherePfKeepsThem(VfTableWithoutAnswers(), node.sysfs.root)
     with pytest.raises(OSError, match="lists 0"):
         settings.read_all(PF)
+
+
+def test_a_vf_without_a_guid_gets_the_one_that_init_would_give_and_keeps_it(bare: Node) -> None:
+    """Without one the subnet manager gives its port no address. The next pod finds it, and no driver is rebound."""
+    own = vf_guid(bare.sysfs.node_guid("0000:04:00.0") or "", 0)
+    _add(bare, VfSettings())
+    assert bare.vf_settings.read(PF, 0).guid == own
+    assert _delete(bare)
+    assert bare.vf_settings.read(PF, 0).guid == own
+
+
+def test_a_pods_guid_goes_before_the_one_that_add_would_give(bare: Node) -> None:
+    wished = "02:00:00:00:00:00:00:99"
+    _add(bare, VfSettings(guid=wished))
+    assert [each.guid for each in _written(bare) if each.guid] == [wished]
+
+
+def test_zero_on_the_pf_as_well_tells_nothing(bare: Node) -> None:
+    """Nothing is made from it, and the VF is handed out as it is."""
+    (own,) = (bare.sysfs.root / "bus/pci/devices/0000:04:00.0/infiniband").iterdir()
+    (own / "node_guid").write_text("0000:0000:0000:0000\n")
+    _add(bare, VfSettings())
+    assert bare.vf_settings.read(PF, 0).guid is None
+
+
+def test_the_offer_can_leave_vfs_without_guids(bare: Node) -> None:
+    write_file(bare.ledger.state / NAME, node_offer(repair_node_guid=False))
+    _add(bare, VfSettings())
+    assert bare.vf_settings.read(PF, 0).guid is None
+
+
+def test_a_vf_whose_pf_refuses_the_guid_is_not_handed_out_and_is_named(bare: Node) -> None:
+    """The advertiser lists it as out then. Whatever the PF refuses, the VF is given back."""
+
+    class Refusing(Writes):
+        def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+            if settings.guid is not None:
+                raise OSError(errno.EIO, "Input/output error")
+            super().write(pf, vf, settings)
+
+    assert isinstance(bare.vf_settings, Writes)
+    refusing = replace(bare, vf_settings=Refusing(bare.vf_settings.table, []))
+    with pytest.raises(CniError, match="refuses guid") as refused:
+        _add(refusing, VfSettings())
+    assert refused.value.code == NIC_REFUSED
+    assert bare.ledger.read(VF0) is None
+    assert "refuses guid" in read_guid_failures(bare.run)[VF0]
+    # Rebound in a tree of files, the VF still shows no GUID.
+    _add(bare, VfSettings())
+    assert "still zero" in read_guid_failures(bare.run)[VF0]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.lab.calls.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, boot, run
+from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
@@ -201,6 +202,20 @@ def test_a_process_that_keeps_verbs_objects_loses_them(lab: Lab, what: str) -> N
         """
     lines = run(lab, script, FIRST)
     assert lines == ["add 0", "del 0", "1", "alive", "none", "same"]
+
+
+def test_add_gives_a_vf_its_guid_once(lab: Lab) -> None:
+    """It is what `init` would give; the port gets it as its GID. A second pod finds it, and no driver is rebound."""
+    script = f"""
+        {IN_THE_LAB}
+        node_guid 0; add; node_guid 0; told 0; cut -d: -f5- $(vf 0)/infiniband/*/ports/1/gids/0
+        del; node_guid 0; number=$(cat $(vf 0)/net/*/ifindex); prepared
+        add; del; [ $number = $(cat $(vf 0)/net/*/ifindex) ] && echo not bound again; same
+        """
+    own = "0200:ef03:0012:3450"
+    told = '["auto","02:00:ef:03:00:12:34:50"]'
+    first = ["0000:0000:0000:0000", "add 0", own, told, own, "del 0", own]
+    assert run(lab, script, FIRST) == [*first, "add 0", "del 0", "not bound again", "same"]
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

@@ -19,8 +19,10 @@ def node_offer(**terms: object) -> str:
     return dump_node_offer(dict.fromkeys(HOST_PFS, replace(ALL_ALLOWED, **terms)))  # type: ignore[arg-type]
 
 
-# The command with which a script of the lab's allows its pods everything.
-IN_THE_LAB = (
-    "mkdir -p /var/lib/mooring && "
-    f"echo '{dump_node_offer(dict.fromkeys(_LAB_PFS, ALL_ALLOWED))}' >/var/lib/mooring/offer.json"
-)
+def in_the_lab(**terms: object) -> str:
+    """Return the command with which a script of the lab's allows its pods everything, but for these terms."""
+    offer = dump_node_offer(dict.fromkeys(_LAB_PFS, replace(ALL_ALLOWED, **terms)))  # type: ignore[arg-type]
+    return f"mkdir -p /var/lib/mooring && echo '{offer}' >/var/lib/mooring/offer.json"
+
+
+IN_THE_LAB = in_the_lab()

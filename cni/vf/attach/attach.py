@@ -125,6 +125,8 @@ def _as_pending(
     settings = attachment.effective(wished, found, original.netdev_mac, vf.link)
     settings, share = attachment.with_default_share(settings, found, vf.link, terms.default_share_mbps)
     guid_mac = guid.missing_mac(node, vf, pf_pci, original)
+    given = guid.missing_guid(node, vf, pf_pci, original) if settings.guid is None else None
+    settings = settings if given is None else replace(settings, guid=given)
     entry = LedgerEntry(
         pci=vf.pci,
         pf=vf.pf,
@@ -145,7 +147,7 @@ def _as_pending(
     )
     if entry.has_interface:
         entry = replace(entry, ipam=ipam_of(call, conf, vf, name))
-    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
+    return PendingAttachment(vf, pf_pci, entry, settings, guid_mac, given is not None)
 
 
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:

@@ -17,12 +17,14 @@ from cni.plan.attachment import NO_MAC, probed_mac, refusal_text
 from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
 from cni.vf import host_users, offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
-from cni.vf.node import Node, device_returns, name_device, netdev_of, set_aside
+from cni.vf.node import Node, derived_guid, device_returns, name_device, netdev_of, set_aside
 from mooring.annotations.assignment import AssignedVf
 from mooring.locks import LockBusyError, hold
 from mooring.nic import node_guid
+from mooring.nic.refusals import NO_SUCH_SETTING
 from mooring.nic.settings import VfSettings
 from mooring.nic.write_again import write_again
+from mooring.records import guid_failures
 from mooring.records.ledger import Original
 
 _log = structlog.get_logger()
@@ -40,13 +42,53 @@ def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> 
     return mac if mac is not None and offer.of_pf(node, pf_pci).repair_node_guid else None
 
 
+def missing_guid(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> str | None:
+    """Return the GUID that an InfiniBand VF without one is to get; None if it has one, or keeps none.
+
+    It is the one that its PF has for it, where that was set after the driver was bound, else the one that `init` would
+    give. A PF whose own GUID reads zero tells nothing about its VFs.
+    """
+    if vf.link != "infiniband" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
+        return None
+    own = original.settings.guid or derived_guid(node, pf_pci, vf.vf)
+    return own if own is not None and offer.of_pf(node, pf_pci).repair_node_guid else None
+
+
+def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
+    """Set the GUID that an InfiniBand VF lacks; raise CniError 101 and note the refusal if its PF does not take it.
+
+    Without a GUID the subnet manager gives the VF's port no address, and it does not become active. A VF whose PF has
+    no such setting is handed over without: the advertiser lists it as out, so it was assigned before.
+    """
+    settings = VfSettings(guid=pending.settings.guid)
+    without = replace(pending.entry, set=replace(pending.entry.set, guid=None))
+    try:
+        with hold(node.run, pending.pf_pci, _LOCK_S):
+            node.vf_settings.write(pending.vf.pf, pending.vf.vf, settings)
+    except LockBusyError:
+        raise
+    except OSError as refused:
+        # A release must not try again: the PF would refuse it, and the VF would never be given back.
+        node.ledger.write(without)
+        what = refusal_text(pending.vf, settings, refused)
+        guid_failures.note(node.run, pending.vf.pci, what)
+        if refused.errno not in NO_SUCH_SETTING:
+            raise CniError(NIC_REFUSED, what, "the vf has no guid") from refused
+        _log.warning("vf gets no guid: its pf has no setting for one", pci=pending.vf.pci, reason=str(refused))
+        return replace(pending, entry=without, settings=replace(pending.settings, guid=None), gives_guid=False)
+    _log.info("vf has no guid, setting one", pci=pending.vf.pci, guid=pending.settings.guid)
+    return pending
+
+
 def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
     """Set ``guid_mac`` as the VF's admin MAC and rebind its driver; do nothing without a ``guid_mac``.
 
-    The caller holds the VF's lock, and the entry already has the MAC. Raise CniError 101 if the VF's devices do not
-    come back. If the PF refuses the MAC, the pod gets the VF without a GUID, which only rdma_cm needs; MAC and spoof
-    check are then written again.
+    On InfiniBand the PF takes the GUID here, and `take_effect` rebinds. The caller holds the VF's lock, and the entry
+    already has the MAC. Raise CniError 101 if the VF's devices do not come back. If the PF refuses the MAC, the pod
+    gets the VF without a GUID, which only rdma_cm needs; MAC and spoof check are then written again.
     """
+    if pending.gives_guid:
+        return _give_guid(node, pending)
     if pending.guid_mac is None:
         return pending
     try:
@@ -99,10 +141,14 @@ def take_effect(node: Node, pending: PendingAttachment) -> None:
 
     The caller holds the VF's lock.
     """
-    wished = pending.settings.guid
-    if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
+    wished, pci = pending.settings.guid, pending.vf.pci
+    is_as_found = wished == pending.entry.original.settings.guid and not pending.gives_guid
+    if wished is None or is_as_found or node.sysfs.driver(pci) is None:
         return
     _rebind(node, pending, f"guid {wished}")
+    if pending.gives_guid:
+        failure = "its node GUID is still zero after a driver rebind"
+        guid_failures.note(node.run, pci, failure if node_guid.is_missing(node.sysfs.node_guid(pci)) else None)
 
 
 def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:

@@ -26,7 +26,8 @@ from mooring.records.pod_record import PodRecord
 class PendingAttachment:
     """One VF during an ADD: its assignment, its PF's PCI address, its present ledger entry, and its settings.
 
-    ``guid_mac`` is the MAC from which it gets its missing node GUID, None if it gets none.
+    ``guid_mac`` is the MAC from which it gets its missing node GUID, None if it gets none. ``gives_guid``: ``settings``
+    have a GUID for an InfiniBand VF that lacks one and whose pod requests none.
     """
 
     vf: AssignedVf
@@ -34,6 +35,7 @@ class PendingAttachment:
     entry: LedgerEntry
     settings: VfSettings
     guid_mac: str | None = None
+    gives_guid: bool = False
 
 
 def ipam_of(call: Call, conf: Conf, vf: AssignedVf, ifname: str) -> Ipam | None:

@@ -15,7 +15,7 @@ from cni.plan import admin_mac
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, contradiction_text, differences, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import vf_reset
-from cni.vf.node import Node
+from cni.vf.node import Node, derived_guid
 from mooring.locks import hold
 from mooring.nic import node_guid
 from mooring.nic.settings import SETTING_NAMES, VfSettings
@@ -72,12 +72,13 @@ def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
 
     If there was no admin MAC and the driver derives the node GUID from it, the netdev's own MAC is restored: with a MAC
     of zeros an mlx5 VF has no node GUID after the next bind (`mooring.nic.node_guid`). If there was no GUID, it is
-    removed, because the pod may get the same GUID on another VF. This does not apply to an entry without an attachment:
-    the ledger had lost that VF, and its original state is unknown.
+    removed, because the pod may get the same GUID on another VF; the one that ADD derived for the VF stays. This does
+    not apply to an entry without an attachment: the ledger had lost that VF, and its original state is unknown.
     """
     settings, own = entry.original.settings, entry.original.netdev_mac
     if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:
-        return replace(settings, guid=_NO_GUID)
+        own_guid = derived_guid(node, node.sysfs.pf_of(entry.pci), entry.vf)
+        return replace(settings, guid=own_guid if entry.set.guid == own_guid else _NO_GUID)
     if (
         settings.mac == NO_MAC
         and own is not None

@@ -11,7 +11,9 @@ from advertiser.host import read_host
 from advertiser.host.read_host import Roots
 from advertiser.init import pci_driver
 from advertiser.init.prepare_pf import PfPreparer
-from advertiser.inventory.offer import Init, Offer, OfferEntry, Terms
+from advertiser.inventory.build_inventory import build_inventory
+from advertiser.inventory.facts import ClusterFacts
+from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.pci_bus import PciBus
 from devcluster.hosts.personalities.personality import NO_MAC, guid_of
@@ -220,3 +222,60 @@ def test_a_vf_that_is_refused_its_spoof_check_too_is_nobodys_until_the_next_run(
     machine.table.change_pf(PF, firmware_refuses=0)
     assert machine.prepare() == []
     assert machine.table.checks_macs(PF, 0)
+
+
+@pytest.fixture
+def infiniband(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Somebody has made two VFs of an InfiniBand PF, and given them no GUIDs."""
+    host = describe_host("n1", 1, pfs=1, vfs=2, nics=["mlx5-infiniband"])
+    build(tmp_path / "sys", host)
+    table = VfTable(tmp_path / "vftable.json")
+    table.reset(host)
+    bus = PciBus(tmp_path / "sys", host, table)
+    monkeypatch.setattr(pci_driver, "write", bus.write)
+    return Machine(Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run"), table, bus)
+
+
+def outs(machine: Machine) -> dict[str, str]:
+    inventory = build_inventory(read_host.read_host(machine.roots), EVERYTHING, ClusterFacts(), "n1").inventory
+    return {str(out.vfs): out.why for out in inventory.pfs[0].out}
+
+
+def test_infiniband_vfs_get_guids_and_their_driver_again(infiniband: Machine) -> None:
+    """Until then they are on offer: ADD would give them one. A second run does nothing."""
+    assert (infiniband.guids(), outs(infiniband)) == ([NONE, NONE], {})
+    assert infiniband.prepare() == []
+    guids = [settings.guid for settings in infiniband.table.read_all(PF).values()]
+    assert infiniband.guids() == ["0200:ef03:0000:0100", "0201:ef03:0000:0100"]
+    assert [guid.replace(":", "") for guid in guids if guid] == [guid.replace(":", "") for guid in infiniband.guids()]
+    assert infiniband.prepare() == []
+    assert (infiniband.bus.bound, outs(infiniband)) == (list(VFS), {})
+
+
+def test_an_infiniband_vf_whose_guid_is_refused_is_out_until_it_has_one(
+    infiniband: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(infiniband.table, "write", refuse)
+        assert infiniband.prepare() == []
+    assert list(outs(infiniband)) == ["0-1"]
+    assert outs(infiniband)["0-1"].startswith("no GUID: its GUID cannot be set: ")
+    assert infiniband.prepare() == []
+    assert outs(infiniband) == {}
+
+
+def test_zero_on_an_infiniband_pf_as_well_is_not_known_to_be_a_fault(infiniband: Machine) -> None:
+    (device,) = (infiniband.roots.sysfs / "bus/pci/devices" / PF_PCI / "infiniband").iterdir()
+    (device / "node_guid").write_text(f"{NONE}\n")
+    assert infiniband.prepare() == []
+    assert (infiniband.guids(), infiniband.bus.bound, outs(infiniband)) == ([NONE, NONE], [], {})
+
+
+def test_infiniband_vfs_without_guids_are_out_where_nobody_can_set_one(infiniband: Machine) -> None:
+    """The PF has no netdev, and the kernel no other way (`mooring.nic.vf_settings_sysfs` is MLNX_OFED's)."""
+    for netdev in (infiniband.roots.sysfs / "bus/pci/devices" / PF_PCI / "net").iterdir():
+        netdev.rename(infiniband.roots.sysfs / netdev.name)
+    assert outs(infiniband) == {"0-1": "no GUID, and the PF has no setting for one: load ib_ipoib"}

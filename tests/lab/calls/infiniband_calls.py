@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.calls import conf
-from tests.support.offers import IN_THE_LAB
+from tests.support.offers import in_the_lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -26,6 +26,7 @@ KERNEL = "simib.pfs=1"
 CONF = conf.WITH_ADDRESSES | {"policyRouting": False}
 
 
+# VFs are made without GUIDs here, and stay so: `IN_THE_LAB` has ADD give them one.
 # `state` is what must be as before, `links` what a user reads of the VFs. IPoIB's address starts with the number of a
 # queue pair (ipoib_dev_init_default), another one whenever the netdev is made again.
 PREPARE = f"""
@@ -33,7 +34,7 @@ set -e
 functions=/sys/bus/pci/devices parameters=/sys/module/simib/parameters
 verbs={Path(__file__).parents[1] / "inside/verbs_process.py"}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
-{IN_THE_LAB}
+{in_the_lab(repair_node_guid=False)}
 mkdir -p /var/lib/mooring/pods
 until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
 vf() {{ echo $functions/0000:3b:01.$1; }}
