@@ -362,6 +362,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
     """Return a group as JSON values."""
     group, domain, hangs_on = one.group if isinstance(one.group, Group) else None, one.domain, one.hangs_on
     return {
+        "metadata": {"namespace": one.key.namespace, "name": one.members.title},
         "namespace": one.key.namespace,
         "name": one.members.title,
         "source": _SOURCES[one.key.naming],

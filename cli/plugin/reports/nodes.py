@@ -52,7 +52,13 @@ def _more(use: PfUse) -> tuple[object, ...]:
 
 
 def _item(node: NodeUse) -> dict[str, object]:
-    return {"node": node.name, "ready": node.is_ready, "fault": node.fault, "pfs": [_pf(use) for use in node.pfs]}
+    return {
+        "metadata": {"name": node.name},
+        "node": node.name,
+        "ready": node.is_ready,
+        "fault": node.fault,
+        "pfs": [_pf(use) for use in node.pfs],
+    }
 
 
 def _pf(use: PfUse) -> dict[str, object]:

@@ -156,7 +156,9 @@ def as_item(one: PodSummary) -> dict[str, object]:
     generation = one.changed.generation if one.changed is not None else 0
     known = {} if one.in_force is None else {"in_force": one.in_force}
     edited = {"rates": {"state": one.rates, "generation": generation, **known}} if one.rates or generation else {}
+    metadata = one.pod.metadata
     return edited | {
+        "metadata": {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid},
         "namespace": one.pod.metadata.namespace,
         "name": one.pod.metadata.name,
         "uid": one.pod.metadata.uid,

@@ -35,6 +35,8 @@ def column(out: str, index: int) -> list[str]:
         (("nodes", "-o", "name"), ["node/n1", "node/n10", "node/n2"]),
         (("nodes", "--sort-by", "node", "--no-headers"), ["n1", "n2", "n10"]),
         (("nodes", "--sort-by", ".node", "--no-headers"), ["n1", "n2", "n10"]),
+        (("nodes", "--sort-by", ".metadata.name", "--no-headers"), ["n1", "n2", "n10"]),
+        (("pods", "-o", "jsonpath={.items[0].metadata.name}"), ["a"]),
         (("nodes", "--sort-by=LEFT-MBPS", "--no-headers"), ["n1", "n2", "n10"]),
         (("nodes", "--sort-by={.pfs[0].vfs.free}", "-o", "name"), ["node/n2", "node/n1", "node/n10"]),
         (("pods", "--sort-by=min-mbps", "-o", "name"), ["pod/b", "pod/a"]),

@@ -68,7 +68,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "vf_netdevs": "NoneType",
         "out": "list",
     }
-    item = {"node": "str", "ready": "bool", "fault": "str", "pfs": [own]}
+    item = {"metadata": {"name": "str"}, "node": "str", "ready": "bool", "fault": "str", "pfs": [own]}
     assert keys(document) == {"kind": "str", "v": "int", "items": [item], "notes": "list"}
     assert (document["kind"], document["v"]) == ("MooringNodes", 1)
     _, out, _ = await served.run("nodes", "-o", "yaml")
@@ -76,7 +76,8 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
     _, out, _ = await served.run("pods", "-A", "-o", "json")
     vf: Json = dict.fromkeys(("pf", "pci", "link", "network"), "str") | {"vf": "int", "min_tx_rate": "int"}
     vf |= {"name": "NoneType", "containers": "NoneType", "netdev": "NoneType"}
-    about = dict.fromkeys(("namespace", "name", "uid", "state", "why", "node"), "str")
+    about: Json = dict.fromkeys(("namespace", "name", "uid", "state", "why", "node"), "str")
+    about |= {"metadata": dict.fromkeys(("namespace", "name", "uid"), "str")}
     assert keys(json.loads(out)) == {"kind": "str", "v": "int", "items": [about | {"vfs": [vf]}], "notes": "list"}
     _, out, _ = await served.run("doctor", "-o", "json")
     fields = ("kind", "v", "ok", "version", "scheduler", "checks", "nodes", "findings", "notes")

@@ -168,7 +168,20 @@ async def test_one_group_is_shown_with_its_members(served: Served) -> None:
     (item,) = json.loads(out)["items"]
     assert item["members"][1] == {"name": "rank-1", "uid": uids[1], "state": "waiting", "node": ""}
     assert list(item) == [
-        *("namespace", "name", "source", "state", "why", "min", "bound", "waiting", "within", "prefer", "rails"),
+        *(
+            "metadata",
+            "namespace",
+            "name",
+            "source",
+            "state",
+            "why",
+            "min",
+            "bound",
+            "waiting",
+            "within",
+            "prefer",
+            "rails",
+        ),
         *("domain", "levels", "hangs_on", "members"),
     ]
     status, _, err = await served.run("groups", "nobody")
