@@ -30,6 +30,7 @@ from mooring.nic.netlink_codec import (
 )
 from mooring.nic.pci import is_pf_name
 from mooring.nic.pf_drivers import SETS_INFINIBAND_VFS
+from mooring.nic.rtnetlink_dump import dump
 from mooring.nic.settings import LinkState, VfSettings, reported_vlan
 from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 
@@ -194,8 +195,35 @@ def permanent_address(netdev: str) -> str | None:
 
 
 def _link_with_vfs(pf: str) -> tuple[int, bytes]:
-    """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes."""
-    return _link(pf, _VF | _WITHOUT_STATISTICS)
+    """Request a PF's link with its VFs; return its ARPHRD number and the attributes' bytes; raise OSError.
+
+    The kernel answers EMSGSIZE for an InfiniBand PF with many VFs before Linux 6.15, or a stable release with the same
+    correction: rtnl_vfinfo_size leaves out the VFs' GUIDs, and rtnl_getlink allocates that size. In a list the PF fits,
+    because netlink_dump allocates 32 KiB once a reader with such a buffer has called: room for 130 VFs.
+    """
+    mask = _VF | _WITHOUT_STATISTICS
+    try:
+        return _link(pf, mask)
+    except OSError as refused:
+        if refused.errno != errno.EMSGSIZE:
+            raise
+    try:
+        return _listed_link(pf, mask)
+    except OSError as refused:
+        if refused.errno != errno.EMSGSIZE:
+            raise
+        why = f"this kernel cannot report that many vfs of pf {pf!r} with GUIDs: create fewer, or upgrade to Linux 6.15"
+        raise OSError(errno.EMSGSIZE, why) from refused
+
+
+def _listed_link(netdev: str, mask: int) -> tuple[int, bytes]:
+    """Return what `_link` does, from the list of all links."""
+    wanted = _index(netdev)
+    for body in dump(_GET_LINK, LINK_HEADER.pack(0, 0, 0, 0, 0), ((_EXT_MASK, u32(mask)),)):
+        _, hardware, index, *_ = LINK_HEADER.unpack_from(body)
+        if index == wanted:
+            return hardware, body[LINK_HEADER.size :]
+    raise OSError(errno.ENODEV, f"no interface {netdev!r}")
 
 
 def _link(netdev: str, mask: int) -> tuple[int, bytes]:

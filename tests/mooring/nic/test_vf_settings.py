@@ -1,12 +1,15 @@
 """A PF's answer about its VFs, in the kernel's bytes."""
 
+import errno
+import socket
 import struct
 
 import pytest
 
 from mooring.errors import RecordError
+from mooring.nic import vf_settings
 from mooring.nic.settings import SETTING_NAMES, VfSettings, read_found_settings
-from mooring.nic.vf_settings import settings_listed
+from mooring.nic.vf_settings import RtnetlinkVfSettings, settings_listed
 from mooring.parsing import dump, parse
 
 MAC, VLAN, SPOOFCHK, LINK_STATE, RATE, TRUST, NODE_GUID = 1, 2, 4, 5, 6, 9, 10
@@ -74,3 +77,61 @@ def test_on_infiniband_only_link_state_and_guid_are_read() -> None:
     node_guid = attribute(NODE_GUID, struct.pack("=I4xQ", 0, 0x0200000000000001))
     found = settings_listed("ib0", link(1, info(0, *zeros, down, node_guid)), hardware=32)
     assert found == {0: VfSettings(link_state="disable", guid="02:00:00:00:00:00:00:01")}
+
+
+def message(kind: int, flags: int, body: bytes) -> bytes:
+    whole = struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
+    return whole + bytes(-len(whole) % 4)
+
+
+class KernelWithoutRoomForGuids:
+    """Answers about links as Linux before 6.15: rtnl_getlink with EMSGSIZE, netlink_dump by 32 KiB at the most.
+
+    It has the link with index 1, whose VFs take as many bytes as mlx5's, and one before it.
+    """
+
+    def __init__(self, vfs: int) -> None:
+        infos = [info(vf, attribute(NODE_GUID, struct.pack("=I4xQ", vf, vf + 1)), bytes(100)) for vf in range(vfs)]
+        self.pf = struct.pack("=BxHiII", 0, 32, 1, 0, 0) + link(vfs, *infos)
+        self.answers: list[bytes] = []
+
+    def __enter__(self) -> "KernelWithoutRoomForGuids":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, request: bytes) -> None:
+        _, _, flags, *_ = struct.unpack_from("=IHHII", request)
+        refused = struct.pack("=i", -errno.EMSGSIZE)
+        if not flags & 0x300:
+            self.answers = [message(2, 0, refused + bytes(16))]
+            return
+        other = message(16, 2, struct.pack("=BxHiII", 0, 1, 9, 0, 0))
+        pf = message(16, 2, self.pf)
+        self.answers = [other, pf, message(3, 2, bytes(4))] if len(pf) < 32 << 10 else [other, message(3, 2, refused)]
+
+    def recv(self, _: int) -> bytes:
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize("vfs", [2, 127])
+def test_an_infiniband_pf_that_a_kernel_has_no_room_for_is_read_from_the_list(
+    vfs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ConnectX has up to 127 VFs a port by default."""
+    monkeypatch.setattr(socket, "socket", lambda *_: KernelWithoutRoomForGuids(vfs))
+    found = RtnetlinkVfSettings().read_all("lo")
+    assert [each.guid for each in found.values()] == [f"00:00:00:00:00:00:00:{vf + 1:02x}" for vf in range(vfs)]
+
+
+def test_more_vfs_than_a_list_has_room_for_are_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", lambda *_: KernelWithoutRoomForGuids(240))
+    with pytest.raises(OSError, match=r"that many vfs of pf 'lo' with GUIDs: create fewer, or upgrade"):
+        RtnetlinkVfSettings().read_all("lo")
+
+
+def test_a_link_is_found_in_the_list_of_this_kernel() -> None:
+    """As it is asked for alone, but for the statistics of other links meanwhile."""
+    mask = vf_settings._VF | vf_settings._WITHOUT_STATISTICS
+    assert vf_settings._listed_link("lo", mask)[0] == vf_settings._link("lo", mask)[0]
