@@ -195,8 +195,9 @@ def _refuse_two_ranges(items: Sequence[Value], entries: Sequence[OfferEntry]) ->
     """Reject an offer that distributes VFs of one PF over entries: only the first entry would count."""
     known = set[Match]()
     for item, entry in zip(items, entries, strict=True):
-        if entry.match in known and "#" in str(item.fields().required("match").fields().raw.get("name")):
-            item.at("match", None).at("name", None).fail(f"an earlier entry matches the same PFs: an entry {_WHOLE_PF}")
+        match = item.fields().optional("match", Value.fields)
+        if entry.match in known and match is not None and "#" in str(match.raw.get("name")):
+            match.required("name").fail(f"an earlier entry matches the same PFs: an entry {_WHOLE_PF}")
         known.add(entry.match)
 
 

@@ -89,6 +89,14 @@ def test_vfs_of_one_pf_in_two_entries_are_refused() -> None:
         parse_offer(text, "offer.yaml")
 
 
+def test_entries_without_a_match_or_with_the_same_one_are_as_before() -> None:
+    """The first decides; nothing is lost without a word where no VFs are named."""
+    text = "v: 1\npfs: [{network: a}, {network: b}, {match: {name: x}}, {match: {name: x}}]"
+    terms = parse_offer(text, "offer.yaml").terms(ETHERNET)
+    assert terms is not None
+    assert terms.network == "a"
+
+
 @pytest.mark.parametrize("more", ["  offer: false\n", '  set_aside: "5"\n'])
 def test_vfs_after_a_name_go_with_no_other_word_about_them(more: str) -> None:
     """They would contradict each other."""
