@@ -145,12 +145,13 @@ def rename(index: int, to: str) -> None:
 def _set(index: int, attributes: Mapping[int, bytes]) -> None:
     """Change a device; raise OSError. ENODEV stands for a missing device, for which the kernel reports EINVAL.
 
-    Source: nldev_set_doit.
+    A device is missing too while it is moved (disable_device, ib_device_get_by_index). It may be listed again as soon
+    as the error is here, so the list does not tell. Source: nldev_set_doit, which has no other EINVAL for what is sent.
     """
     try:
         rdma_netlink.exchange(rdma_netlink.SET, {**_at(index), **attributes})
     except OSError as refused:
-        if refused.errno == errno.EINVAL and index not in devices().values():
+        if refused.errno == errno.EINVAL:
             raise OSError(errno.ENODEV, f"no rdma device {index} in this network namespace") from refused
         raise
 

@@ -1,15 +1,17 @@
 """RDMA devices and VF settings on the lab kernel: who has which device, when a VF is free, what a NIC makes of it."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.lab.calls.rdma_calls import FIRST, Lab, record, run, second
-from tests.lab.nics import EACH, Nic, with_nic
+from tests.lab.nics import EACH, INFINIBAND, Nic, with_nic
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
+RACE = Path(__file__).parent / "inside/rdma_race.py"
 ON_EACH = pytest.mark.parametrize("nic", EACH)
 
 
@@ -339,3 +341,17 @@ print(sorted(found) == list(range(128)), found[127].max_tx_rate)
         """
     options = ("-a", "simpci.npf=4 simpci.totalvfs=128")
     assert run(lab, script, FIRST, options=options) == ["True 321"]
+
+
+def test_a_device_that_is_being_moved_is_missing_and_its_call_is_not_invalid(lab: Lab) -> None:
+    """The kernel reports EINVAL for a device in the middle of a move, which is listed again right afterwards.
+
+    Callers try again for a missing device. An "Invalid argument" failed their ADD or DEL.
+    """
+    script = f"""
+        rdma system set netns exclusive; ip link set ib0 up; ip netns add pod
+        echo 1 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
+        {sys.executable} {RACE} /run/netns/pod 5
+        """
+    done = lab(script, "-a", str(INFINIBAND.kernel))
+    assert done.stdout.splitlines() == ["raced", "ENODEV"], done.stdout + done.stderr
