@@ -12,7 +12,7 @@ _BOUND_S, _POLL_S = 60.0, 0.02
 
 
 @contextmanager
-def made_vfs(function: Path, count: int) -> Iterator[dict[str, object]]:
+def temporary_vfs(function: Path, count: int) -> Iterator[dict[str, object]]:
     """Make VFs and remove them at the end; yield the times in seconds, to which that of the removal is added.
 
     Raise NodeError if the PF has VFs: they may be in use, and their number cannot be changed without removing all.

@@ -15,7 +15,7 @@ from pathlib import Path
 from cli.node.errors import NodeError
 from cli.node.hardware import host, vf_life, vf_use
 from cli.node.hardware.host import Target
-from cli.node.hardware.numvfs import made_vfs
+from cli.node.hardware.numvfs import temporary_vfs
 from cli.node.hardware.peer.address import how_to_reach, listening, peer_address
 from cli.node.hardware.peer.channel import new_token
 from cli.node.hardware.peer.lend import serve
@@ -23,8 +23,8 @@ from cli.node.hardware.peer.remote import Peer
 from cli.node.hardware.plan import checks, free_vf, report, stored
 from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.pods import Folders, detach_leftovers
-from cli.node.hardware.traffic import checks as traffic_checks
-from cli.node.hardware.traffic.checks import Load
+from cli.node.hardware.traffic import traffic_checks
+from cli.node.hardware.traffic.traffic_checks import Load
 from cli.node.hardware.vf_life import Subject
 from mooring.annotations.inventory import Pf
 from mooring.hardware_folder import keep_result, read_results
@@ -77,7 +77,7 @@ def main(options: Options) -> int:
     target, stopped = None, False
     with _stoppable():
         try:
-            with _vfs_made(options, tell):
+            with _make_vfs(options, tell):
                 shown = host.discover()
                 target = _target(options, _pf(options, shown, force=options.force))
                 for answer in host.ask(target, shown):
@@ -111,7 +111,7 @@ def _target(options: Options, pf: Pf) -> Target:
 
 
 @contextmanager
-def _vfs_made(options: Options, tell: vf_life.Tell) -> Iterator[None]:
+def _make_vfs(options: Options, tell: vf_life.Tell) -> Iterator[None]:
     """Make the VFs that --make-vfs asks for; remove them at the end, and tell how long it took."""
     if not options.make_vfs:
         if options.vfs:
@@ -120,7 +120,7 @@ def _vfs_made(options: Options, tell: vf_life.Tell) -> Iterator[None]:
         return
     pf = _pf(options, host.discover(), force=True)
     with ExitStack() as stack:
-        times = stack.enter_context(made_vfs(Path("/sys/bus/pci/devices") / pf.pci, options.make_vfs))
+        times = stack.enter_context(temporary_vfs(Path("/sys/bus/pci/devices") / pf.pci, options.make_vfs))
         yield
     tell(Answer("sriov.numvfs", "info", times))
 
@@ -182,7 +182,7 @@ def _serve(options: Options) -> int:
                 listener,
                 token,
                 _WAIT_S,
-                lambda count: traffic_checks.lent([Subject(target, vf) for vf in free[:count]]),
+                lambda count: traffic_checks.lend_vfs([Subject(target, vf) for vf in free[:count]]),
             )
         except KeyboardInterrupt:
             return 2

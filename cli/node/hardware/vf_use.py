@@ -37,13 +37,13 @@ def state_of(target: Target, index: int) -> VfState:
         netdev=netdev,
         altnames=tuple(sorted(link.get("altnames", ()))),
         mtu=link.get("mtu"),
-        address=_lasting(link.get("address")),
+        address=_without_queue_pair(link.get("address")),
         up="UP" in link.get("flags", ()),
         settings=target.settings.read(target.pf.name, index),
     )
 
 
-def _lasting(address: str | None) -> str | None:
+def _without_queue_pair(address: str | None) -> str | None:
     """Return an address without the number of the queue pair with which IPoIB's begins (ipoib_dev_init_default).
 
     It changes whenever the driver is bound.

@@ -19,7 +19,7 @@ from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.hardware.peer.channel import Channel, admit
-from cli.node.hardware.plan.stream import checked_options
+from cli.node.hardware.plan.stream import check_options
 from cli.node.hardware.traffic.perftest import Receiver
 from cli.node.hardware.traffic.relay import Connection, pump
 
@@ -109,7 +109,7 @@ class _Session:
                     return {"ends": len(self._ends)}
                 case {"do": "listen", "end": int(number), "options": list(words)} if number not in self._servers:
                     server = ExitStack()
-                    server.enter_context(self._end(number).listening(checked_options(words)))
+                    server.enter_context(self._end(number).listening(check_options(words)))
                     self._servers[number] = server
                     self._lent.push(server)
                     return {}

@@ -21,6 +21,7 @@ _MARGIN_S, _SHORT_MARGIN_S, _SHORT_S = 2, 1, 3
 # comes from the VFs' rates and not from their queue pairs.
 _QPS = ((10_000, 2), (50_000, 4), (200_000, 8))
 _MOST_QPS, _MOST_DEPTH = 16, 128
+_UNKNOWN_MBPS = 100_000
 # Messages on the way for so long at the rate: enough for a round trip, and little beside the measured time.
 _OUTSTANDING_S = 0.02
 _RESULT_FIELDS = 5
@@ -56,12 +57,12 @@ class Stream:
     def options(self) -> tuple[str, ...]:
         return (*self.size_options, "-D", str(self.duration_s), "-f", str(self.margin_s))
 
-    def counted(self, messages: int) -> tuple[str, ...]:
+    def count_options(self, messages: int) -> tuple[str, ...]:
         """Return the options for a fixed number of messages on each queue pair."""
         return (*self.size_options, "-n", str(messages))
 
     @property
-    def observed(self) -> tuple[str, ...]:
+    def endless_options(self) -> tuple[str, ...]:
         """The options for traffic that is reported every second until it is stopped."""
         return (*self.size_options, "-D", "1", "--run_infinitely")
 
@@ -70,7 +71,8 @@ class Stream:
 
 
 def stream_for(mbps: int, measured_s: int) -> Stream:
-    """Return the traffic that fills a port, or a limit, of a rate in Mb/s; 0 is unknown."""
+    """Return the traffic that fills a port, or a limit, of a rate in Mb/s; 0 is unknown, and takes that of 100 Gb/s."""
+    mbps = mbps or _UNKNOWN_MBPS
     qps = next((qps for most, qps in _QPS if mbps <= most), _MOST_QPS)
     outstanding = mbps * 1e6 / 8 * _OUTSTANDING_S / _MESSAGE_BYTES
     depth = min(max(round(outstanding / qps), 2), _MOST_DEPTH)
@@ -109,7 +111,7 @@ def overlap(stream: Stream, ends: Sequence[float]) -> float:
     return min(shares)
 
 
-def checked_options(words: Sequence[object]) -> tuple[str, ...]:
+def check_options(words: Sequence[object]) -> tuple[str, ...]:
     """Return options that came from another host if they are a stream's, within bounds; raise ValueError."""
     rest, checked = list(words), list[str]()
     while rest:

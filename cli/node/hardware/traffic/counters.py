@@ -17,7 +17,7 @@ SENT, RECEIVED, PF_SENT = "port-sent", "port-received", "pf-sent"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CounterGrowth:
     """What each counter grew by while ``sent`` bytes of data were sent, in bytes."""
 
     sent: int

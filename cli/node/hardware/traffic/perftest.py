@@ -75,7 +75,7 @@ def measure(pairs: Sequence[Pair], stream: Stream) -> Measurement:
 
 def send(pair: Pair, stream: Stream, messages: int) -> int:
     """Send a number of messages on each queue pair; return how many bytes of data those are; raise CommandError."""
-    with _clients([pair], stream.counted(messages)) as (client,):
+    with _clients([pair], stream.count_options(messages)) as (client,):
         client.messages(client.output(_MORE_S))
     return messages * stream.qps * stream.message_bytes
 
@@ -90,7 +90,7 @@ def observe(pair: Pair, stream: Stream, steps: Sequence[tuple[Callable[[], objec
     first()
     found: list[list[float]] = []
     limit_s = _MORE_S + 3 * sum(seconds for _, seconds in steps)
-    with _clients([pair], stream.observed) as (client,):
+    with _clients([pair], stream.endless_options) as (client,):
         stop = threading.Timer(limit_s, client.kill)
         stop.start()
         try:
@@ -179,7 +179,7 @@ class _Program:
         """Return how many messages it counted; raise CommandError if it failed."""
         found = result_of(output)
         if found is None or self._process.returncode != 0:
-            raise CommandError(f"{PROGRAM} measured nothing: {_shown(output)!r}")
+            raise CommandError(f"{PROGRAM} measured nothing: {_last_words(output)!r}")
         return found
 
     def reports(self, stream: Stream) -> Iterator[float]:
@@ -194,7 +194,7 @@ class _Program:
             # The head of the table is printed when the traffic begins.
             if messages is not None or "#bytes" in line:
                 before = now
-        raise CommandError(f"{PROGRAM} stopped: {_shown(output)!r}")
+        raise CommandError(f"{PROGRAM} stopped: {_last_words(output)!r}")
 
     def await_listening(self) -> None:
         """Wait until its namespace has a listening socket (state 0A) at perftest's port."""
@@ -204,7 +204,7 @@ class _Program:
         while not any(listening.search(_text(folder / kind)) for kind in ("tcp", "tcp6")):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise CommandError(f"{PROGRAM} does not listen: {_shown(self._process.communicate()[0])!r}")
+                raise CommandError(f"{PROGRAM} does not listen: {_last_words(self._process.communicate()[0])!r}")
             time.sleep(_POLL_S)
 
 
@@ -215,7 +215,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _shown(output: str) -> str:
+def _last_words(output: str) -> str:
     """Return the end of an output, without the lines that only separate, and without those with addresses."""
     lines = [line.strip() for line in output.splitlines() if line.strip(" -*") and not _ADDRESS.match(line)]
     return "; ".join(lines)[-_SHOWN_CHARS:]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.node.errors import NodeError
-from cli.node.hardware.numvfs import made_vfs
+from cli.node.hardware.numvfs import temporary_vfs
 
 
 @pytest.mark.parametrize("present", ["4", None])
@@ -15,7 +15,7 @@ def test_a_pf_with_vfs_is_left_alone(tmp_path: Path, present: str | None) -> Non
     if present is not None:
         (tmp_path / "sriov_numvfs").write_text(f"{present}\n")
     message = f"option make_vfs: 8, and sriov_numvfs of the PF is {present!r}"
-    with pytest.raises(NodeError, match=message), made_vfs(tmp_path, 8):
+    with pytest.raises(NodeError, match=message), temporary_vfs(tmp_path, 8):
         pass
     assert not (tmp_path / "sriov_numvfs").exists() or (tmp_path / "sriov_numvfs").read_text() == f"{present}\n"
 
@@ -27,7 +27,7 @@ def test_vfs_are_removed_again(tmp_path: Path) -> None:
     for vf in range(2):
         (tmp_path / f"virtfn{vf}" / "driver").mkdir(parents=True)
     with ExitStack() as stack:
-        times = stack.enter_context(made_vfs(tmp_path, 2))
+        times = stack.enter_context(temporary_vfs(tmp_path, 2))
         assert (tmp_path / "sriov_numvfs").read_text() == "2\n"
     assert (tmp_path / "sriov_numvfs").read_text() == "0\n"
     assert times.keys() == {"vfs", "autoprobe", "make-s", "bound", "bound-more-s", "remove-s"}

@@ -14,7 +14,7 @@ from cli.node.hardware.peer.address import how_to_reach, listening, peer_address
 from cli.node.hardware.peer.channel import Channel, ChannelError, admit, connect, new_token
 from cli.node.hardware.peer.lend import CONTROL, serve
 from cli.node.hardware.peer.remote import Peer
-from cli.node.hardware.plan.stream import checked_options, stream_for
+from cli.node.hardware.plan.stream import check_options, stream_for
 from cli.node.hardware.traffic import perftest
 from cli.node.hardware.traffic.endpoints import Endpoint
 from cli.node.hardware.traffic.perftest import LocalReceiver, Pair, Receiver
@@ -169,11 +169,11 @@ def test_a_frame_that_is_changed_repeated_or_moved_is_refused(
 
 def test_the_other_host_can_run_nothing_but_a_stream() -> None:
     """Options that write files or name devices are refused, and so are numbers that would fill the memory."""
-    for stream in (STREAM.options, STREAM.counted(100), STREAM.observed):
-        assert checked_options(list(stream)) == stream
+    for stream in (STREAM.options, STREAM.count_options(100), STREAM.endless_options):
+        assert check_options(list(stream)) == stream
     for words in (["--out_json_file", "/etc/passwd"], ["-d", "mlx5_0"], ["-s", "2000000"], ["-q"], ["-D", "-1"], [7]):
         with pytest.raises(ValueError, match="is none of a stream"):
-            checked_options(words)
+            check_options(words)
 
 
 def test_what_is_not_known_is_answered_with_an_error() -> None:

@@ -151,6 +151,7 @@ def test_a_stream_is_given_to_perftest_by_time_by_count_or_without_an_end() -> N
     stream = stream_for(25_000, 4)
     sizes = ("-s", "65536", "-q", "4", "-t", "128", "-u", "18", "-Q", "1", "-F", "--report_gbits")
     assert stream.options == (*sizes, "-D", "8", "-f", "2")
-    assert stream.counted(500) == (*sizes, "-n", "500")
-    assert stream.observed == (*sizes, "-D", "1", "--run_infinitely")
+    assert stream.count_options(500) == (*sizes, "-n", "500")
+    assert stream.endless_options == (*sizes, "-D", "1", "--run_infinitely")
     assert stream_for(25_000, 1).duration_s == 3
+    assert stream_for(0, 4) == stream_for(100_000, 4)

@@ -16,7 +16,7 @@ from cli.node.hardware.plan.rates import Shares
 from cli.node.hardware.plan.stream import PROGRAM, stream_for
 from cli.node.hardware.pods import pod, refusal
 from cli.node.hardware.traffic import frames, perftest
-from cli.node.hardware.traffic.counters import Counted, read_counters
+from cli.node.hardware.traffic.counters import CounterGrowth, read_counters
 from cli.node.hardware.traffic.endpoints import Endpoint, endpoint
 from cli.node.hardware.traffic.perftest import LocalReceiver, Pair, Receiver
 from cli.node.hardware.vf_life import LOCK_S, Subject, Tell
@@ -77,7 +77,7 @@ def measure(subjects: Sequence[Subject], load: Load, peer: Peer | None, tell: Te
 
 
 def _local_pairs(stack: ExitStack, subjects: Sequence[Subject]) -> list[Sender]:
-    ends = [attached(stack, subject, number, f"10.250.0.{number + 1}") for number, subject in enumerate(subjects)]
+    ends = [attach_end(stack, subject, number, f"10.250.0.{number + 1}") for number, subject in enumerate(subjects)]
     pairs = range(0, len(ends) // 2 * 2, 2)
     return [Sender(subjects[at], Pair(ends[at], LocalReceiver(ends[at + 1])), ends[at + 1]) for at in pairs]
 
@@ -86,21 +86,21 @@ def _remote_pairs(stack: ExitStack, subjects: Sequence[Subject], peer: Peer) -> 
     receivers = stack.enter_context(peer(min(len(subjects), MOST_PAIRS)))
     senders = []
     for number, (subject, receiver) in enumerate(zip(subjects, receivers, strict=False)):
-        end = attached(stack, subject, number, f"10.250.0.{number + 1}")
+        end = attach_end(stack, subject, number, f"10.250.0.{number + 1}")
         senders.append(Sender(subject, Pair(end, receiver), None))
     return senders
 
 
 @contextmanager
-def lent(subjects: Sequence[Subject]) -> Iterator[Sequence[Receiver]]:
+def lend_vfs(subjects: Sequence[Subject]) -> Iterator[Sequence[Receiver]]:
     """Attach VFs to which a test on another host sends."""
     with ExitStack() as stack:
-        ends = [attached(stack, subject, number, f"10.250.1.{number + 1}") for number, subject in enumerate(subjects)]
+        ends = [attach_end(stack, subject, number, f"10.250.1.{number + 1}") for number, subject in enumerate(subjects)]
         with hold_all(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
             yield [LocalReceiver(end) for end in ends]
 
 
-def attached(stack: ExitStack, subject: Subject, number: int, address: str) -> Endpoint:
+def attach_end(stack: ExitStack, subject: Subject, number: int, address: str) -> Endpoint:
     """Attach a VF with all settings that are changed later, so that its ledger entry has them."""
     values: dict[str, object] = {"vlan": 0, "qos": 0, "min_tx_rate": 0, "max_tx_rate": 0, "spoofchk": True}
     values |= {"mac": subject.addresses.mac(f"traffic {number}"), "guid": subject.addresses.guid(f"traffic {number}")}
@@ -194,9 +194,9 @@ def _counters(sender: Sender, free: float) -> list[Answer]:
     before = read_counters(sender.subject, sender.pair.sender, sender.local)
     sent = perftest.send(sender.pair, stream, min(max(round(wanted), _LEAST_MESSAGES), most))
     after = read_counters(sender.subject, sender.pair.sender, sender.local)
-    counted = Counted(sent, {name: after[name] - before[name] for name in after if name in before})
-    fault = counted.fault() or ""
-    return [Answer("traffic.counters", "differs" if fault else "ok", counted.percents(), fault)]
+    growth = CounterGrowth(sent, {name: after[name] - before[name] for name in after if name in before})
+    fault = growth.fault() or ""
+    return [Answer("traffic.counters", "differs" if fault else "ok", growth.percents(), fault)]
 
 
 def _spoofchk(sender: Sender) -> list[Answer]:
