@@ -68,7 +68,7 @@ def _load(text: str) -> Any:
 
 
 def _field(node: Any, name: str) -> Any:
-    """Return the value of a mapping's field, None if the node is no mapping or lacks it."""
+    """Return the value of a mapping's field, None if the node is not a mapping or lacks the field."""
     fields = node.value if isinstance(node, yaml.MappingNode) else ()
     return next((value for key, value in fields if key.value == name), None)
 

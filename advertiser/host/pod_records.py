@@ -33,7 +33,7 @@ def recorded_vfs(state: Path) -> frozenset[str]:
 def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
     """Return the VFs of the recorded pods, each by pod uid, PF, index and PCI address; raise OSError.
 
-    A record that cannot be read is logged and skipped, so its VFs appear as held by an unknown pod.
+    A record that cannot be read is logged and skipped, so its VFs appear as held by that pod.
     """
     found: set[AssignedVfKey] = set()
     for name, record in _records(records):

@@ -24,7 +24,7 @@ from mooring.nic import node_guid
 from mooring.nic.pci import vf_address
 from mooring.records.hardware_result import MAX_RATE, MIN_RATE
 
-# The check of a hardware test that asks whether a NIC keeps to a rate.
+# The check of a hardware test that shows whether a NIC enforces a rate.
 _CHECKS: Mapping[str, str] = {"min_tx_rate": MIN_RATE, "max_tx_rate": MAX_RATE}
 
 

@@ -35,8 +35,8 @@ _BY_DRIVER = {
     "hns3": _ETHERNET | _MAX_RATE,
     # ionic_set_vf_vlan rejects any priority, ionic_set_vf_rate any min_tx_rate.
     "ionic": (_ETHERNET - {"qos"}) | _MAX_RATE,
-    # be_set_vf_tx_rate rejects any min_tx_rate, and a max_tx_rate that is no whole percentage of the link's speed. Only
-    # the firmware says whether a VF has RDMA (be_roce_supported).
+    # be_set_vf_tx_rate rejects any min_tx_rate, and a max_tx_rate that is not a whole percentage of the speed. Only
+    # the firmware determines whether a VF has RDMA (be_roce_supported).
     "be2net": _ETHERNET - {"trust"},
     # The software NIC that tests use with the kernel's own SR-IOV core.
     "simvf": _ETHERNET | _BOTH_RATES,

@@ -88,9 +88,9 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class EntryMatch:
-    """What an entry of the offer matches on this node: the PFs that it decides about, and those of an earlier entry.
+    """What an entry of the offer matches on this node: PFs that it decides about, and PFs of earlier entries.
 
-    ``fault`` is why an entry that offers PFs has none here, empty for any other.
+    ``fault`` is why an entry that offers PFs matches none here, empty otherwise.
     """
 
     index: int
@@ -114,7 +114,7 @@ def entry_matches(host: Host, offer: Offer, node: str) -> Iterator[EntryMatch]:
 
 
 def _nearest(entry: OfferEntry, candidates: Sequence[tuple[PciFunction, Candidate]]) -> str:
-    """Name the PF that most of an entry's selectors match, and how it differs; empty on a node without PFs."""
+    """Return a text with the PF that matches most selectors of an entry, and the differences; empty without PFs."""
     pfs = [each for function, each in candidates if _unfit(function) is None]
     if not pfs:
         return ""

@@ -50,7 +50,7 @@ def checked(bundle: Path, digest: str = "") -> dict[str, bytes]:
 def _members(bundle: Path, digest: str) -> dict[str, bytes]:
     with bundle.open("rb") as file:
         if (size := file.seek(0, 2)) > _LARGEST_BYTES:
-            raise NodeError(f"bundle {str(bundle)!r}: {size} bytes are more than {_LARGEST_BYTES}")
+            raise NodeError(f"bundle {str(bundle)!r}: its {size} bytes exceed the limit of {_LARGEST_BYTES}")
         file.seek(0)
         if digest and (found := hashlib.file_digest(file, "sha256").hexdigest()) != digest:
             raise NodeError(f"bundle {str(bundle)!r}: its SHA-256 is {found!r}, not {digest!r}")

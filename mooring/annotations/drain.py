@@ -1,9 +1,9 @@
-"""The PFs and VFs of a node that get no new pods: the annotation ``mooring.dev/drain``, and the reasons beside it.
+"""Drained PFs and VFs of a node, which get no new pods: the annotations ``mooring.dev/drain`` and ``drain-reasons``.
 
     mooring.dev/drain: ["enp4s0f0","enp4s0f1/7"]
     mooring.dev/drain-reasons: {"enp4s0f0":"new firmware"}
 
-The advertiser reads the first. People read the second: an entry without a reason there has none.
+The advertiser reads the first annotation. The second one is for people; entries can be without a reason.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from mooring.parsing import dump, parse
 
 _MOST_ENTRIES = 4096
 LONGEST_REASON = 256
-# `Out.why` of a VF that the annotation names.
+# `Out.why` of a drained VF.
 DRAINED = "drained"
 # A reason for each entry, ``<pf>`` or ``<pf>/<vf>``; empty without one.
 Drain = Mapping[str, str]

@@ -34,8 +34,8 @@ MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
 # Every second index of `MOST_VFS` takes 10 KiB. Each range copies the set, so the time grows with the square of ranges.
 _LONGEST_RANGES = 16_384
-# The rates that a hardware test asks about, and what is known of each: ``requested`` is set and read back, and nothing
-# more; ``shown`` is kept to by the NIC, ``differs`` is not, as the test found.
+# The rates that a hardware test checks, and their states: ``requested``: the rate can be set and read back, but was not
+# tested; ``shown``: the test showed that the NIC enforces it; ``differs``: the test showed that it does not.
 TESTED_RATES = ("min_tx_rate", "max_tx_rate")
 TestOutcome = Literal["shown", "differs"]
 RateState = Literal["requested", "shown", "differs"]
@@ -216,7 +216,7 @@ def _read(text: str) -> Inventory:
     pfs = tuple(_pf(item) for item in document.required("pfs").items(_MOST_PFS))
     _refuse_repeated(document.required("pfs"), pfs)
     if (vfs := sum(pf.named_vfs for pf in pfs)) > MOST_VFS:
-        document.required("pfs").fail(f"{vfs} VFs are more than {MOST_VFS} on one node")
+        document.required("pfs").fail(f"{vfs} VFs exceed the limit of {MOST_VFS} on one node")
     return Inventory(
         boot=document.required("boot").string(longest=64),
         pfs=pfs,
@@ -284,7 +284,7 @@ def _tested(value: Value) -> dict[str, TestOutcome]:
 def _vfs(value: Value) -> Indexes:
     found = indexes(value)
     if found.mask.bit_length() > MOST_VFS:
-        value.fail(f"{shorten(value.raw)} reaches past VF {MOST_VFS - 1}")
+        value.fail(f"{shorten(value.raw)} contains indexes above {MOST_VFS - 1}")
     return found
 
 
@@ -332,7 +332,7 @@ def allow(value: Value) -> Allow:
     document = value.fields()
     vlan = document.optional("vlan", indexes) or Indexes()
     if vlan.mask.bit_length() - 1 > MAX_VLAN:
-        document.required("vlan").fail(f"{str(vlan)!r} reaches past VLAN id {MAX_VLAN}")
+        document.required("vlan").fail(f"{str(vlan)!r} contains VLAN ids above {MAX_VLAN}")
     switches = {name: document.optional(name, Value.boolean) or False for name in ("mac", "guid", "trust", "spoofchk")}
     return Allow(vlan=vlan, **switches)
 

@@ -17,8 +17,8 @@ _LONGEST = 4096
 # vendor.example/class, and a device's name (parser.ValidateVendorName, ValidateClassName and ValidateDeviceName).
 _KIND = re.compile(r"[A-Za-z](?:[-.\w]*[A-Za-z0-9])?/[A-Za-z](?:[-\w]*[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[-.:\w]*[A-Za-z0-9])?", re.ASCII)
-# What the vendors' own generators write (nvidia-ctk, amd-ctk). A device plugin may leave specifications of its own kind
-# beside them, with other hooks: those of NVIDIA's are k8s.device-plugin.nvidia.com/gpu.
+# The kinds of the vendors' generators (nvidia-ctk, amd-ctk). A device plugin can add specifications of another kind,
+# with other hooks: NVIDIA's has the kind k8s.device-plugin.nvidia.com/gpu.
 VENDORS_OWN = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 # Device nodes of one GPU, below /dev: NVIDIA's, DRM's, and MIG's for GPU and compute instances, which are parts of a
 # GPU (nvidia-ctk, MIG).
@@ -72,17 +72,17 @@ def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two CDI devices that hold the same GPU and do different things to a container, by their qualified names."""
+    """Two CDI devices with the same GPU but different edits, by their qualified names."""
 
     first: str
     second: str
 
 
 def choose(holding: Iterable[CdiDevice], uuid: str | None) -> CdiDevice | Contradiction | None:
-    """Return the device by which a container gets a GPU, of those that hold exactly it; None if there are none.
+    """Choose the device for a GPU among those that contain exactly it; None if there are none.
 
-    Those of the vendor's own kind count if there are any. Of several with the same edits it is the one named by UUID,
-    else the first by name. Advertiser and shim ask the same.
+    Devices of the vendor's own kind are preferred. Among devices with equal edits, the one with the UUID as name is
+    chosen or, without it, the first by name. Advertiser and shim both use this function.
     """
     listed = sorted(holding, key=lambda device: device.qualified)
     listed = [device for device in listed if device.kind in VENDORS_OWN] or listed

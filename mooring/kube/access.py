@@ -49,7 +49,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Whom a user acts as; what is empty is as in the kubeconfig."""
+    """The identity that a user impersonates; empty fields are taken from the kubeconfig."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Impersonation:
 def load_access(kubeconfig: str | None, context: str | None = None, acts_as: Impersonation | None = None) -> Access:
     """Load a kubeconfig; without one KUBECONFIG, then the service account, then ~/.kube/config. Raise AccessError.
 
-    ``context`` is the name of a context; None is the current one.
+    ``context`` is the name of a context; None is the current one. ``acts_as`` replaces the kubeconfig's impersonation.
     """
     if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and (found := _in_cluster()):
         files, target = str(SERVICE_ACCOUNT), found
@@ -78,7 +78,7 @@ def load_access(kubeconfig: str | None, context: str | None = None, acts_as: Imp
 
 
 def context_names(kubeconfig: str | None) -> list[str]:
-    """Return the contexts of a kubeconfig; none if it cannot be read."""
+    """Return the names of a kubeconfig's contexts; empty if it cannot be read."""
     try:
         return list(read_kubeconfig(_paths(_files(kubeconfig))).contexts)
     except (KubeconfigError, OSError):
@@ -116,7 +116,7 @@ def _paths(files: str) -> list[Path]:
 
 def _unusable(files: str, why: Exception) -> AccessError:
     what = f"kubeconfig {files!r} cannot be used: {why}"
-    return AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG")
+    return AccessError(f"{what}; name another one with --kubeconfig or KUBECONFIG")
 
 
 def _in_cluster() -> Target | None:

@@ -1,12 +1,12 @@
-"""Which of the devices below one PCI function are its own: a function may have several netdevs and RDMA devices.
+"""Find the main netdev and RDMA device among several below one PCI function.
 
-- netdev: an IPoIB child (a partition's interface) may have the PCI parent of the netdev that it was made on, and in a
-  pod often has the lower index. In Linux 6.12 it has none (ipoib_parent_init alone sets it), elsewhere it may. Only a
-  child that was made by sysfs has the file ``parent``. The ``iflink`` of any child is the index of the other netdev;
-  that of a function's own netdev is its own index (__ipoib_vlan_add and ipoib_get_iflink in
-  drivers/infiniband/ulp/ipoib).
-- RDMA device: a sub-device, such as mlx5's SMI device of a port with several planes, lies below the same function as
-  its parent (mlx5_ib_add_sub_dev). The kernel names the parent (RDMA_NLDEV_ATTR_PARENT_NAME, Linux 6.11), and makes no
+- netdev: an IPoIB child (the interface of a partition) can have the same PCI parent as the netdev on which it was
+  created, and in a pod often has the lower index. In Linux 6.12 it has no PCI parent (only ipoib_parent_init sets it).
+  Only children that were created through sysfs have the file ``parent``. But the ``iflink`` of every child is the index
+  of the other netdev, and the ``iflink`` of a function's own netdev is its own index (__ipoib_vlan_add and
+  ipoib_get_iflink in drivers/infiniband/ulp/ipoib).
+- RDMA device: a sub-device, such as mlx5's SMI device of a port with several planes, is below the same function as its
+  parent (mlx5_ib_add_sub_dev). The kernel reports the parent (RDMA_NLDEV_ATTR_PARENT_NAME, Linux 6.11), and creates no
   uverbs device for the sub-device (ib_uverbs_add_one).
 
 ``function`` is a PCI function's folder in sysfs, which shows the devices of one network namespace.
@@ -18,22 +18,22 @@ from pathlib import Path
 from mooring.natural_order import natural
 from mooring.nic import rdma_netlink
 
-# A device is renamed, or leaves, while its folder is read.
+# How often to read again, because a device was renamed or removed while its folder was read.
 _MOST_LISTS = 10
 
 
 def all_netdevs(function: Path) -> tuple[tuple[str, int], ...]:
-    """Return name and index of each netdev of a function, IPoIB's children too."""
+    """Return name and index of each netdev of a function, including IPoIB children."""
     return _indexed(function, names_in)
 
 
 def own_netdevs(function: Path) -> list[str]:
-    """Return the names of a function's netdevs that are no children of another one."""
+    """Return the names of a function's netdevs that are not children of other netdevs."""
     return _own(function / "net")
 
 
 def own_index(function: Path) -> int | None:
-    """Return the index of a function's own netdev, None if it has none here; of several ports the first."""
+    """Return the index of a function's own netdev, None without one here; for several ports the lowest."""
     return min((index for _, index in _indexed(function, _own)), default=None)
 
 

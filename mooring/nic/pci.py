@@ -59,5 +59,5 @@ def vf_address(vf0: str, stride: int, index: int) -> str:
     domain, first = routing_id(vf0)
     rid = first + index * stride
     if rid > 0xFFFF:
-        raise ValueError(f"vf {index!r} at stride {stride!r} from {vf0!r} lies beyond bus ff")
+        raise ValueError(f"vf {index!r} at stride {stride!r} from {vf0!r} is beyond bus ff")
     return f"{domain}:{rid >> 8:02x}:{rid >> 3 & 0x1F:02x}.{rid & 7}"

@@ -36,7 +36,7 @@ def kubectl() -> int:
 
 
 def kubectl_complete() -> int:
-    """Run `kubectl_complete-mooring`, by which kubectl completes `kubectl mooring`."""
+    """Run `kubectl_complete-mooring`, which kubectl calls to complete `kubectl mooring`."""
     return _run("kubectl_complete-mooring", "cli", "cli", "complete")
 
 

@@ -8,7 +8,7 @@ class _Version(argparse.Action):
     """Prints the program's name and version; argparse's own action would read the version at every start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        # Its import takes as long as all else of a start.
+        # Imported here, because the import takes as long as the rest of the start.
         from importlib.metadata import version
 
         print(parser.prog, version("mooring"))

@@ -1,15 +1,15 @@
-"""What `mooring-node hardware-test` last showed of a PF, ``<state>/hardware/<pci>.json``: one file a PF.
+"""The last result of `mooring-node hardware-test` for a PF, ``<state>/hardware/<pci>.json``: one file per PF.
 
     {"v":1,"pf":"0000:04:00.0","driver":"mlx5_core","kernel":"6.12.57+deb13-amd64","firmware":"22.43.1014",
       "mooring":"0.9","at":"2026-11-22T14:00:00Z","checks":{"max_rate":"shown","min_rate":"differs","mac":"not_asked"}}
 
-``driver`` is the PF's, ``kernel`` the release (``uname -r``), ``firmware`` may be empty. ``checks`` has an outcome by
-the check's name: ``shown`` (traffic or device did what was requested), ``differs`` (it did not), ``not_asked``.
-Names that a reader does not know are ignored; the inventory needs ``min_rate`` and ``max_rate``.
+``driver`` is the PF's, ``kernel`` the release (``uname -r``); ``firmware`` can be empty. ``checks`` has an outcome for
+each check: ``shown`` (traffic or device did what was requested), ``differs`` (it did not), ``not_asked``. Readers
+ignore unknown checks; the inventory needs ``min_rate`` and ``max_rate``.
 
-A result holds for the driver and kernel of its test (`HardwareResult.outcome`): another kernel may write something else
-to the same firmware. The test replaces the file whole (`mooring.hardware_folder.keep_result`). It writes the same text
-to ``<run>/extract/hardware``, where the advertiser may read it; at a boot `mooring-cni serve` copies it there.
+A result is valid for the driver and kernel of its test (`HardwareResult.outcome`), because another kernel can write
+other values to the same firmware. The test replaces the whole file (`mooring.hardware_folder.keep_result`). It also
+writes the text to ``<run>/extract/hardware``, where the advertiser can read it; at boot `mooring-cni serve` copies it.
 """
 
 import re
@@ -27,7 +27,7 @@ from mooring.records import extract
 FOLDER = "hardware"
 SHOWN = f"{extract.FOLDER}/{FOLDER}"
 IS_NAME = names.with_suffix(is_address)
-# The checks that the inventory has, by their names here: whether the NIC keeps to a rate that was set.
+# The checks that the inventory uses: whether the NIC enforces a rate that was set.
 MIN_RATE, MAX_RATE = "min_rate", "max_rate"
 Outcome = Literal["shown", "differs", "not_asked"]
 _LONGEST = 128
@@ -48,7 +48,7 @@ class HardwareResult:
     mooring: str = ""
 
     def outcome(self, check: str, driver: str | None, kernel: str) -> Outcome:
-        """Return a check's outcome with this driver and kernel; a test of others says nothing."""
+        """Return a check's outcome; ``not_asked`` if the test ran with another driver or kernel."""
         return self.checks.get(check, "not_asked") if (self.driver, self.kernel) == (driver, kernel) else "not_asked"
 
 

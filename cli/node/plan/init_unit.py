@@ -18,7 +18,7 @@ _UNITS = "/etc/systemd/system"
 # rule makes a folder instead of starting the unit: systemd does not start a running unit again, so a bind during a run
 # would be lost.
 _RULES = """\
-# A PF whose driver was bound has no VFs: mooring-init.path sees the folder, and mooring-init.service makes them.
+# A PF whose driver was bound has no VFs. mooring-init.path detects the folder, and mooring-init.service makes the VFs.
 ACTION!="bind", GOTO="mooring_init_end"
 SUBSYSTEM!="pci", GOTO="mooring_init_end"
 ATTR{class}!="0x02*", GOTO="mooring_init_end"

@@ -9,7 +9,7 @@ from cli.node.errors import NodeError
 from cli.node.plan.states import Change, File, Host, PathChange, added
 
 PATH = "/etc/mooring/config.yaml"
-_HEAD = "# Written by mooring-node install; every option of the programs may stand here (--help).\n"
+_HEAD = "# Written by mooring-node install. Every option of the programs can be set here (see --help).\n"
 
 
 def read(host: Host) -> Mapping[str, Any]:

@@ -20,8 +20,8 @@ RDMA_PACKAGED = tuple(f"{folder}/udev/rules.d/{RDMA_RULES}" for folder in ("/usr
 # To the host a VF that returns from a pod is a new device. A program that configured it would change what the next pod
 # gets. systemd expands $id in the path of TEST (udev_rule_apply_token_to_event in src/udev/udev-rules.c).
 _UDEV = f"""\
-# Mooring's VFs come and go with pods: nobody on the host configures them. physfn is what a VF has and nothing else has.
-# Exceptions are VFs that the offer sets aside, and those that the host used when this was installed, which stand here.
+# Mooring's VFs come and go with pods, so no program of the host configures them. Only VFs have a physfn. The exceptions
+# are VFs that the offer sets aside, and VFs that the host used at installation, which are listed here.
 ACTION=="remove", GOTO="mooring_end"
 SUBSYSTEM!="net", GOTO="mooring_end"
 SUBSYSTEMS=="pci", TEST=="/var/lib/mooring/{SET_ASIDE}/$id", GOTO="mooring_end"
@@ -38,12 +38,12 @@ ib_uverbs
 # A netdev has a name such as `mo1-3b08` while it moves into a pod or back. The match does not use driver names, because
 # a virtual machine's own NIC or a VF that the host uses can also have the driver iavf or igbvf.
 _NETWORK_MANAGER = """\
-# NetworkManager leaves VFs alone that 79-mooring-vfs.rules marks, and those on their way into a pod or back.
+# NetworkManager ignores VFs that 79-mooring-vfs.rules marks, and VFs that are moving into a pod or back.
 [keyfile]
 unmanaged-devices+=interface-name:mo*-????
 """
 _NETWORKD = """\
-# systemd-networkd leaves VFs alone.
+# systemd-networkd ignores VFs.
 [Match]
 Property=MOORING_VF=1
 
@@ -52,7 +52,7 @@ Unmanaged=yes
 """
 # Only the first .link file that matches is applied (systemd.link(5)), so no other policy or renaming applies.
 _LINK = """\
-# VFs keep the names and addresses that the kernel gives them: 79-mooring-vfs.rules sets the property.
+# VFs keep the names and addresses from the kernel. 79-mooring-vfs.rules sets the property.
 [Match]
 Property=MOORING_VF=1
 
@@ -60,7 +60,9 @@ Property=MOORING_VF=1
 NamePolicy=keep
 MACAddressPolicy=none
 """
-_RDMA_HEAD = f"# Mooring's VFs keep the names of their RDMA devices; the rest is rdma-core's {RDMA_RULES}.\n"
+_RDMA_HEAD = (
+    f"# Mooring's VFs keep the names of their RDMA devices. The other rules are from rdma-core's {RDMA_RULES}.\n"
+)
 _NO_VF = 'TEST!="device/physfn"'
 _RDMA_DEVICES = re.compile(r'SUBSYSTEM=="infiniband", *')
 _MEMLOCK = """\

@@ -54,10 +54,12 @@ def _proxy(target: URL, text: str, source: str) -> Proxy:
         raise KubeconfigError(f"{source} {text!r} is not a URL: {wrong}") from wrong
     if url.scheme != "http" or not url.host or port is None:
         raise KubeconfigError(
-            f"{source} {_shown(url)!r}: proxies are reached by http://, not by {url.scheme or '?'}://"
+            f"{source} {_shown(url)!r}: the URL of a proxy must begin with http://, not {url.scheme or '?'}://"
         )
     if target.scheme != "https":
-        raise KubeconfigError(f"{source} {_shown(url)!r}: a server behind a proxy has https://, not {target.scheme}://")
+        raise KubeconfigError(
+            f"{source} {_shown(url)!r}: the URL of a server behind a proxy must begin with https://, not {target.scheme}://"
+        )
     user, password = url.user, url.password
     pair = f"{user or ''}:{password or ''}".encode()
     authorization = f"Basic {base64.b64encode(pair).decode()}" if user or password else ""

@@ -31,19 +31,19 @@ def _inventory(*pfs: dict[str, Any], **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (_inventory(_pf(vfs="0-4096")), "pfs[0].vfs: '0-4096' reaches past VF 4095"),
-        (_inventory(_pf(out=[{"vfs": "65534", "why": "x"}])), "pfs[0].out[0].vfs: '65534' reaches past VF 4095"),
+        (_inventory(_pf(vfs="0-4096")), "pfs[0].vfs: '0-4096' contains indexes above 4095"),
+        (_inventory(_pf(out=[{"vfs": "65534", "why": "x"}])), "pfs[0].out[0].vfs: '65534' contains indexes above 4095"),
         (
             _inventory(_pf(out=[{"vfs": "0-2", "why": "x"}, {"vfs": "2", "why": "y"}])),
             "pfs[0].out[1].vfs: VF 2 is in an earlier entry, too",
         ),
         (
             _inventory(*(_pf(index, vfs="0-2047") for index in range(3))),
-            f"pfs: 6144 VFs are more than {MOST_VFS} on one node",
+            f"pfs: 6144 VFs exceed the limit of {MOST_VFS} on one node",
         ),
         (
             _inventory(*(_pf(index, vfs="0-3", out=[{"vfs": "0-2047", "why": "x"}]) for index in range(3))),
-            f"pfs: 6144 VFs are more than {MOST_VFS} on one node",
+            f"pfs: 6144 VFs exceed the limit of {MOST_VFS} on one node",
         ),
         (_inventory(filler="x" * MOST_INVENTORY_CHARACTERS), f"longer than {MOST_INVENTORY_CHARACTERS} characters"),
     ],

@@ -54,7 +54,11 @@ def write(path: Path, user: Json | None = None, cluster: Json | None = None) -> 
         ({}, {"insecure-skip-tls-verify": True, "certificate-authority": "f"}, "insecure-skip-tls-verify and a certif"),
         ({}, {"certificate-authority-data": "%"}, "certificate-authority-data is not base64"),
         ({}, {"certificate-authority": "f", "certificate-authority-data": "YQ=="}, "are both given"),
-        ({}, {"proxy-url": "socks5://p:1080"}, "proxy-url 'socks5://p:1080': proxies are reached by http://"),
+        (
+            {},
+            {"proxy-url": "socks5://p:1080"},
+            "proxy-url 'socks5://p:1080': the URL of a proxy must begin with http://",
+        ),
         ({"tokenFile": "none"}, {}, "No such file or directory"),
         ({"token": 5}, {}, "Expected `str | null`, got `int`"),
     ],

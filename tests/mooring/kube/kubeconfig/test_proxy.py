@@ -86,11 +86,19 @@ def test_name_and_password_become_a_header() -> None:
 @pytest.mark.parametrize(
     ("server", "proxy_url", "rule"),
     [
-        (SERVER, "socks5://p:1080", "proxy-url 'socks5://p:1080': proxies are reached by http://, not by socks5://"),
-        (SERVER, "https://u:secret@p:443", "proxy-url 'https://p': proxies are reached by http://, not by https://"),
-        (SERVER, "p:3128", "proxies are reached by http://"),
+        (
+            SERVER,
+            "socks5://p:1080",
+            "proxy-url 'socks5://p:1080': the URL of a proxy must begin with http://, not socks5://",
+        ),
+        (
+            SERVER,
+            "https://u:secret@p:443",
+            "proxy-url 'https://p': the URL of a proxy must begin with http://, not https://",
+        ),
+        (SERVER, "p:3128", "the URL of a proxy must begin with http://"),
         (SERVER, "http://p:x", "proxy-url 'http://p:x' is not a URL"),
-        ("http://h", "http://p:1", "a server behind a proxy has https://, not http://"),
+        ("http://h", "http://p:1", "the URL of a server behind a proxy must begin with https://, not http://"),
     ],
 )
 def test_another_kind_of_proxy_is_refused_by_name(server: str, proxy_url: str, rule: str) -> None:
