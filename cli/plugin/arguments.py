@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _take_more_names(parsers: Parsers, given: dict[str, Any], extra: Sequence[str]) -> None:
-    """Take names and files that stand after a flag, which argparse leaves; report anything else that is left."""
+    """Take names and files that stand after a flag, which argparse leaves; report all other words."""
     parser = parsers.commands[given["command"]]
     flag = next((text for text in extra if text.startswith("-") and text != "-"), None)
     if flag is not None:

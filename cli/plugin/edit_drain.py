@@ -1,7 +1,7 @@
 """`kubectl mooring drain` and `undrain`: write a node's drain annotation.
 
-The write has the resourceVersion of the node that was read: if somebody else has written the node meanwhile, it fails
-with a Conflict, and the change is made again on what is there then. So two operators do not undo each other's drains.
+The write has the resourceVersion of the node that was read. If another program wrote the node meanwhile, it fails with
+a Conflict, and the change is repeated on the new node. So two operators do not undo each other's drains.
 """
 
 import msgspec

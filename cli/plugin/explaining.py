@@ -130,7 +130,7 @@ async def _its_node(reader: Reader, pod: Pod) -> Node | None:
 def _recompute(invocation: Invocation) -> ModuleType | None:
     """Return the module that decides again; None if its extra is not installed. Raise UnreadableError if it must be.
 
-    The scheduler's rules use numpy, whose import takes longer than other commands take in all.
+    The scheduler's rules use numpy. Its import takes longer than a whole run of the other commands.
     """
     try:
         from cli.plugin.reports import recompute

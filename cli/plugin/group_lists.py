@@ -13,7 +13,7 @@ from scheduler.kube import jobs, objects
 
 
 async def read_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
-    """Return the groups of the namespace, or of all; with a selector, those of which a pod has the labels."""
+    """Return the groups of the namespace, or of all; with a selector, those with a pod that has the labels."""
     scope, labels = invocation.scope, invocation.labels
     about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
     listed, events, listed_nodes = await asyncio.gather(

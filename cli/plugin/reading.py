@@ -17,7 +17,7 @@ T = TypeVar("T")
 _PAGE = 500
 # A list starts again so often because its pages expired: then the error is raised.
 _MOST_STARTS = 3
-Tell = Callable[[str, int], None]
+ReportProgress = Callable[[str, int], None]
 # An answer that is not UTF-8 is a UnicodeDecodeError.
 _UNDECODED = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -49,14 +49,17 @@ class Source(Protocol):
 
 
 class Reader:
-    """A reader of one API server; ``notes`` collects what could not be read, ``tell`` gets a list's progress."""
+    """A reader of one API server.
+
+    ``notes`` collects what could not be read, ``report_progress`` gets the number of objects read so far.
+    """
 
     # The verbs of RBAC that a list takes.
     _verbs: tuple[str, ...] = ("list",)
 
-    def __init__(self, client: Source, tell: Tell = lambda _what, _count: None) -> None:
+    def __init__(self, client: Source, report_progress: ReportProgress = lambda _what, _count: None) -> None:
         self._client = client
-        self._tell = tell
+        self._report_progress = report_progress
         self.notes: list[str] = []
 
     async def one(self, path: str, kind: type[T]) -> T:
@@ -140,7 +143,7 @@ class Reader:
             token = page.metadata.next_page
             if not token:
                 return found
-            self._tell(resource_of(path), len(found))
+            self._report_progress(resource_of(path), len(found))
 
     def _one_by_one(self, path: str, body: bytes, kind: type[T]) -> _Page[T]:
         """Decode a page object by object, leaving out what does not decode."""

@@ -88,7 +88,7 @@ async def _run(access: Access, invocation: Invocation, terminal: Terminal) -> An
     progress = Progress(terminal.progress, time.monotonic)
     try:
         async with _client(access, invocation) as client:
-            return await run(Reader(client, progress.tell), invocation)
+            return await run(Reader(client, progress.report), invocation)
     finally:
         progress.end()
 
@@ -137,7 +137,7 @@ async def _support_bundle(access: Access, invocation: Invocation, terminal: Term
     progress = Progress(terminal.progress, time.monotonic)
     try:
         async with _client(access, invocation) as client:
-            return await write_bundle(client, invocation, progress.tell)
+            return await write_bundle(client, invocation, progress.report)
     finally:
         progress.end()
 

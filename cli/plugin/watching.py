@@ -1,6 +1,6 @@
-"""Follow what a command reads: it is listed once, watched from then on, and read again from memory.
+"""Follow what a command reads: list it once, watch it from then on, and run the command again on each change.
 
-A command that is watched runs unchanged: the reader that it gets answers each list with what the watch has now.
+The command itself runs unchanged: its reader answers each list with the objects that the watch has.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _ListKey = tuple[str, type[Any], tuple[tuple[str, str], ...]]
 
 
 class _WatchedList:
-    """The objects of a list as its watch has told them."""
+    """The objects of a list, as its watch reported them last."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Any] = {}
@@ -56,7 +56,7 @@ class _WatchedList:
 
 
 class WatchingReader(Reader):
-    """A reader that watches each list that it was asked for; ``changed`` is set when one of them is another."""
+    """A reader that watches each list that it reads; ``changed`` is set when one of them changes."""
 
     _verbs = ("list", "watch")
 

@@ -59,7 +59,7 @@ class _Pod(Struct):
 
 
 class ConnectivityTest:
-    """One test in one namespace; ``start_s`` is how long a pod may take to start. It tells what it waits for."""
+    """One test in one namespace; ``start_s`` is how long a pod may take to start. It reports what it waits for."""
 
     def __init__(self, client: Client, namespace: str, options: PodOptions, start_s: float, tell: Tell) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class ConnectivityTest:
             raise self._late(latest, self._start_s) from None
 
     async def _until_done(self, pod: _Pod, limit_s: float, count: int) -> Said:
-        """Return what the measuring pod has said in the end."""
+        """Return the last log of the measuring pod."""
         latest, shown = pod, -1
         try:
             async with asyncio.timeout(limit_s):
@@ -129,7 +129,7 @@ class ConnectivityTest:
             raise self._late(latest, limit_s) from None
 
     async def _look(self, pod: _Pod) -> tuple[_Pod, Said]:
-        """Return the pod as it is now, and then its log: a pod that has ended has said all."""
+        """Return the pod, and then its log, which is complete if the pod has ended."""
         latest = _read(await self._client.request("GET", self._path(pod)))
         if latest.metadata.uid != pod.metadata.uid:
             raise ConnectivityError(f"pod {pod.metadata.name!r} was deleted during the test")
@@ -160,7 +160,7 @@ def _read(answer: bytes) -> _Pod:
 
 
 def _why(status: _Status) -> str:
-    """Return what keeps a pod from starting, in the words of the scheduler or the kubelet."""
+    """Return why a pod does not start, as the scheduler or the kubelet reports it."""
     for one in status.container_statuses or ():
         if one.state.waiting is not None:
             return f"{one.state.waiting.reason}: {one.state.waiting.message}".strip(": ")

@@ -1,7 +1,7 @@
 """Which nodes and rails are measured, the two pods, and what their logs say. Pure but for reading its own scripts.
 
-A rail is a network of the inventories. Each pod has one VF of each rail, in the rails' natural order, so that interface
-k and the k-th device of `NCCL_IB_HCA` are those of rail k.
+A rail is a network of the inventories. Each pod has one VF of each rail, in natural order. So interface k and device k
+of `NCCL_IB_HCA` belong to rail k.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ _MARK = "mooring-connectivity"
 
 
 class PlanError(RuntimeError):
-    """No two nodes can be measured as asked."""
+    """No two nodes can be measured as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Two nodes, their rails, and which pairs of them are measured, as indexes from the first node's to the other's."""
+    """Two nodes, their rails, and the pairs of rails to measure: indexes of the first node's and of the second's."""
 
     nodes: tuple[str, str]
     rails: tuple[str, ...]
@@ -40,7 +40,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What the user says of the pods; ``seconds`` is how long each measurement takes."""
+    """The pods as the user wants them; ``seconds`` is the time of one measurement."""
 
     image: str
     seconds: int
@@ -48,7 +48,7 @@ class PodOptions:
 
 
 def make_plan(found: Sequence[NodeUse], nodes: Sequence[str], rails: Sequence[str], *, across: bool = False) -> Plan:
-    """Return the two nodes that share the most rails with a free VF; of those named, if some are.
+    """Return the two nodes that share most rails with a free VF; if nodes are named, of these.
 
     ``across`` pairs each rail with every other too. Raise PlanError with the reason.
     """
@@ -70,7 +70,7 @@ def make_plan(found: Sequence[NodeUse], nodes: Sequence[str], rails: Sequence[st
 
 
 def _two_of_each_kind(free: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
-    """Return the first two nodes of each set of rails: any other is like them."""
+    """Return the first two nodes of each set of rails: the others are like them."""
     of_kind: dict[frozenset[str], list[str]] = {}
     for name in sorted(free, key=natural):
         of_kind.setdefault(free[name], []).append(name)
@@ -84,7 +84,7 @@ def _free_rails(node: NodeUse) -> frozenset[str]:
 
 
 def _shared(free: Mapping[str, frozenset[str]], one: str, other: str, rails: Sequence[str]) -> tuple[str, ...]:
-    """Return the rails that both nodes have free, in natural order; none if one of those asked for is missing."""
+    """Return the rails with a free VF on both nodes, in natural order; none if a named one is missing."""
     both = free[one] & free[other]
     if rails:
         return tuple(rails) if both >= set(rails) else ()
@@ -92,12 +92,12 @@ def _shared(free: Mapping[str, frozenset[str]], one: str, other: str, rails: Seq
 
 
 def server_pod(plan: Plan, options: PodOptions) -> dict[str, Any]:
-    """Return the pod of the second node, that is measured against."""
+    """Return the pod of the second node, which serves."""
     return _pod("server", plan.nodes[1], plan, options, {})
 
 
 def client_pod(plan: Plan, options: PodOptions, address: str) -> dict[str, Any]:
-    """Return the pod of the first node, that measures; ``address`` is the other pod's."""
+    """Return the pod of the first node, which measures; ``address`` is the other pod's."""
     pairs = " ".join(f"{one}:{other}" for one, other in plan.pairs)
     return _pod("client", plan.nodes[0], plan, options, {"SERVER": address, "PAIRS": pairs})
 
@@ -145,7 +145,7 @@ def longest_s(plan: Plan, options: PodOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a pod's log says so far: whether it is ready or done, why it gave up, and the results by pair."""
+    """The log of a pod: whether it is ready or done, why it failed, and the results by pair."""
 
     is_ready: bool
     is_done: bool
@@ -155,7 +155,7 @@ class Said:
 
 
 def read_log(text: str) -> Said:
-    """Read a log; lines that are not the scripts' own are passed over."""
+    """Read a log; skip lines that are not from the scripts."""
     marked = [parts for line in text.splitlines() if (parts := line.split("\t"))[0] == _MARK and len(parts) > 2]
     told = [(parts[1], parts[2:]) for parts in marked]
     kinds = {kind for kind, _ in told}

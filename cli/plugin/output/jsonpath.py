@@ -113,7 +113,7 @@ def _render(actions: Sequence[_Action], document: object) -> Iterator[str]:
 
 
 def _end_of(actions: Sequence[_Action], at: int) -> int:
-    """Return the index of the end of the loop whose body begins here."""
+    """Return the index of the end of a loop, given that of its body."""
     depth = 1
     while True:
         action = actions[at]

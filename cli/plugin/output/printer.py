@@ -61,7 +61,7 @@ def _names(answer: Answer) -> list[str]:
 def shower(output: OutputFlags, *, coloured: bool) -> Callable[[Answer], None]:
     """Return what prints the changes of an answer, and the notes that were not in the one before."""
     rows, items = RowChanges(coloured=coloured, headers=output.headers), ItemChanges()
-    told: list[str] = []
+    printed: list[str] = []
 
     def show_changes(answer: Answer) -> None:
         if output.format == "json":
@@ -72,8 +72,8 @@ def shower(output: OutputFlags, *, coloured: bool) -> Callable[[Answer], None]:
             lines = rows.lines(answer)
         for line in lines:
             print(line)
-        print_notes(f"Warning: {note}" for note in answer.notes if note not in told)
-        told[:] = answer.notes
+        print_notes(f"Warning: {note}" for note in answer.notes if note not in printed)
+        printed[:] = answer.notes
         sys.stdout.flush()
 
     return show_changes

@@ -16,7 +16,7 @@ class Progress:
         self._begun = clock()
         self._is_shown = False
 
-    def tell(self, what: str, count: int) -> None:
+    def report(self, what: str, count: int) -> None:
         if self._stream is None or self._clock() - self._begun < _PATIENCE_S:
             return
         self._is_shown = True

@@ -28,7 +28,7 @@ class Changes(Generic[T]):
         self._last: dict[Hashable, T] = {}
 
     def until(self, values: Iterable[tuple[Hashable, T]]) -> list[Change[T]]:
-        """Return the changes from the last state to this one; values of one identity are told apart by their order."""
+        """Return the changes from the last state to this one; equal identities are distinguished by their order."""
         last, self._last = self._last, _numbered(values)
         gone = [Change[T]("DELETED", value) for identity, value in last.items() if identity not in self._last]
         return gone + [

@@ -82,7 +82,7 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _api_server(patient: Patient) -> Iterator[Finding]:
-    """Yield nothing: whoever reads this has an answer of the API server."""
+    """Yield nothing: these facts came from the API server, so it answers."""
     yield from ()
 
 

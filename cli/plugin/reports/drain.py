@@ -138,7 +138,7 @@ def plan_drain(drain: Drain, targets: Iterable[Target], reason: str | None) -> D
 
 
 def plan_undrain(drain: Drain, targets: Iterable[Target]) -> DrainPlan:
-    """Remove all that is part of the targets; raise DrainError for a VF whose whole PF is drained."""
+    """Remove all that is part of the targets; raise DrainError for a VF of a PF that is drained as a whole."""
     wanted, changes = dict(drain), []
     for target in targets:
         if target.vfs is not None and target.pf in wanted:

@@ -17,7 +17,7 @@ from mooring import names
 from mooring.indexes import Indexes
 from mooring.parsing import shorten
 
-_TOLD = ("Scheduled", "FailedScheduling")
+_DECISIONS = ("Scheduled", "FailedScheduling")
 Why = Mapping[str, object]
 
 
@@ -37,13 +37,13 @@ def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
         (event, when)
         for event in events
         if event.involved_object.uid == uid
-        and event.reason in _TOLD
+        and event.reason in _DECISIONS
         and names.WHY in (event.metadata.annotations or {})
         and (when := event.last_timestamp or event.event_time) is not None
     ]
     if not ours:
         return None
-    # Of one second: the scheduler's events of a pod are named by the time of their first writing.
+    # Within one second: the names of the scheduler's events have the time of their first write.
     event, when = max(ours, key=lambda one: (one[1], one[0].metadata.name))
     why = _read((event.metadata.annotations or {})[names.WHY])
     return DecisionReport("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
@@ -59,7 +59,7 @@ def _read(text: str) -> Why:
 
 
 def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
-    """Return what the pod has, and the reasons of the decision; ``node`` is its node, if it has GPUs."""
+    """Return what the pod holds, and the reasons of the decision; ``node`` is its node, if it was read."""
     one, its_gpus = summarize(pod), gpus.held_by(pod)
     reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
     document = {"kind": "MooringExplanation", "v": 1, **as_item(one), "gpus": gpus.as_items(its_gpus), **reported}
@@ -109,9 +109,9 @@ def _with_drained(answer: Answer, drained: Sequence[DrainedVfs], title: str) -> 
 
 
 def with_leadership(answer: Answer, leader: Leadership | None) -> Answer:
-    """Return an answer about what waits, after the news that no scheduler leads: then nothing is bound; status 1.
+    """Return an answer about waiting pods, after a warning and with status 1 if no scheduler leads.
 
-    ``leader`` is None where the Lease was not read.
+    ``leader`` is None if the Lease could not be read.
     """
     if leader is None:
         return answer

@@ -93,7 +93,7 @@ def pairs(held: Sequence[Held], node: Node | None) -> Table:
 
 
 def bridge_of(gpu: Gpu | None, held: Held, paths: Paths) -> str:
-    """Return the lowest bridge that a GPU and the VF beside it share; empty if that is not known."""
+    """Return the lowest bridge that a GPU and the VF beside it share; empty if it is unknown."""
     if gpu is None or held.vf is None:
         return ""
     shared = inventory.common_bridges(gpu.pcie, paths.get(held.vf.pf, ()))

@@ -49,7 +49,7 @@ _TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused"
 
 @dataclass(frozen=True, slots=True)
 class HangsOn:
-    """The member that fits nowhere, of how many, and nodes that refuse it and hold none of its group."""
+    """The member that fits nowhere, how many of the wanted members fit, and nodes that refuse it."""
 
     member: str
     fitting: int
@@ -59,7 +59,7 @@ class HangsOn:
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """One group: what it is, or why it is refused; its pods by uid; why its waiting members have no node."""
+    """One group, or why it is refused; its pods by uid; the last decision; the labels of nodes by name."""
 
     members: Members
     group: Group | Refused
@@ -99,7 +99,7 @@ class FoundGroup:
 
     @property
     def refusal(self) -> str:
-        """Return why its waiting members are not decided about, however many there are; empty if they are."""
+        """Return why the scheduler ignores its waiting members; empty if it does not."""
         if isinstance(self.group, Refused):
             return self.group.reason
         return self.members.refusal if self.members.counts["waiting"] else ""
@@ -131,7 +131,7 @@ class FoundGroup:
 
     @property
     def hangs_on(self) -> HangsOn | None:
-        """Return what the last decision hung on; None if nothing waits, or no event is left that says so."""
+        """Return the member that decided the last decision; None if nothing waits, or no event has it."""
         about = self.decision.why.get("group") if self.decision is not None and self.waiting else None
         if not isinstance(about, dict):
             return None
@@ -155,7 +155,7 @@ class ListedObjects:
 
 
 def find(listed: ListedObjects) -> list[FoundGroup]:
-    """Return the groups of which a pod names the scheduler, by namespace and name."""
+    """Return the groups that have a pod of these schedulers, by namespace and name."""
     groups, pods = GroupsByPod(), dict[str, Pod]()
     for job in listed.jobs:
         groups.job_changed(job.metadata.uid, job.status.succeeded or 0)
@@ -187,7 +187,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
 
 
 def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
-    """Return what most members asked for of a group of which none waits."""
+    """Return what most members requested, for a group without waiting members."""
     found = Counter(one.asked for uid in members.states if (one := groups.of(uid)) is not None)
     return [asked for asked, _ in found.most_common(1)]
 
@@ -215,7 +215,7 @@ def _is_unlisted(key: GroupKey, listed: ListedObjects) -> bool:
 
 
 def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
-    """Return what a pod is to its group, by what the API server shows; None: nothing."""
+    """Return the state of a pod as a member of its group; None if it is no member any more."""
     is_going = pod.metadata.deletion_timestamp is not None
     if pod.is_over:
         return "succeeded" if pod.status.phase == "Succeeded" else "failed"
@@ -299,7 +299,7 @@ def explanation(one: FoundGroup, decision: DecisionReport | None) -> Answer:
 
 
 def together(answers: Sequence[Answer]) -> Answer:
-    """Return answers about groups of one name as one."""
+    """Return one answer about several groups of one name."""
     items = [item for answer in answers for item in _items(answer)]
     tables = [table for answer in answers for table in answer.tables]
     return Answer({**answers[0].document, "items": items}, tuple(tables))
@@ -312,7 +312,7 @@ def _items(answer: Answer) -> Sequence[object]:
 
 
 def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
-    """Return what is known of a group as a whole."""
+    """Return the facts about a group as a whole."""
     group = one.group if isinstance(one.group, Group) else None
     hangs_on, domain = one.hangs_on, one.domain
     told: list[tuple[str, object]] = [

@@ -53,7 +53,7 @@ def _renewed(lease: Lease) -> float:
 
 
 def _shown(age_s: float) -> str:
-    """Return an age in its largest unit of which there are at least two."""
+    """Return an age in the largest unit that gives a number of 2 or more."""
     for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60)):
         if age_s >= 2 * seconds:
             return f"{age_s / seconds:.0f} {unit}"

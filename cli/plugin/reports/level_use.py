@@ -1,4 +1,4 @@
-"""How a group's members use the levels of the network: in how many domains they are, and which hops leave one."""
+"""How many domains of each network level the members of a group use, and how many hops leave a domain."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class LevelUse:
-    """The domains of one level in which members are, in the order of their ranks; empty where a node has no label.
+    """The domains of one level that have members, in the order of their ranks; empty for a node without the label.
 
-    Of ``hops`` from each member to the next one, and from the last to the first, ``crossing`` leave a domain.
+    ``hops`` lead from each member to the next one, and from the last to the first; ``crossing`` of them leave a domain.
     """
 
     label: str
@@ -27,7 +27,7 @@ class LevelUse:
 
 
 def level_uses(keys: Iterable[str], labels: Sequence[Mapping[str, str]]) -> Iterator[LevelUse]:
-    """Yield how members use each level whose label a node has; ``labels`` are those of each member's node, by rank."""
+    """Yield the use of each level that some node has a label of; ``labels`` are of the members' nodes, by rank."""
     for key in keys:
         values = [one.get(key, "") for one in labels]
         if any(values):

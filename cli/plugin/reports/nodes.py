@@ -1,4 +1,4 @@
-"""`kubectl mooring nodes`: each node's PFs, what of them is free, held and out. Pure."""
+"""`kubectl mooring nodes`: the PFs of each node, and how many of their VFs are free, used and out. Pure."""
 
 from collections.abc import Iterable, Sequence
 

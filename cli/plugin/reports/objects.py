@@ -1,6 +1,6 @@
 """The fields of the API's objects that the commands show; all others are ignored.
 
-Fewer than the scheduler decodes: thousands are listed while a user waits, and an unusual one is shown too.
+They are fewer than the scheduler decodes: thousands are listed while a user waits, and unusual objects are shown too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from mooring.annotations.rates import PodRates, read_rates_in_force, verified_ra
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import Metadata, NodeOutline, PodOutline, Struct
 
-# What a pod may say, and what is written into pods by the scheduler, and beside that by an advertiser.
+# The annotations that users write into pods, those that the scheduler writes, and in KNOWN the advertiser's too.
 REQUESTS = (names.REQUEST, names.PLACEMENT, names.GROUP)
 SCHEDULERS = (names.ASSIGNMENT, names.SIGNATURE, names.RATES, names.RATES_SIGNATURE)
 KNOWN = frozenset((*REQUESTS, *SCHEDULERS, "mooring.dev/network-status"))
@@ -121,7 +121,7 @@ class GuardSpec(Struct):
 
 
 class Guard(Struct):
-    """A ValidatingAdmissionPolicy, or the binding of one."""
+    """A ValidatingAdmissionPolicy, or its binding."""
 
     metadata: Metadata
     spec: GuardSpec = msgspec.field(default_factory=GuardSpec)

@@ -25,12 +25,11 @@ def concerns(pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PodSummary:
-    """A pod, its VFs with the rates that are allocated, its state in one word, and why its owner expects another one.
+    """A pod, its VFs with their allocated rates, its state in one word, and the reason of a bad state.
 
-    ``desired`` are the rates that it asks for by now, None for those that are allocated; ``changed`` are those
-    that were allocated after the assignment. ``rates`` is what became of the last change, empty if there was none.
-    ``reserved`` is what each VF may have, in Mb/s, where what is allocated is not in force. ``in_force`` is None where
-    only the node could tell, and was not read.
+    ``desired`` are the rates of its request, None if they are allocated. ``changed`` are rates that were allocated
+    after the assignment. ``rates`` is the state of the last change, empty without one. ``reserved`` are the Mb/s of
+    each VF as long as the allocated rates are not in force. ``in_force`` is None if the node has it and was not read.
     """
 
     pod: Pod
@@ -45,13 +44,13 @@ class PodSummary:
 
 
 def is_open(pod: Pod) -> bool:
-    """Return whether only its node tells if the rates that a pod was allocated are in force."""
+    """Return whether the node has to show if the allocated rates of a pod are in force."""
     told = pod.condition("MooringRates")
     return names.RATES in pod.annotations and (told is None or told.reason != "InForce")
 
 
 def summarize(pod: Pod, node: Node | None = None) -> PodSummary:
-    """Return a pod's state by its annotations and its status, and by its node where that was read."""
+    """Return the state of a pod by its annotations and status, and by its node if that was read."""
     assignment, wrong = pod.held()
     state, why = _state(pod, wrong)
     if assignment is None:
@@ -68,7 +67,7 @@ def summarize(pod: Pod, node: Node | None = None) -> PodSummary:
 def _reserved(
     assignment: Assignment, changed: PodRates, node: Node | None
 ) -> tuple[tuple[int, ...] | None, bool | None]:
-    """Return what each VF may have beside what is allocated, and whether that is in force."""
+    """Return the Mb/s that each VF reserves beside the allocated ones, and whether the rates are in force."""
     if node is None:
         return changed.reserved, None
     generations = node.rates_in_force()
@@ -78,7 +77,7 @@ def _reserved(
 
 
 def _desired(pod: Pod, given: Assignment) -> tuple[VfRates, ...] | None:
-    """Return the rates that a pod asks for, None if they are allocated or the request is not for these VFs."""
+    """Return the rates of the request, None if they are allocated or the request is not for these VFs."""
     text = pod.annotations.get(names.REQUEST)
     try:
         request = read_request({names.REQUEST: text}) if text is not None else None
@@ -136,7 +135,7 @@ def _more(vf: AssignedVf) -> tuple[object, ...]:
 
 
 def _told(one: PodSummary) -> str:
-    """Return what became of the last change, and of what is allocated where that is another one."""
+    """Return the state of the last change, and that of the allocated rates if they differ."""
     is_other = one.changed is not None and one.in_force and one.rates not in ("", "InForce")
     return f"{one.rates}/InForce" if is_other else one.rates
 
@@ -170,7 +169,7 @@ def as_item(one: PodSummary) -> dict[str, object]:
 
 
 def _rates(one: PodSummary, index: int) -> dict[str, object]:
-    """Return what a VF is to have, and what it may have as long as that is not in force, in Mb/s; where they differ."""
+    """Return the desired and the reserved rates of a VF, in Mb/s, where they differ from the allocated ones."""
     wanted = one.desired[index] if one.desired is not None else None
     found: dict[str, object] = {}
     if wanted is not None:

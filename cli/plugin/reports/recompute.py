@@ -1,8 +1,7 @@
 """Schedule a pod as the scheduler would now, from the objects of the API. Pure: time is an argument.
 
-These are the scheduler's own decisions, as of one that has just listed everything. What only the running scheduler has
-is left out: what it has assumed but not yet bound, and the exact VFs that it keeps for a nominated pod. So are the
-kinds of resource (constraints) that packages beside it add; GPUs are its own.
+These are the decisions of a scheduler that has just started. It lacks what only the running scheduler has: assumed pods
+that are not bound yet, the VFs that it keeps for a nominated pod, and constraints that other packages add.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **
 
 
 def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) -> DecisionReport:
-    """Return the decision about the pod ``uid``; all nodes are named, however many one reason refuses."""
+    """Return the decision about the pod ``uid``, with the names of all nodes that each reason refuses."""
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
         return DecisionReport("none", "the pod was deleted", {})
@@ -63,12 +62,12 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
 def recompute_group(
     objects: Mapping[type[Any], Sequence[Any]], key: GroupKey, scheduler: str, now: float
 ) -> DecisionReport:
-    """Return the decision about a group's waiting members, all in one."""
+    """Return the decision about all waiting members of a group together."""
     machine = Machine(scheduler, kinds=Kinds([gpu_kind()]))
     for kind, items in objects.items():
         for item in items:
-            # A member is told nothing that its condition says already.
-            shown = _untold(item) if kind is Pod and not item.spec.node_name else item
+            # The scheduler does not report again what a condition of the member already has.
+            shown = _without_conditions(item) if kind is Pod and not item.spec.node_name else item
             machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
@@ -78,7 +77,7 @@ def recompute_group(
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
     while machine.nomination_takeover.proceed(now):
         pass
-    # Nobody else is decided about: whoever else is in the queue would have its turn first, or between two portions.
+    # Other pods and groups in the queue would be decided about first, or between two portions of this decision.
     for entry in set(machine.queue.uids()) - {key.entry}:
         machine.queue.delete(entry)
     popped = machine.queue.pop(now)
@@ -86,16 +85,16 @@ def recompute_group(
     machine.group_scheduling.begin(key)
     while (found := machine.group_scheduling.proceed(now, ignore_phase)) is None:
         pass
-    told = next((one for one in found if isinstance(one, Report) and one.pod.metadata.uid in uids), None)
+    report = next((one for one in found if isinstance(one, Report) and one.pod.metadata.uid in uids), None)
     where = [one for uid in uids if (one := machine.cache.assigned(uid)) is not None]
-    if told is not None and not where:
-        return DecisionReport("recomputed", told.message, told.why)
+    if report is not None and not where:
+        return DecisionReport("recomputed", report.message, report.why)
     nodes = sorted({one.node for one in where}, key=natural)
     text = f"{len(where)} of {len(uids)} waiting members would be bound, to {some(nodes)}"
     return DecisionReport("recomputed", text, {"v": 1})
 
 
-def _untold(pod: Pod) -> Pod:
+def _without_conditions(pod: Pod) -> Pod:
     status = msgspec.structs.replace(pod.status, conditions=None)
     return msgspec.structs.replace(pod, status=status)
 
@@ -103,7 +102,7 @@ def _untold(pod: Pod) -> Pod:
 def _scheduling_cycle(
     objects: Mapping[type[Any], Sequence[Any]], scheduler: str, kinds: Kinds, now: float
 ) -> SchedulingCycle:
-    """Return a scheduling cycle over all that was listed."""
+    """Return a scheduling cycle with all listed objects."""
     cache = Cache(kinds)
     nominator, budgets = Nominator(Queue()), Budgets()
     groups_by_pod = GroupsByPod()

@@ -30,7 +30,7 @@ def examine(patient: Patient) -> list[Result]:
 
 
 def unreachable(why: str) -> list[Result]:
-    """Return the results where the API server gives no usable answer: of the other checks nothing is known."""
+    """Return the results where the API server gives no usable answer: the other checks are unknown."""
     check = CHECKS[0]
     finding = Finding("error", check.name, why, "check the kubeconfig with `kubectl cluster-info`")
     return [_failed(check, (finding,))]

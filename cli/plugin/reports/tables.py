@@ -14,7 +14,7 @@ _LEAST_ROOM = 24
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text of one line, and its meaning."""
+    """A line of text, and its tone."""
 
     text: str
     tone: Tone = ""
@@ -24,7 +24,7 @@ class Cell:
 class Table:
     """Rows below their columns' names; ``title`` is above them. Without rows, ``empty`` is shown instead.
 
-    ``identity`` are the columns that name what a row is about: rows that share them are told apart by their order.
+    ``identity`` are the columns that name what a row is about: rows with equal ones are distinguished by their order.
     """
 
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ def draw(tables: Sequence[Table], *, coloured: bool, headers: bool = True, width
 
 
 def _wrapped(table: Table, width: int) -> Table:
-    """Return a table whose last column goes on in rows below where it would exceed the width, if it has room at all."""
+    """Return a table with its last column wrapped to the width, if that leaves the column enough room."""
     if not width or not table.rows:
         return table
     *others, _ = layout_of(table).widths

@@ -126,11 +126,11 @@ def test_progress_is_shown_on_a_terminal_only_and_only_of_long_work() -> None:
     now = [0.0]
     terminal, pipe = Terminal(), io.StringIO()
     shown, hidden = Progress(terminal, lambda: now[0]), Progress(pipe, lambda: now[0])
-    shown.tell("nodes", 500)
+    shown.report("nodes", 500)
     assert terminal.getvalue() == ""
     now[0] = 1.0
     for one in (shown, hidden):
-        one.tell("nodes", 1000)
+        one.report("nodes", 1000)
         one.end()
     assert terminal.getvalue() == "\r\x1b[Knodes: 1000 read\r\x1b[K"
     assert pipe.getvalue() == ""
