@@ -41,8 +41,8 @@ def other_groups(pod: Place) -> Iterator[tuple[Place, str]]:
             if key in known:
                 yield (
                     place.at(key),
-                    f"names a group for {known[key]}: Mooring does not read it, and each pod would start on its own; "
-                    f"say it by the annotation {names.GROUP}",
+                    f"names a group for {known[key]}: Mooring ignores it, and each pod would start on its own; "
+                    f"use the annotation {names.GROUP}",
                 )
 
 

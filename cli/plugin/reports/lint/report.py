@@ -77,7 +77,7 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
 
 def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[str, ...]) -> Answer:
     rows = [(Cell(_line(one), "bad"),) for one in found]
-    empty = f"nothing would be refused (pods and templates looked at: {looked_at})"
+    empty = f"no problems found (pods and templates checked: {looked_at})"
     if others:
         empty += f", but {others} request RDMA of other programs and no VFs of Mooring"
     document = {
@@ -134,7 +134,7 @@ def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
         where = render((*there.pod.path[start : start + depth], *there.pattern[depth:], metadata, "annotations"))
         for key in own.value if isinstance(own.value, dict) else ():
             if key in _OF_PODS or key.startswith(names.REQUEST_OF):
-                yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
+                yield own.at(key), f"is on the object, not on its pods: move it to {where}"
             elif unknown_annotations([key]):
                 yield own.at(key), UNKNOWN
 
@@ -169,10 +169,10 @@ def _request(annotations: Place) -> tuple[PodRequest | None, list[tuple[Place, s
 def _spec(pod: Place, schedulers: tuple[str, ...]) -> Iterator[tuple[Place, str]]:
     scheduler, node = pod.at("spec", "schedulerName"), pod.at("spec", "nodeName")
     if scheduler.value not in schedulers:
-        said = "is missing" if scheduler.value is None else f"{shorten(scheduler.value)} gives no interfaces"
-        yield scheduler, f"{said}: a pod with interfaces names {' or '.join(map(repr, schedulers))}"
+        said = "is missing" if scheduler.value is None else f"{shorten(scheduler.value)} provides no interfaces"
+        yield scheduler, f"{said}: a pod with interfaces needs {' or '.join(map(repr, schedulers))}"
     if node.value:
-        yield node, f"{shorten(node.value)} is preset, so that no scheduler would choose the VFs"
+        yield node, f"{shorten(node.value)} is preset, so no scheduler chooses VFs"
     if pod.at("spec", "hostNetwork").value:
         yield pod.at("spec", "hostNetwork"), "a pod in the host's network cannot be given interfaces"
 

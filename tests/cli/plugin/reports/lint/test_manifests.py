@@ -154,7 +154,7 @@ def test_each_line_is_that_of_the_template_it_is_about() -> None:
     ]
     on_the_set, on_the_job = found[0][2], found[1][2]
     assert on_the_set == (
-        "stands on the object and not on its pods",
+        "is on the object, not on its pods",
         ":",
         " move it to spec.replicatedJobs[*].template.spec.template.metadata.annotations",
     )
@@ -187,7 +187,7 @@ def test_one_line_says_it_of_all_objects_of_a_kind(tmp_path: Path, capsys: pytes
     file.write_text(text)
     assert main(["lint", str(file)]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "nothing would be refused (pods and templates looked at: 0)\n"
+    assert shown.out == "no problems found (pods and templates checked: 0)\n"
     said = f"Warning: {file}:1: TrainJob/f0: no pod template was found in it (2 more of its kind)\n"
     assert shown.err == said
 

@@ -38,8 +38,8 @@ def said(metadata: object, **spec: object) -> list[tuple[str, str]]:
 def test_a_group_that_only_another_scheduler_would_know_is_a_finding(kind: str, key: str, scheduler: str) -> None:
     """Each pod would start on its own; not so where Mooring knows its group too, or the other scheduler places it."""
     rule = (
-        f"names a group for {scheduler}: Mooring does not read it, and each pod would start on its own; "
-        "say it by the annotation mooring.dev/group"
+        f"names a group for {scheduler}: Mooring ignores it, and each pod would start on its own; "
+        "use the annotation mooring.dev/group"
     )
     theirs = {kind: {key: "train"}}
     assert said(theirs) == [(f"spec.template.metadata.{kind}.{key}", rule)]

@@ -173,8 +173,7 @@ def test_the_result_says_how_many_pods_are_to_be_moved() -> None:
     answer = report([("f.yaml", json.dumps(_pod({"rdma/ib": 1})))], ("mooring",))
     (table,) = answer.tables
     assert table.empty == (
-        "nothing would be refused (pods and templates looked at: 1), but 1 request RDMA of other programs and no"
-        " VFs of Mooring"
+        "no problems found (pods and templates checked: 1), but 1 request RDMA of other programs and no VFs of Mooring"
     )
 
 

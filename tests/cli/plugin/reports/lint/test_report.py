@@ -221,7 +221,7 @@ def test_the_status_is_1_and_each_line_begins_with_file_and_line(
     good.write_text(POD % "[{}]")
     bad.write_text(POD % "[1]")
     assert main(["lint", str(good)]) == 0
-    assert capsys.readouterr().out == "nothing would be refused (pods and templates looked at: 1)\n"
+    assert capsys.readouterr().out == "no problems found (pods and templates checked: 1)\n"
     assert main(["lint", str(good), str(bad)]) == 1
     start = f"{bad}:6: Pod/a: metadata.annotations.mooring.dev/interfaces: [0]: 1 is not an object"
     assert capsys.readouterr().out == f"{start}\n"
