@@ -60,7 +60,7 @@ class NodeFacts:
         self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
         # The runtime handlers whose pods get VFs on a node, None if that is not known.
         self.handlers: Column[frozenset[str] | None] = Column(SMALLEST, None)
-        # The handler of each RuntimeClass; replaced and never changed, because snapshots have the same.
+        # The handler of each RuntimeClass; replaced and never changed, because snapshots share it.
         self.runtime_classes: Mapping[str, str] = {}
         self._labels: dict[str, Column[str | None]] = {}
         # How many nodes have each label, and the column for a label that no node has.
@@ -137,7 +137,7 @@ class NodeFacts:
         self.offers[row], self.models[row] = (fault, pfs), (fault, model)
 
     def put_runtime_class(self, name: str, handler: str | None) -> None:
-        """Record a RuntimeClass's handler, None once the class is deleted; all nodes are judged anew by it."""
+        """Record a RuntimeClass's handler, None once the class is deleted; all nodes are evaluated again."""
         self._own_facts()
         others = {key: value for key, value in self.runtime_classes.items() if key != name}
         self.runtime_classes = others if handler is None else {**others, name: handler}
