@@ -12,10 +12,11 @@ from advertiser.inventory.facts import Host
 from advertiser.inventory.vf_state import should_be_away
 from mooring.annotations.inventory import LOST, Inventory
 from mooring.records.rates_exchange import RatesState, Refusal
+from mooring.records.vf_faults import InactivePort
 from mooring.records.without_devices import WithoutDevices
 
 LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevicesMissing"
-RATES_REASON = "VfRatesRefused"
+RATES_REASON, PORT_REASON = "VfRatesRefused", "VfPortInactive"
 _COMPONENT = "mooring-advertiser"
 _LONGEST_NAME = 150
 # events.k8s.io allows 1,024 characters of an Event (NoteLengthLimit in pkg/apis/core/validation/events.go).
@@ -140,6 +141,45 @@ class RefusedRates:
         )
         name = f"vf-rates.{self.generation}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, now)
+
+
+@dataclass(frozen=True, slots=True)
+class PortFault:
+    """A pod's InfiniBand VF whose port has not become active, as the CNI server reports."""
+
+    port: InactivePort
+
+    @property
+    def pod(self) -> str:
+        return self.port.pod
+
+    @property
+    def uid(self) -> str:
+        return self.port.uid
+
+    @property
+    def pci(self) -> str:
+        return self.port.pci
+
+    @property
+    def reason(self) -> str:
+        return PORT_REASON
+
+    def event(self, node: str, now: str) -> dict[str, object]:
+        """Return the Event at the time ``now``; a pod has one for each VF."""
+        port = self.port
+        message = (
+            f"the InfiniBand port of VF {port.vf} of {port.pf} ({port.pci}) is {port.state} 30 s after the pod got it: "
+            "RDMA does not work. Check the PF's port, the VF's GUID, and that the subnet manager supports virtual ports"
+        )
+        name = f"vf-port.{port.uid[:36].lower()}.{port.pci.replace(':', '-')}"
+        return _event(port.pod, port.uid, name, node, self.reason, message, now)
+
+
+def port_faults(host: Host) -> Iterator[PortFault]:
+    """Yield the VFs of pods whose port is not active."""
+    if host.vf_faults is not None:
+        yield from map(PortFault, host.vf_faults.inactive_ports)
 
 
 def refused_rates(states: Mapping[str, RatesState]) -> Iterator[RefusedRates]:

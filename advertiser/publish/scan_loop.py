@@ -9,7 +9,7 @@ import structlog
 
 from advertiser.formats import vf_condition
 from advertiser.formats.extended_resources import counted_gpus
-from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, refused_rates, reset_vfs
+from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, port_faults, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
@@ -122,6 +122,7 @@ class ScanLoop:
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
             *missing_devices(scan.host),
+            *port_faults(scan.host),
             *self._refused_rates(scan),
         )
         self._publishers.vf_events.update(frozenset(happened))

@@ -138,6 +138,17 @@ def move(index: int, netns: str) -> None:
         os.close(descriptor)
 
 
+def port_state(sysfs: Sysfs, pci: str) -> int | None:
+    """Return the state (IB_PORT_*) of the first port of a function's RDMA device, None if it is not visible here."""
+    device = device_of(sysfs, pci)
+    if device is None:
+        return None
+    port = {**_at(device.index), rdma_netlink.PORT_INDEX: netlink_codec.u32(1)}
+    (answer,) = rdma_netlink.exchange(rdma_netlink.PORT_GET, port)
+    state = dict(answer).get(rdma_netlink.PORT_STATE)
+    return None if state is None else netlink_codec.number(state)
+
+
 def rename(index: int, to: str) -> None:
     _set(index, {rdma_netlink.DEV_NAME: netlink_codec.packed_text(to)})
 

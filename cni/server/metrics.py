@@ -50,6 +50,9 @@ class Metrics:
         self._faults = gauge(
             "mooring_cni_vf_faults", "Faults that keep this node's pods from getting VFs, as in the node's condition."
         )
+        self._inactive_ports = gauge(
+            "mooring_cni_inactive_ports", "InfiniBand VFs in pods whose port is not active 30 s after ADD."
+        )
         self._foreign = gauge(
             "mooring_cni_foreign_entries",
             "Entries in the record folders that Mooring did not write.",
@@ -106,8 +109,9 @@ class Metrics:
         for reason, count in vfs.items():
             self._without_counters.labels(reason).set(count)
 
-    def vf_faults(self, faults: int, foreign: int) -> None:
+    def vf_faults(self, faults: int, foreign: int, inactive_ports: int) -> None:
         self._faults.set(faults)
+        self._inactive_ports.set(inactive_ports)
         self._foreign.set(foreign)
 
     def unreadable_entry(self) -> None:

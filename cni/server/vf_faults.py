@@ -11,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from cni.server.inactive_ports import InactivePorts
 from cni.server.metrics import Metrics
 from cni.vf import own_ipam
 from cni.vf.node import NOT_PREPARED, Node, is_prepared
@@ -48,6 +49,7 @@ class FaultReport:
         self._ipam_files = ipam_files
         self._awaits_init = awaits_init
         self._told = VfFaults()
+        self._ports = InactivePorts()
 
     def run(self, ended: threading.Event, interval_s: float) -> None:
         """Check now, then every ``interval_s`` seconds until ``ended`` is set."""
@@ -63,8 +65,9 @@ class FaultReport:
         node = self._node()
         unavailable = "; ".join((*_folders(node), *_offer(node), *self._unprepared(node)))
         foreign = tuple(_foreign(node))
-        found = VfFaults(unavailable, tuple(self._plugins()), foreign, len(foreign))
-        self._metrics.vf_faults(bool(unavailable) + len(found.faults), len(foreign))
+        ports = tuple(self._ports.find(node))
+        found = VfFaults(unavailable, tuple(self._plugins()), foreign, len(foreign), ports)
+        self._metrics.vf_faults(bool(unavailable) + len(found.faults), len(foreign), len(ports))
         if found != self._told:
             self._tell(found)
         self._told = found
@@ -79,6 +82,10 @@ class FaultReport:
         for fault in filter(None, (found.unavailable, *found.faults)):
             if fault not in (self._told.unavailable, *self._told.faults):
                 _log.error("pods cannot get VFs", reason=fault)
+        for port in found.inactive_ports:
+            if port not in self._told.inactive_ports:
+                what = {"pod": port.pod, "uid": port.uid, "pci": port.pci, "pf": port.pf}
+                _log.warning("port of a vf in a pod is not active", **what, vf=port.vf, state=port.state)
         for entry in found.foreign:
             if entry not in self._told.foreign:
                 _log.warning("foreign entry is ignored", path=entry.path, reason=entry.why)

@@ -108,6 +108,7 @@ def test_every_events_reason_has_an_entry() -> None:
     section = page.split("## Events by reason\n", 1)[1].split("\n## ", 1)[0]
     listed = {text for item in section.split("\n- ")[1:] for text in _leading_spans(item)}
     of_vfs = {vf_events.LOST_REASON, vf_events.RESET_REASON, vf_events.DEVICES_REASON, vf_events.RATES_REASON}
+    of_vfs.add(vf_events.PORT_REASON)
     assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", *of_vfs}
 
 

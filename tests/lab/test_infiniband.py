@@ -204,6 +204,20 @@ def test_a_process_that_keeps_verbs_objects_loses_them(lab: Lab, what: str) -> N
     assert lines == ["add 0", "del 0", "1", "alive", "none", "same"]
 
 
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_a_port_that_is_not_active_after_add_is_reported(lab: Lab, mode: str) -> None:
+    """The server sees it in the host's sysfs, or in the pod's namespace."""
+    script = f"""
+        add; ip link set ib0 vf 0 state disable
+        {sys.executable} -m cni serve --node-name n1 --reconcile-s 1 2>/tmp/log & server=$!
+        until_true grep -qs inactive_ports /run/mooring/extract/vf-faults.json
+        jq -c '.inactive_ports[] | [.pod, .pf, .vf, .state]' /run/mooring/extract/vf-faults.json
+        kill $server; wait $server; ip link set ib0 vf 0 state auto; del
+        """
+    lines = run(lab, script, FIRST, mode=mode)
+    assert lines == ["add 0", '["ns/pod","ib0",0,"DOWN"]', "del 0"]
+
+
 def test_add_gives_a_vf_its_guid_once(lab: Lab) -> None:
     """It is what `init` would give; the port gets it as its GID. A second pod finds it, and no driver is rebound."""
     script = f"""

@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from advertiser.formats.vf_events import LostVf, ResetVf, lost_vfs, missing_devices, reset_vfs
+from advertiser.formats.vf_events import (
+    LostVf,
+    PortFault,
+    ResetVf,
+    lost_vfs,
+    missing_devices,
+    port_faults,
+    reset_vfs,
+)
 from advertiser.inventory.facts import Host, PciFunction, Vf
 from mooring.annotations.inventory import Inventory
 from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.vf_faults import InactivePort, VfFaults
 from mooring.records.without_devices import WithoutDevices
 
 PCI, AT = "0000:04:00.2", "2026-11-22T14:00:00Z"
@@ -94,3 +103,16 @@ def test_a_pod_whose_vf_no_longer_exists_has_lost_it(
             event["message"]
         )
         assert event["metadata"] == back["metadata"]
+
+
+def test_a_port_that_is_not_active_has_one_event() -> None:
+    """Whatever state it goes through meanwhile."""
+    port = InactivePort("ns/train", "8C2F", "ib0", 3, PCI, "INIT")
+    (fault,) = port_faults(Host("b", (), vf_faults=VfFaults(inactive_ports=(port,))))
+    first = fault.event("n1", AT)
+    assert first["metadata"] == {"name": "train.vf-port.8c2f.0000-04-00.2", "namespace": "ns"}
+    assert (first["reason"], first["type"]) == ("VfPortInactive", "Warning")
+    assert str(first["message"]).startswith(f"the InfiniBand port of VF 3 of ib0 ({PCI}) is INIT 30 s after")
+    again = PortFault(replace(port, state="DOWN")).event("n1", AT)
+    assert again["metadata"] == first["metadata"]
+    assert list(port_faults(Host("b", ()))) == []
