@@ -211,7 +211,7 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
 
 
 def derived_guid(node: Node, pf_pci: str, vf: int) -> str | None:
-    """Return the GUID that `init` gives a VF on InfiniBand, None if the PF's own is not known."""
+    """Return the GUID that `init` sets on an InfiniBand VF; None if the PF's own GUID is unknown."""
     own = node.sysfs.node_guid(pf_pci)
     return None if own is None or node_guid.is_missing(own) else vf_guid(own, vf)
 

@@ -43,10 +43,10 @@ def missing_mac(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> 
 
 
 def missing_guid(node: Node, vf: AssignedVf, pf_pci: str, original: Original) -> str | None:
-    """Return the GUID that an InfiniBand VF without one is to get; None if it has one, or keeps none.
+    """Return the GUID for an InfiniBand VF without one; None if it has one, or will not get one.
 
-    It is the one that its PF has for it, where that was set after the driver was bound, else the one that `init` would
-    give. A PF whose own GUID reads zero tells nothing about its VFs.
+    It is the GUID that the PF has for the VF, if it was set after the driver was bound, otherwise the one that `init`
+    would set. If the PF's own GUID reads as zero, nothing is known about its VFs.
     """
     if vf.link != "infiniband" or not node_guid.is_missing(node.sysfs.node_guid(vf.pci)):
         return None
@@ -55,10 +55,11 @@ def missing_guid(node: Node, vf: AssignedVf, pf_pci: str, original: Original) ->
 
 
 def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
-    """Set the GUID that an InfiniBand VF lacks; raise CniError 101 and note the refusal if its PF does not take it.
+    """Set the missing GUID of an InfiniBand VF; if its PF refuses it, record the refusal and raise CniError 101.
 
-    Without a GUID the subnet manager gives the VF's port no address, and it does not become active. A VF whose PF has
-    no such setting is handed over without: the advertiser lists it as out, so it was assigned before.
+    Without a GUID the subnet manager assigns no address to the VF's port, and the port does not become active. If the
+    PF has no such setting, the pod gets the VF without a GUID. The advertiser lists such a VF as out, so its assignment
+    is older than that.
     """
     settings = VfSettings(guid=pending.settings.guid)
     without = replace(pending.entry, set=replace(pending.entry.set, guid=None))
@@ -68,7 +69,7 @@ def _give_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
     except LockBusyError:
         raise
     except OSError as refused:
-        # A release must not try again: the PF would refuse it, and the VF would never be given back.
+        # The release must not restore the GUID: the PF would refuse it, and the VF would never be released.
         node.ledger.write(without)
         what = refusal_text(pending.vf, settings, refused)
         guid_failures.note(node.run, pending.vf.pci, what)
