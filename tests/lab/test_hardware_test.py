@@ -64,6 +64,7 @@ def named(found: dict[str, dict[str, Any]], outcome: str) -> list[str]:
     return [name for name, answer in found.items() if answer["outcome"] == outcome]
 
 
+@pytest.mark.timeout(500)
 @pytest.mark.slow
 def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> None:
     """On mlx5 Ethernet every check has an answer; without --vfs nothing changes; the report names no host, no MAC."""
@@ -81,6 +82,7 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
         ls /tmp | grep json; tail -1 /tmp/text
         """,
         *("-a", "simvf.mlx5=1"),
+        timeout_s=480,
     )
     assert len(lines) == 8, lines
     first, same, second, then, kept, private, named_after, text = lines

@@ -12,6 +12,7 @@ import hmac
 import secrets
 import socket
 import struct
+import time
 from contextlib import suppress
 
 from cli.node.errors import NodeError
@@ -97,11 +98,12 @@ def connect(address: tuple[str, int], token: str, purpose: str) -> Channel:
 
 def admit(connection: socket.socket, token: str) -> tuple[str, Channel]:
     """Return the purpose of a connection and its channel; raise ChannelError or OSError for one without the token."""
+    deadline = time.monotonic() + _GREETING_S
     connection.settimeout(_GREETING_S)
     try:
         ours = secrets.token_bytes(_NONCE_BYTES)
         connection.sendall(_VERSION + ours)
-        answer = _exactly(connection, _NONCE_BYTES + PURPOSE_BYTES + _MAC_BYTES)
+        answer = _exactly(connection, _NONCE_BYTES + PURPOSE_BYTES + _MAC_BYTES, deadline)
         theirs, proof = answer[:-_MAC_BYTES], answer[-_MAC_BYTES:]
         said = ours + theirs
         if not hmac.compare_digest(proof, _mac(token, b"connects", said)):
@@ -122,10 +124,15 @@ def _frame_mac(key: bytes, number: int, content: bytes) -> bytes:
     return hmac.digest(key, struct.pack(">Q", number) + content, "sha256")
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    """Return so many bytes, none if the other side has closed before the first; raise ChannelError in between."""
+def _exactly(connection: socket.socket, count: int, deadline: float | None = None) -> bytes:
+    """Return so many bytes, none if the other side has closed before the first; raise ChannelError in between.
+
+    A side that sends byte by byte is given up at the deadline.
+    """
     data = b""
     while len(data) < count:
+        if deadline is not None and time.monotonic() > deadline:
+            raise ChannelError("the other side is too slow")
         piece = connection.recv(count - len(data))
         if not piece:
             if not data:

@@ -13,6 +13,7 @@ It can choose nothing else: the program is perftest's, and its options are those
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
@@ -27,6 +28,8 @@ CONTROL, RELAY = "control", "relay "
 MOST_ENDS = 2
 # So many connections without the token end it.
 _MOST_STRANGERS = 10
+# A timeout of 0 would mean not to wait at all.
+_LEAST_S = 0.001
 
 # Attaches as many VFs as are asked for, or fewer.
 Lender = Callable[[int], AbstractContextManager[Sequence[Receiver]]]
@@ -54,9 +57,10 @@ def serve(listener: socket.socket, token: str, wait_s: float, lender: Lender) ->
 
 
 def _await_control(listener: socket.socket, token: str, wait_s: float) -> Channel:
-    listener.settimeout(wait_s)
+    deadline = time.monotonic() + wait_s
     for _ in range(_MOST_STRANGERS):
         try:
+            listener.settimeout(max(deadline - time.monotonic(), _LEAST_S))
             connection, _peer = listener.accept()
         except TimeoutError as late:
             raise NodeError(f"no other host came within {wait_s:.0f} s") from late
@@ -116,7 +120,7 @@ class _Session:
                 case {"do": "stop", "end": int(number)} if number in self._servers:
                     self._servers.pop(number).close()
                     return {}
-        except (NodeError, OSError, ValueError) as failed:
+        except (NodeError, OSError, ValueError, RecursionError) as failed:
             return {"error": str(failed)}
         return {"error": f"the request {request[:100]!r} is not known here"}
 

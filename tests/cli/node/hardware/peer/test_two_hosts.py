@@ -10,6 +10,7 @@ import pytest
 
 from cli.node.errors import NodeError
 from cli.node.hardware.commands import CommandError
+from cli.node.hardware.peer import channel
 from cli.node.hardware.peer.address import how_to_reach, listening, peer_address
 from cli.node.hardware.peer.channel import Channel, ChannelError, admit, connect, new_token
 from cli.node.hardware.peer.lend import CONTROL, serve
@@ -97,6 +98,26 @@ def test_it_does_not_wait_for_ever() -> None:
     host = Host(wait_s=0.01)
     host.start()
     assert str(host.end()) == "no other host came within 0 s"
+
+
+def test_a_connection_that_sends_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the only greeting for minutes."""
+    monkeypatch.setattr(channel, "_GREETING_S", 0.2)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ended = threading.Event()
+
+        def drip() -> None:
+            while not ended.wait(0.01):
+                try:
+                    theirs.sendall(b"x")
+                except OSError:
+                    return
+
+        with ThreadOf(drip):
+            with pytest.raises(ChannelError, match="too slow"):
+                admit(ours, new_token())
+            ended.set()
 
 
 def test_a_listener_without_the_token_is_found_out() -> None:
