@@ -275,7 +275,7 @@ async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Clus
     (tmp_path / "offer.yaml").write_text("{v: 1, pfs: [{}], resources: [rdma-sriov/vf]}")
     await cluster.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
     await _lose_a_vf(cluster, tmp_path)
-    check = NodeCheck(datetime.now(UTC), "runtime", "config.yaml: the kubelet is told …")
+    check = NodeCheck(datetime.now(UTC), "runtime", "config.yaml: the kubelet is configured with …")
     write_shared(tmp_path / "run" / node_check.NAME, dump_node_check(check))
     folders = [f"--{name}={tmp_path / name}" for name in ("state", "run")]
     flags = [flag for flag in ADVERTISER.arguments(NODE_NAME="n1") if not flag.startswith("--getpfs-addr")]
