@@ -62,7 +62,7 @@ def test_the_first_pod_runs_breaks_and_is_mended(cluster: Cluster, tmp_path: Pat
     said = [type_in(look) for look in looks]
     assert "Successfully assigned default/first to n" in said[1]
     assert said[2].count('"pci"') == 2
-    assert said[3].count(" first ") == 2
+    assert said[3].count("\nfirst ") == 2
     assert "Successfully assigned default/first to n" in said[4]
     type_in(delete)
 
