@@ -6,11 +6,9 @@ What needs a server or a file is imported when it is needed: `--help`, `version 
 import gc
 import io
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.plugin.arguments import Arguments, parse
@@ -118,6 +116,8 @@ def _text(file: str) -> str:
 
     A byte that is not UTF-8 becomes a surrogate, which YAML does not allow.
     """
+    from pathlib import Path
+
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except FileNotFoundError:
@@ -130,7 +130,11 @@ def _text(file: str) -> str:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if not sys.stdout.isatty():
+        return 0
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _is_coloured(choice: str) -> bool:

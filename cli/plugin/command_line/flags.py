@@ -72,7 +72,8 @@ def make_parsers() -> Parsers:
     root = Parser(prog=PROGRAM, parents=[shared, cluster, scoped])
     root.description = _ABOUT
     add_version_flag(root)
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Without `prog` argparse would format a usage here, at each start.
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=PROGRAM)
     add, of_all, of_pods = (
         commands.add_parser,
         [shared, cluster, listed, bundled],
