@@ -1,9 +1,11 @@
 """Publish transient reasons of VFs only after they have lasted.
 
-A VF moves in several steps, and the API server's watch reports them later. For some milliseconds a ledger entry has no
-assignment, or a VF has neither netdev nor pod. A reason that can be transient is published only if another scan after
-`CONFIRM_S` finds it again. A published reason is also scanned again, because no event may report its end: after as
-long as it has lasted, but at most `LONGEST_S`. So a permanent reason costs few scans.
+A VF moves between host and pod in several steps, and the API server's watch reports them later. For some milliseconds a
+ledger entry has no assignment, or a VF has neither netdev nor pod. A reason that can be transient is published only if
+another scan after `CONFIRM_S` finds it again.
+
+No event may report the end of a published reason, so it is scanned again too: after as long as it has lasted, but at
+most `LONGEST_S`. A permanent reason therefore costs few scans.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,11 +25,11 @@ _Reason = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A reason that every scan has found since ``since_s``; ``told`` is published until the reason is confirmed."""
+    """A reason that every scan has found since ``since_s``; ``published`` is published until it is confirmed."""
 
     reason: _Reason
     since_s: float
-    told: _Reason | None = None
+    published: _Reason | None = None
 
     def due_s(self, now_s: float) -> float:
         """Return when to scan again, in seconds of the clock of ``since_s``."""
@@ -65,20 +67,20 @@ def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: ScanPer
         replace(inventory, pfs=pfs),
         sightings,
         min((one.due_s(at.ended_s) for one in sightings.values()), default=None),
-        any(one.told != one.reason for one in sightings.values()),
+        any(one.published != one.reason for one in sightings.values()),
     )
 
 
-def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], found: dict[VfKey, Sighting], at: ScanPeriod) -> Pf:
-    told: dict[_Reason, list[int]] = {}
+def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], sightings: dict[VfKey, Sighting], at: ScanPeriod) -> Pf:
+    published: dict[_Reason, list[int]] = {}
     for index, reason in _reasons(pf):
         shown: _Reason | None = reason
         if may_be_transient(reason[0]):
-            found[pf.pci, index] = sighting = _sighted(before.get((pf.pci, index)), reason, at)
-            shown = sighting.told
+            sightings[pf.pci, index] = sighting = _sighted(before.get((pf.pci, index)), reason, at)
+            shown = sighting.published
         if shown is not None:
-            told.setdefault(shown, []).append(index)
-    return replace(pf, out=tuple(Out(Indexes.of(indexes), *reason) for reason, indexes in told.items()))
+            published.setdefault(shown, []).append(index)
+    return replace(pf, out=tuple(Out(Indexes.of(indexes), *reason) for reason, indexes in published.items()))
 
 
 def _reasons(pf: Pf) -> Iterator[tuple[int, _Reason]]:
@@ -90,5 +92,5 @@ def _sighted(before: Sighting | None, reason: _Reason, at: ScanPeriod) -> Sighti
     if before is None:
         return Sighting(reason, at.ended_s)
     if before.reason != reason:
-        return Sighting(reason, at.ended_s, before.told)
-    return replace(before, told=reason) if at.began_s - before.since_s >= CONFIRM_S else before
+        return Sighting(reason, at.ended_s, before.published)
+    return replace(before, published=reason) if at.began_s - before.since_s >= CONFIRM_S else before

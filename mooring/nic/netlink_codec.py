@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 Attribute = tuple[int, bytes]
-# NLM_F_*. Flags of a request that creates something: fail if it exists, create it if it does not, append to it.
+# NLM_F_*. The second line has flags of requests that create: fail if it exists, create it if it does not, append to it.
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
 EXCLUSIVE, CREATE, APPEND = 0x200, 0x400, 0x800
 # NLM_F_DUMP_INTR in an answer: something has changed during the list, which may be incomplete.
@@ -94,7 +94,10 @@ def read_attributes(body: bytes) -> Iterator[Attribute]:
 
 
 def attributes_at(body: bytes, offset: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield type, begin and end of each attribute from ``offset`` on, for lists with wrong lengths."""
+    """Yield type, begin and end of each attribute from ``offset`` on.
+
+    Callers need the positions if the kernel gives a nested list a wrong length.
+    """
     while offset + _ATTRIBUTE.size <= len(body):
         length, kind = _ATTRIBUTE.unpack_from(body, offset)
         yield kind & _TYPE, offset + _ATTRIBUTE.size, max(offset + length, offset + _ATTRIBUTE.size)

@@ -1,8 +1,7 @@
-"""Queue entries in an order. Pure.
+"""A heap of queue entries, in which removing an entry needs no search. Pure.
 
-Each move gives an entry a new ticket, and a heap item is valid only while its entry has the item's ticket. A move
-therefore leaves an outdated item behind without a search; it is dropped when it comes to the top, or together with many
-others.
+Whenever an entry moves, it gets a new ticket. A heap item is valid only while its ticket is that of its entry, so a
+move only outdates the item. Outdated items are dropped when they come to the top, or together when there are many.
 """
 
 import heapq
@@ -11,13 +10,13 @@ from typing import Any
 
 from scheduler.queue.entry import Entry
 
-# Number of outdated items of pods that change again and again, in addition to the number of entries, beyond which the
-# heap is rebuilt.
+# The heap is rebuilt if it has this many items more than twice the number of entries. Pods that change again and again
+# leave so many outdated items.
 _STALE = 1024
 
 
 class EntryHeap:
-    """Some of the ``entries``, by their ``key``, which ends in the uid."""
+    """A heap of some of ``entries``, ordered by ``key``, whose last element is the uid."""
 
     def __init__(self, entries: Mapping[str, Entry], key: Callable[[Entry], tuple[Any, ...]]) -> None:
         self._entries, self._key = entries, key
@@ -46,7 +45,7 @@ class EntryHeap:
         return entry
 
     def uids(self) -> Iterator[str]:
-        """Yield the entries that are here, in no order."""
+        """Yield the uids of the entries in the heap, in no particular order."""
         return (item[-2] for item in self._items if self._is_valid(item))
 
     def _is_valid(self, item: tuple[Any, ...]) -> bool:

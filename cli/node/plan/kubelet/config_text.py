@@ -165,7 +165,7 @@ def _insertion_in_flow(path: str, text: str, found: _Document, socket: str) -> E
 
 
 def _insertions_before(path: str, text: str, first: Sequence[_Entry], line: str) -> Iterator[Edit]:
-    """Insert a line before the first key, for texts whose first document does not end at their end."""
+    """Insert a line before the first key, for files with text after their first document."""
     for entry in first:
         indent = text[text.rfind("\n", 0, entry.begin) + 1 : entry.begin]
         for end in (entry.value_end, len(text)):
@@ -173,7 +173,7 @@ def _insertions_before(path: str, text: str, first: Sequence[_Entry], line: str)
 
 
 def _is_right(before: Sequence[Any], text: str, socket: str) -> bool:
-    """Return whether an edited text sets the endpoint, and changes nothing else except aliases of it."""
+    """Return whether an edited text has the endpoint once, and differs only there and in YAML aliases of the value."""
     try:
         after = _documents("", text)
         entries = _first_document(text).entries
