@@ -1,6 +1,6 @@
-"""``./run release``: make a release of a commit, which two runs make byte by byte equal.
+"""Build the release of a commit. Two runs give equal bytes.
 
-It fetches nothing itself: the wheels lie in a cache, filled by release/fetch, and a base image is given.
+It downloads nothing: release/fetch fills a cache with the wheels, and --base-image names the image's archive.
 """
 
 import argparse
