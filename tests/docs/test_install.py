@@ -160,7 +160,7 @@ def _run_the_first_pod(person: Person) -> None:
     said = [person.type(look) for look in looks]
     node = str(_pod(person, "first")["spec"]["nodeName"])
     assert f"Successfully assigned default/first to {node}" in said[1]
-    assert said[2].count('"pci"') == said[3].count(" first ") == 2
+    assert said[2].count('"pci"') == said[3].count("\nfirst ") == 2
     refused = person.type("kubectl annotate --overwrite pod first mooring.dev/assignment={}", fails=True)
     assert "'admin' is not Mooring's scheduler, which alone sets, changes or removes it" in refused
     (show,) = commands(INSTALL, "The first pod")
