@@ -46,7 +46,7 @@ def _failed(check: Check, findings: tuple[Finding, ...]) -> Result:
     subjects = [one.subject for one in findings if (one.level, one.found) == (first.level, first.found)]
     about = "" if subjects == [check.name] else f"{some(subjects)}: "
     more = len(findings) - len(subjects)
-    text = f"{about}{first.found}" + (f" (and {more} more: see doctor)" if more else "")
+    text = f"{about}{first.found}" + (f" (and {more} more: doctor lists them)" if more else "")
     return Result(check.name, first.level, text, findings, first.remedy, f"docs/{check.page}")
 
 

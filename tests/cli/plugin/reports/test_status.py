@@ -100,7 +100,7 @@ def test_where_no_node_has_an_inventory_nothing_can_be_given() -> None:
     assert line_of("nodes", patient)[0] == "! nodes 2 without an inventory: n2, n3; no pod of the advertiser is on n3"
     crashing = as_pods(pod("a", labels=label, spec={"nodeName": "n2"}))
     line, _ = line_of("nodes", replace(well(), nodes=some, pods=crashing))
-    assert line.startswith("✗ nodes pod/default/a: the advertiser on n2 is not ready (and 1 more")
+    assert line == "✗ nodes pod/default/a: the advertiser on n2 is not ready (and 1 more: doctor lists them)"
 
 
 def test_pods_that_wait_are_named_with_the_reason() -> None:
