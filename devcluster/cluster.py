@@ -71,7 +71,7 @@ class Cluster:
         with_cdi = self._with_cdi()
         if self.gpus_on and self.runtime == "containerd" and with_cdi != (self.runtime, None):
             told = "the small runtime" if with_cdi[1] is None else f"containerd {with_cdi[1].parents[1].name}"
-            tell(f"on {', '.join(self.gpus_on)}: {told}, since the installed containerd knows no CDI devices")
+            tell(f"on {', '.join(self.gpus_on)}: {told}, since the installed containerd has no CDI")
         for node in self.nodes:
             self._start_runtime(node, *(with_cdi if node in self.gpus_on else (self.runtime, None)))
             self._start_cni(node)
