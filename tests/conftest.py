@@ -91,7 +91,9 @@ NEEDS: dict[str, Callable[[], str | None]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--no-skips", action="store_true", help="fail where a tier's means are missing (but apiserver)")
+    parser.addoption(
+        "--no-skips", action="store_true", help="a skipped test is a failure, except tests marked apiserver"
+    )
     parser.addoption("--long", action="store_true", help="many more seeds of the simulations, every call of the loops")
     parser.addoption("--seed", type=int, help="which part of the loops is run (default: by the commit's id)")
 
