@@ -21,7 +21,10 @@ from tests.support.polling import eventually
 
 POLICY, BINDING = raw("base/guard/annotations.yaml")
 # Keys of ours that no pod has, and the beginning of some that it may have.
-OF_OTHERS = {names.INVENTORY, names.RATES_IN_FORCE, names.WHY, names.DRAIN, RESOURCE, "mooring.dev/policy-probe"}
+OF_OTHERS = {
+    *(names.INVENTORY, names.RATES_IN_FORCE, names.WHY, names.DRAIN, names.DRAIN_REASONS, RESOURCE),
+    "mooring.dev/policy-probe",
+}
 BEGINNING = {names.REQUEST_OF.rstrip(".")}
 
 
