@@ -89,7 +89,7 @@ def test_init_gives_bound_vfs_a_node_guid_and_spoof_check_to_new_ones(lab: Lab) 
         spoofchk() {{ ip -j link show eth0 | jq -c '[.[0].vfinfo_list[].spoofchk]'; }}
         guids; offer 4; init; guids; spoofchk
         [ $(guid 3) = $(of_mac $(admin 3)) ] && echo of its mac
-        init; [ $(grep -c 'has got a node GUID' /tmp/log) = 4 ] && echo once
+        init; [ $(grep -c 'VF now has a node GUID' /tmp/log) = 4 ] && echo once
         offer 2; init; guids; spoofchk
         """,
     )

@@ -66,7 +66,7 @@ inside() {{ ip netns exec pod "$@"; }}
 names() {{ ip -j link show | jq -c 'map(.ifname) | sort'; }}
 same_names() {{ names >/tmp/now; cmp -s /tmp/names /tmp/now && echo same names || cat /tmp/names /tmp/now; }}
 until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
-rebound() {{ grep -c 'driver is rebound' /tmp/log || true; }}
+rebound() {{ grep -cE 'driver is rebound|rebinding its driver' /tmp/log || true; }}
 phase() {{ echo $(jq -r .phase /var/lib/mooring/vfs/0000:3b:01.0.json 2>/dev/null || echo none); }}
 """
 
