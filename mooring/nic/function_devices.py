@@ -39,7 +39,8 @@ def own_index(function: Path) -> int | None:
 
 def is_child(netdev: Path) -> bool:
     """Return whether a netdev, by its folder, was made on another one; False if that cannot be read."""
-    return (netdev / "parent").exists() or _text(netdev / "iflink") not in (None, _text(netdev / "ifindex"))
+    lower, own = _text(netdev / "iflink"), _text(netdev / "ifindex")
+    return (netdev / "parent").exists() or (lower is not None and own is not None and lower != own)
 
 
 def own_rdma_devices(function: Path) -> list[str]:

@@ -38,6 +38,13 @@ def test_a_child_made_by_sysfs_is_none_either(tmp_path: Path) -> None:
     assert (own_netdevs(tmp_path), own_index(tmp_path)) == (["ib0"], 5)
 
 
+@pytest.mark.parametrize("unreadable", ["ifindex", "iflink"])
+def test_a_netdev_whose_numbers_cannot_be_read_is_not_taken_for_a_child(tmp_path: Path, unreadable: str) -> None:
+    """It is renamed or moved at this moment. A PF without a netdev would have its VFs' settings written nowhere."""
+    (add_netdev(tmp_path, "eth0", 5, 5) / unreadable).unlink()
+    assert own_netdevs(tmp_path) == ["eth0"]
+
+
 def test_a_function_of_which_only_a_child_is_here_has_no_netdev(tmp_path: Path) -> None:
     """Its own one is in another network namespace."""
     add_netdev(tmp_path, "ib0.8001", 3, 57)
