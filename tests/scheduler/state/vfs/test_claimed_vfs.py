@@ -151,7 +151,7 @@ def test_annotations_that_would_poison_the_pod_are_refused_before_the_bind(
     take_in(machine, make_node(pfs=(make_pf(),)), pod)
     (message,) = reports_of(steps(machine))
     assert message.startswith("annotations would have 262")
-    assert message.endswith("the most is 262144")
+    assert message.endswith("the limit is 262144")
 
 
 def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
