@@ -61,7 +61,7 @@ class Gone(KubeError):
 
 
 class Throttled(KubeError):
-    """429: nothing was done; repeat after ``retry_after_s`` seconds."""
+    """429: nothing was done; repeat after ``retry_after_s`` seconds, which are at most 32."""
 
     def __init__(self, status: Status, retry_after_s: float) -> None:
         super().__init__(status)
@@ -89,6 +89,9 @@ _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
 # Status codes that only proxies send, for a request that was too late or too early.
 _NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
+# A longer wait is not the API server's: it sends at most 32 s (maxRetryAfter in k8s.io/apiserver 1.36,
+# pkg/util/flowcontrol/dropped_requests_tracker.go). A proxy can send any number, and a pod must not wait a day for it.
+_LONGEST_WAIT_S = 32.0
 # Messages of kube-apiserver's admission, which comes before storage. The first one is for a webhook's own answer, with
 # a code that the webhook chooses. Sources, in k8s.io/apiserver 1.36: pkg/admission/plugin/webhook/errors/statuserror.go
 # (ToStatusErr), pkg/util/webhook/error.go (ErrCallingWebhook, which is an InternalError here) and
@@ -138,4 +141,5 @@ def read_status(code: int, body: bytes) -> Status:
 
 def _seconds(retry_after: str | None) -> float:
     # The API server sends seconds. For a date, which a proxy may send, wait one second.
-    return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0
+    told = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 1.0
+    return min(told, _LONGEST_WAIT_S)

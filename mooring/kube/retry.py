@@ -1,6 +1,8 @@
 """The retry policy for all requests: retry until the answer is definite, with exponential backoff and jitter."""
 
+import asyncio
 import functools
+import random
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -26,6 +28,35 @@ class Decorator(Protocol):
 _backoff = tenacity.wait_random_exponential(multiplier=0.2, max=30)
 
 
+class Backoff:
+    """Waits between the attempts of a watch that bring nothing, such as a stream that is answered with 410.
+
+    Each wait is random, up to a limit that doubles from 0.8 s to 30 s. If thousands of watches expire in the same
+    moment, for example when the API server restarts, their lists are spread. The limit starts again after an attempt
+    that lasted 30 s, or that brought something. Source of the two limits: NewReflectorWithOptions in client-go's
+    tools/cache/reflector.go, which resets after 2 minutes.
+    """
+
+    _FIRST_S, _MOST_S, _LASTED_S = 0.8, 30.0, 30.0
+
+    def __init__(self) -> None:
+        self._limit_s = self._FIRST_S
+        self._since = float("-inf")
+
+    async def wait(self) -> None:
+        """Wait before the next attempt."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._since >= self._LASTED_S:
+            self.reset()
+        limit_s, self._limit_s = self._limit_s, min(self._limit_s * 2, self._MOST_S)
+        await asyncio.sleep(random.uniform(0, limit_s))
+        self._since = loop.time()
+
+    def reset(self) -> None:
+        """Start again with short waits, because an attempt brought something."""
+        self._limit_s = self._FIRST_S
+
+
 def _failed(state: tenacity.RetryCallState) -> BaseException | None:
     return state.outcome.exception() if state.outcome else None
 
@@ -38,8 +69,9 @@ def _report(state: tenacity.RetryCallState) -> None:
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
+    """Return the seconds to wait: never less than the API server asked for, and random beyond that."""
     failed = _failed(state)
-    return failed.retry_after_s if isinstance(failed, Throttled) else _backoff(state)
+    return max(_backoff(state), failed.retry_after_s if isinstance(failed, Throttled) else 0.0)
 
 
 def _policy(repeats: Callable[[BaseException], bool]) -> Decorator:

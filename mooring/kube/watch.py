@@ -8,16 +8,16 @@
             case Unreadable(identity, why): ...   # this object could not be decoded; others are not affected
 
 The end of a stream is normal, for example because servers close streams of slow readers: the watch resumes where it
-stopped and loses nothing. After 410 or an ERROR event it lists again and yields another `Synced`. Lists are requested
-without a resourceVersion, so they are never older than the call. An object that the caller already has in the same
-version is not decoded again. An incomplete answer (`mooring.kube.answers`) is requested again. The caller must take
-events quickly and process them elsewhere.
+stopped and loses nothing. After 410 it lists again and yields another `Synced`; `mooring.kube.retry.Backoff` waits
+before that. Lists are requested without a resourceVersion, so they are never older than the call. An object that the
+caller already has in the same version is not decoded again. An incomplete answer (`mooring.kube.answers`) is requested
+again. The caller must take events quickly and process them elsewhere.
 """
 
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import UNREADABLE, Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
 from mooring.kube.nesting import without_deep_nesting
-from mooring.kube.retry import Call, P, R, retry, retry_if_served
+from mooring.kube.retry import Backoff, Call, P, R, retry, retry_if_served
 
 __all__ = ["Changed", "Decoder", "Event", "Identity", "Removed", "Synced", "Unreadable", "watch"]
 
@@ -44,8 +44,6 @@ _WATCH_S = (240, 300)
 # Seconds of silence after which a connection counts as dead. Without changes a server sends a bookmark about every
 # minute; if the connection was alive, opening another stream at the same version costs little.
 _SILENCE_S = 90
-# A stream that ends without an error is opened again after so many seconds, times a random factor.
-_PAUSE_S = 0.2
 
 
 class _Object(msgspec.Struct):
@@ -159,13 +157,21 @@ async def watch(
     """
     selected = dict(params or {})
     listing = _policy(_list, is_optional=is_optional)
+    backoff = Backoff()
     while True:
-        listed = await listing(client, path, selected, decode, is_known)
+        try:
+            listed = await listing(client, path, selected, decode, is_known)
+        except Gone as expired:
+            # A page's token can outlive its snapshot.
+            _log.info("list expired between two pages", path=path, reason=str(expired))
+            await backoff.wait()
+            continue
         version = listed.version
         yield Synced(tuple(listed.entries), tuple(listed.unchanged))
         # Drop the references, so that only the caller keeps the objects.
         del listed
-        async with aclosing(_follow(client, path, selected, version, decode, is_optional=is_optional)) as batches:
+        following = _follow(client, path, selected, version, decode, backoff, is_optional=is_optional)
+        async with aclosing(following) as batches:
             async for batch in batches:
                 for one in batch:
                     if one.event is not None:
@@ -191,7 +197,14 @@ def _identify(raw: msgspec.Raw) -> Identity:
 
 
 async def _follow(
-    client: Client, path: str, selected: dict[str, str], version: str, decode: Decoder[T], *, is_optional: bool
+    client: Client,
+    path: str,
+    selected: dict[str, str],
+    version: str,
+    decode: Decoder[T],
+    backoff: Backoff,
+    *,
+    is_optional: bool,
 ) -> AsyncGenerator[list[WatchLine[T]], None]:
     """Yield the changes after ``version``, over any number of streams; return when the version is too old."""
     opening = _policy(_open, is_optional=is_optional)
@@ -201,19 +214,23 @@ async def _follow(
             async with AsyncExitStack() as stack:
                 async for texts in await opening(client, path, selected | {"resourceVersion": version}, stack):
                     batch, failed = _read_lines(texts, decode)
-                    heard = heard or bool(batch)
+                    if batch:
+                        heard = True
+                        backoff.reset()
                     version = next((seen for one in reversed(batch) if (seen := one.version)), version)
                     yield batch
                     if failed is not None:
                         raise failed
-        except Gone:
+        except Gone as expired:
+            _log.info("watch expired: the collection is listed again", path=path, reason=str(expired))
+            await backoff.wait()
             return
         except KubeError as lost:
             if is_optional and isinstance(lost, NotFound | Refused):
                 raise
             _log.info("watch was interrupted", path=path, reason=str(lost))
         if not heard:
-            await asyncio.sleep(_PAUSE_S * (0.5 + random.random()))
+            await backoff.wait()
 
 
 @dataclass(slots=True)
@@ -232,15 +249,12 @@ async def _list(
     decode: Decoder[T],
     is_known: Callable[[Identity], bool],
 ) -> _ListResult[T]:
-    """Return all objects, decoded page by page."""
-    while True:
-        listed = _ListResult[T]()
-        # A page's token can outlive its snapshot; then list again.
-        with suppress(Gone):
-            async with aclosing(_pages(client, path, selected)) as pages:
-                async for page in pages:
-                    await _take_in(page, listed, decode, is_known)
-            return listed
+    """Return all objects, decoded page by page; raise Gone if the list expires between two pages."""
+    listed = _ListResult[T]()
+    async with aclosing(_pages(client, path, selected)) as pages:
+        async for page in pages:
+            await _take_in(page, listed, decode, is_known)
+    return listed
 
 
 async def _take_in(
