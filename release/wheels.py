@@ -1,18 +1,23 @@
 """The wheels of a release: Mooring's own, built from the commit, and those of the lock, with their hashes checked."""
 
 import hashlib
+import io
 import os
+import platform
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
 from release.locked import Locked, of_programs
+from release.members import Member
 from release.source import ReleaseError, Source
 
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # What pip and the build need of the environment; locale and user configuration must not matter.
 _SAFE_PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
@@ -34,12 +39,41 @@ def build(source: Source, folder: Path) -> Path:
 
 
 def locked(source: Source, cache: Path) -> list[Path]:
-    """Return the wheels of what the programs need, in the lock's order; raise ReleaseError for one that is not there.
+    """Return the wheels of what the programs need, for this machine, in the lock's order."""
+    return chosen(of_programs(source.folder), cache, _architecture())
+
+
+def _architecture() -> str:
+    return next((arch for arch, machine in _MACHINES.items() if machine == platform.machine()), platform.machine())
+
+
+def chosen(needed: Iterable[Locked], cache: Path, arch: str) -> list[Path]:
+    """Return the wheels of distributions for an architecture; raise ReleaseError for one that is not there.
 
     A file that has a hash of the lock is the right one, whatever else lies beside it.
     """
-    there = _by_name(cache.glob("*.whl"))
-    return [_of(one, there, cache) for one in of_programs(source.folder)]
+    there = _by_name(path for path in cache.glob("*.whl") if _is_for(path, arch))
+    return [_of(one, there, cache) for one in needed]
+
+
+def files(name: str, content: bytes) -> dict[str, Member]:
+    """Return the files of a wheel as pip would put them into the folder of packages; scripts are left out."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+        for member in wheel.infolist():
+            top, _, inner = member.filename.partition(".data/")
+            kind, _, path = inner.partition("/")
+            if member.is_dir() or kind in ("scripts", "data"):
+                continue
+            if inner and kind not in ("purelib", "platlib"):
+                raise ReleaseError(f"wheel {name!r}: {member.filename!r} is not a file of a package")
+            found[path if inner else top] = Member(wheel.read(member))
+    return found
+
+
+def _is_for(wheel: Path, arch: str) -> bool:
+    platforms = {tag.platform for tag in parse_wheel_filename(wheel.name)[3]}
+    return any(one == "any" or one.endswith(_MACHINES[arch]) for one in platforms)
 
 
 def _by_name(paths: Iterable[Path]) -> Mapping[tuple[str, str], list[Path]]:

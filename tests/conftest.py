@@ -72,8 +72,10 @@ def _no_helm() -> str | None:
 
 
 def _no_wheels() -> str | None:
-    fetched = any(release_cache.wheels(os.environ).glob("*.whl"))
-    return None if fetched else "the programs' wheels are not in the cache: release/fetch wheels"
+    folders = {"wheels": release_cache.wheels(os.environ), "runtime": release_cache.packages(os.environ)}
+    missing = [name for name, folder in folders.items() if not (folder.is_dir() and any(folder.iterdir()))]
+    return f"not in the cache: {', '.join(f'release/fetch {name}' for name in missing)}" if missing else None
+
 
 
 NEEDS: dict[str, Callable[[], str | None]] = {
