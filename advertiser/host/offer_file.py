@@ -1,6 +1,5 @@
 """Read the operator's offer from a YAML file of this host, again at every scan."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,9 @@ import structlog
 import yaml
 
 from advertiser.inventory.offer import EVERYTHING, Offer, OfferError, read_offer
+from mooring.bounded_yaml import NUMBERS, TEXT, YamlError, encode_json, only_document
 from mooring.files import read_file
 
-_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
-_TEXT = "tag:yaml.org,2002:str"
 _log = structlog.get_logger()
 
 
@@ -51,20 +49,20 @@ def _load(text: str) -> Any:
 
     Without quotes YAML 1.1 has numbers in them: 0x15b3 in hexadecimal, 18:00.0 and 0000:04:00.0 in base 60.
     """
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        for entry in _items(_field(node, "pfs")):
-            selectors = _field(entry, "match")
-            texts = [value for _, value in selectors.value] if isinstance(selectors, yaml.MappingNode) else []
-            for scalar in (*texts, _field(entry, "set_aside"), _field(_field(entry, "allow"), "vlan")):
-                if isinstance(scalar, yaml.ScalarNode) and scalar.tag in _NUMBERS:
-                    scalar.tag = _TEXT
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
+    document = only_document(text)
+    if document is None:
+        return None
+    _keep_text(document.node)
+    return document.value()
+
+
+def _keep_text(root: Any) -> None:
+    for entry in _items(_field(root, "pfs")):
+        selectors = _field(entry, "match")
+        texts = [value for _, value in selectors.value] if isinstance(selectors, yaml.MappingNode) else []
+        for scalar in (*texts, _field(entry, "set_aside"), _field(_field(entry, "allow"), "vlan")):
+            if isinstance(scalar, yaml.ScalarNode) and scalar.tag in NUMBERS:
+                scalar.tag = TEXT
 
 
 def _field(node: Any, name: str) -> Any:
@@ -80,8 +78,7 @@ def _items(node: Any) -> list[Any]:
 def parse_offer(text: str, name: str) -> Offer:
     """Read an offer in YAML, from the file ``name``; raise OfferError."""
     try:
-        # YAML has dates, JSON has not: such values become text, which the rules then reject.
-        document = json.dumps(_load(text), default=str)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
+        document = encode_json(_load(text))
+    except YamlError as broken:
         raise OfferError(name, "", f"not valid YAML: {broken}") from broken
     return read_offer(document, name)

@@ -13,12 +13,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES, POLICIES_PATH, POLICY, PolicyState, judge_documents
+from mooring.kube.kubeconfig.errors import KubeconfigError
+from mooring.kube.kubeconfig.kubeconfig_file import load_file
 
 # kubeadm, k3s and RKE2, EKS.
 KUBECONFIGS = (
@@ -41,7 +42,9 @@ def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
     try:
         with _opener(kubeconfig) as (opener, server, headers):
             return {name: _read(opener, server, headers, name) for name in POLICIES}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as failed:
+    except KubeconfigError as failed:
+        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {failed}"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as failed:
         return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {str(kubeconfig)!r}: {failed}"))
 
 
@@ -60,15 +63,15 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
             if refused.code != _NOT_FOUND:
                 return PolicyState("unknown", f"GET {path}/{name}: {refused.code} {refused.reason}")
             found.append(None)
-        except (OSError, ValueError, RecursionError) as failed:
+        except (OSError, ValueError, RecursionError, HTTPException) as failed:
             return PolicyState("unknown", f"GET {path}/{name}: {failed}")
     return judge_documents(name, *found)
 
 
 @contextmanager
 def _opener(kubeconfig: Path) -> Iterator[tuple[urllib.request.OpenerDirector, str, Mapping[str, str]]]:
-    """Yield opener, server URL and headers; raise OSError, KeyError, TypeError or ValueError for a bad kubeconfig."""
-    config = yaml.safe_load(kubeconfig.read_text())
+    """Yield opener, server URL and headers; raise an error of many classes for a bad kubeconfig."""
+    config = load_file(kubeconfig)
     context = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]
     user = _named(config["users"], context["user"])["user"] or {}

@@ -1,12 +1,11 @@
 """Read CDI specifications from disk, YAML or JSON; log those that cannot be read."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
-import yaml
 
+from mooring.bounded_yaml import to_json
 from mooring.files import NOT_UTF_8, read_file
 from mooring.folders import entry_names
 from mooring.gpu.cdi import CdiDevice, read_cdi
@@ -16,8 +15,6 @@ _log = structlog.get_logger()
 DEFAULT_FOLDERS = "/etc/cdi:/var/run/cdi"
 _MOST_FILES = 1024
 _UNREAD = "CDI specification {!r} cannot be read: {}"
-# libyaml's loader, if PyYAML has it, is several times as fast; the shim reads specifications between its calls.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CdiFolders:
@@ -75,8 +72,8 @@ class CdiFolders:
         try:
             if text is not None and NOT_UTF_8 in text:
                 raise ValueError("not UTF-8")
-            return () if text is None else read_cdi(as_json(text), str(path))
-        except (ValueError, yaml.YAMLError, RecursionError, TypeError) as broken:
+            return () if text is None else read_cdi(to_json(text), str(path))
+        except ValueError as broken:
             self._tell(_UNREAD.format(str(path), broken))
             return ()
 
@@ -94,13 +91,3 @@ def is_specification(name: str) -> bool:
 def cdi_folders(paths: str) -> CdiFolders:
     """Return the folders that a flag names, separated by colons."""
     return CdiFolders(map(Path, filter(None, paths.split(":"))))
-
-
-def as_json(text: str) -> str:
-    """Return a YAML or JSON document as JSON; YAML's dates become text, which the rules then reject."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return json.dumps(yaml.load(text, _LOADER), default=str)
-    # Return JSON unchanged, so that duplicate fields are rejected.
-    return text

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import yaml
-
+from mooring.bounded_yaml import load as load_yaml
 from mooring.files import NOT_UTF_8, read_file
 from mooring.program.version_flag import add_version_flag
 
@@ -113,8 +112,8 @@ def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, obje
         text = read_file(path)
         if text is not None and NOT_UTF_8 in text:
             raise ValueError("not UTF-8")
-        document = yaml.safe_load(text) if text is not None else None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as unreadable:
+        document = load_yaml(text) if text is not None else None
+    except (OSError, ValueError) as unreadable:
         raise ConfigError(f"configuration file {str(path)!r} cannot be read: {unreadable}") from unreadable
     if text is None and required:
         raise ConfigError(f"configuration file {str(path)!r} does not exist")

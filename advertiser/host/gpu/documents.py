@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import structlog
-import yaml
 
 from advertiser.inventory.gpu.gpus_file import GpuEntry, GpusFileError, read_gpus_file
+from mooring.bounded_yaml import YamlError, to_json
 from mooring.files import read_file
-from mooring.gpu.cdi_folders import as_json
 
 _log = structlog.get_logger()
 
@@ -36,7 +35,7 @@ class GpusFile:
                 raise FileNotFoundError(f"GPU file {str(self._path)!r} does not exist")
             return ()
         try:
-            document = as_json(text)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
+            document = to_json(text)
+        except YamlError as broken:
             raise GpusFileError(str(self._path), "", f"not valid YAML: {broken}") from broken
         return read_gpus_file(document, str(self._path))

@@ -7,6 +7,7 @@ import yaml
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Change, File, Host, PathChange, added
+from mooring.bounded_yaml import YamlError, load
 
 PATH = "/etc/mooring/config.yaml"
 _HEAD = "# Written by mooring-node install. Every option of the programs can be set here (see --help).\n"
@@ -15,8 +16,8 @@ _HEAD = "# Written by mooring-node install. Every option of the programs can be 
 def read(host: Host) -> Mapping[str, Any]:
     """Return the configuration, empty without a file; raise NodeError if it cannot be read."""
     try:
-        document = yaml.safe_load(host.text(PATH) or "")
-    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
+        document = load(host.text(PATH) or "")
+    except YamlError as wrong:
         raise NodeError(f"configuration {PATH!r} cannot be read: {wrong}") from wrong
     if document is not None and not isinstance(document, dict):
         raise NodeError(f"configuration {PATH!r} is not a mapping")

@@ -18,9 +18,11 @@ Our own code reads the rest of a kubeconfig, because importing the library takes
 import os
 import ssl
 import threading
+from pathlib import Path
 from typing import Any
 
 from mooring.kube.kubeconfig.errors import KubeconfigError
+from mooring.kube.kubeconfig.kubeconfig_file import load_file
 
 PROVIDERS = ("gcp", "oidc")
 # The setting with the certificate authority of the issuer.
@@ -52,6 +54,9 @@ def _authorization(files: str, user: str) -> str:
     from kubernetes.client import Configuration
     from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
+    # The library reads YAML without bounds.
+    for file in filter(os.path.exists, files.split(os.pathsep)):
+        load_file(Path(file))
     merger = KubeConfigMerger(files)
     users = merger.config.value["users"]
     provider = next(entry.value for entry in users if entry.value["name"] == user)["user"]["auth-provider"]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from mooring.kube.kubeconfig.auth_provider import PROVIDERS
 from mooring.kube.kubeconfig.errors import KubeconfigError
+from mooring.kube.kubeconfig.kubeconfig_file import load_file
 
 Entry = TypeVar("Entry", bound="_Named")
 _MODES = ("Never", "IfAvailable", "Always")
@@ -191,10 +191,8 @@ def read_data(data: str | None, file: str | None, what: str) -> bytes | None:
 
 def _read(file: Path) -> _Document:
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        document = load_file(file)
         return msgspec.convert({} if document is None else document, _Document, strict=True)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as wrong:
-        raise KubeconfigError(f"{file} is not YAML: {' '.join(str(wrong).split())}") from wrong
     except (msgspec.ValidationError, TypeError) as wrong:
         raise KubeconfigError(f"{file}: {wrong}") from wrong
 

@@ -116,7 +116,7 @@ async def test_an_installation_without_the_guard_is_refused_before_anything_is_d
     [
         ("", "is not subscriptable"),
         ("{current-context: x, contexts: []}", "it has no entry 'x'"),
-        ("contexts: [", "while parsing"),
+        ("contexts: [", "kubelet.conf is not YAML: line 2, column 1: did not find"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_leaves_it_unknown(tmp_path: Path, text: str, why: str) -> None:

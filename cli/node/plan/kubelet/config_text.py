@@ -14,6 +14,7 @@ import yaml
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Edit, added, edited
+from mooring.bounded_yaml import YamlError, load_all
 
 NAME = "containerRuntimeEndpoint"
 _AFTER_A_WORD = re.compile(r"(?<=\S)[ \t]+")
@@ -56,7 +57,11 @@ def set_endpoint(path: str, text: str, socket: str) -> Edit | None:
     before = _documents(path, text)
     if _mapping(path, before).get(NAME) == socket:
         return None
-    found = _first_document(text)
+    try:
+        found = _first_document(text)
+    except yaml.YAMLError as wrong:
+        # PyYAML's parser in Python is in places stricter than libyaml.
+        raise NodeError(f"kubelet configuration {path!r} cannot be read: {wrong}") from wrong
     if (times := sum(entry.name == NAME for entry in found.entries)) > 1:
         raise NodeError(f"kubelet configuration {path!r} has {NAME} {times} times: keep one of them")
     for edit in _edits(path, text, found, socket):
@@ -67,8 +72,8 @@ def set_endpoint(path: str, text: str, socket: str) -> Edit | None:
 
 def _documents(path: str, text: str) -> list[Any]:
     try:
-        return list(yaml.safe_load_all(_without_tabs(text)))
-    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
+        return load_all(_without_tabs(text))
+    except YamlError as wrong:
         raise NodeError(f"kubelet configuration {path!r} cannot be read: {wrong}") from wrong
 
 

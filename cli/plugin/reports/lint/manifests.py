@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from mooring.bounded_yaml import Bounds, Document, YamlError, as_yaml_error, documents
+
 Path = tuple[str, ...]
 # Where the kinds that are known have their pod templates; ``*`` is each entry of a list or map.
 _TEMPLATES: Mapping[str, tuple[str, ...]] = {
@@ -64,9 +66,8 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "spec.services.*": {"metadata": "extraPodMetadata", "spec": "extraPodSpec"},
 }
-_DEEPEST = 64
-# In one document; a few aliases of aliases expand to any number of values.
-_MOST_VALUES = 200_000
+# Lists of all pods of a namespace are large.
+_BOUNDS = Bounds(characters=16 << 20, values=200_000)
 
 
 class ManifestError(Exception):
@@ -143,22 +144,10 @@ class WithoutPods:
 def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
     """Yield a file's pods and its objects without pods, in order; raise ManifestError."""
     try:
-        loader = yaml.SafeLoader(text)
-        while loader.check_node():
-            lines: dict[Path, int] = {}
-            yield from _pods(Place(_read(loader, loader.get_node(), (), lines), (), lines))
-    except yaml.MarkedYAMLError as broken:
-        mark = broken.problem_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, None)
-        raise ManifestError(line, str(broken.problem), column) from broken
-    except yaml.reader.ReaderError as broken:
-        unreadable = text[: broken.position]
-        line, column = unreadable.count("\n") + 1, len(unreadable) - unreadable.rfind("\n")
-        raise ManifestError(line, f"character {broken.character:#x} is not allowed", column) from broken
-    except RecursionError as broken:
-        raise ManifestError(1, f"nested deeper than {_DEEPEST} levels") from broken
-    except (yaml.YAMLError, ValueError) as broken:
-        raise ManifestError(1, str(broken)) from broken
+        for document in documents(text, _BOUNDS):
+            yield from _pods(_read(document))
+    except YamlError as broken:
+        raise ManifestError(broken.line or 1, broken.rule, broken.column) from broken
 
 
 def _pods(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
@@ -223,22 +212,25 @@ def _expand(place: Place, pattern: Path) -> Iterator[Place]:
         yield from _expand(several.at(key), pattern[star + 1 :])
 
 
-def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
+def _read(document: Document) -> Place:
+    """Return a document with the lines of its values; raise YamlError."""
+    lines: dict[Path, int] = {}
+    with as_yaml_error():
+        return Place(_value(document.loader, document.node, (), lines), (), lines)
+
+
+def _value(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
     """Return a node's value, and record its line and those of all values in it."""
-    if len(path) > _DEEPEST:
-        raise ManifestError(node.start_mark.line + 1, f"nested deeper than {_DEEPEST} levels")
-    if len(lines) > _MOST_VALUES:
-        raise ManifestError(node.start_mark.line + 1, f"more than {_MOST_VALUES} values")
     lines[path] = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
-        return [_read(loader, one, (*path, str(index)), lines) for index, one in enumerate(node.value)]
+        return [_value(loader, item, (*path, str(index)), lines) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
         return loader.construct_object(node)
     loader.flatten_mapping(node)
     found = {}
     for key, value in node.value:
         name = str(loader.construct_object(key, deep=True))
-        found[name] = _read(loader, value, (*path, name), lines)
+        found[name] = _value(loader, value, (*path, name), lines)
         # A value may begin on a later line than its key, where people search.
         lines[(*path, name)] = key.start_mark.line + 1
     return found

@@ -190,13 +190,13 @@ def test_lists_of_any_kind_are_opened_and_what_is_not_an_object_is_passed_over(b
     [
         (b"a: 1\nb: \xff", ":2: not YAML: character 0xdcff is not allowed (column 4)"),
         (b"b: \x01", ":1: not YAML: character 0x1 is not allowed (column 4)"),
-        (b"a: 1\n b: 2", ":2: not YAML: mapping values are not allowed here (column 3)"),
-        (b"a: [1,\n  b: }", ":2: not YAML: expected the node content, but found '}' (column 6)"),
-        (b"[" * 5000, ":1: not YAML: nested deeper than 64 levels"),
-        (b"[" * 70 + b"]" * 70, ":1: not YAML: nested deeper than 64 levels"),
+        (b"a: 1\n b: 2", ":2: not YAML: mapping values are not allowed in this context (column 3)"),
+        (b"a: [1,\n  b: }", ":2: not YAML: did not find expected node content (column 6)"),
+        (b"[" * 5000, ":1: not YAML: nested deeper than 64 levels (column 65)"),
+        (b"[" * 70 + b"]" * 70, ":1: not YAML: nested deeper than 64 levels (column 65)"),
         (
             b"- &a [1]\n" + b"".join(b"- &%c [%s]\n" % (next_, b",".join([b"*%c" % one] * 9)) for one, next_ in PAIRS),
-            ":1: not YAML: more than 200000 values",
+            ":7: not YAML: more than 200000 values (column 7)",
         ),
     ],
 )
