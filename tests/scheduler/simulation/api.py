@@ -42,8 +42,8 @@ class Api:
     carried_out: Callable[[Request], None] = lambda _: None
     # Called with each request of a scheduler, before ("arrives") and after ("done") it is carried out.
     witness: Callable[[Request, str], None] = lambda *_: None
-    # Every request of a scheduler: when it arrived, whose it was, and what it asked for.
-    story: list[tuple[float, str, str]] = field(default_factory=list)
+    # Every request of a scheduler: when it arrived, whose it was, what it asked for, and its body.
+    story: list[tuple[float, str, str, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         clock = lambda: datetime.fromtimestamp(self.loop.wall(), UTC)  # noqa: E731
@@ -73,7 +73,7 @@ class Api:
 
     async def serve(self, request: Request, connection: Connection) -> None:
         """Answer a request, or inject the fault that the seed chose."""
-        self.story.append((self.loop.time(), request.process, f"{request.method} {request.path}"))
+        self.story.append((self.loop.time(), request.process, f"{request.method} {request.path}", request.body))
         target = parse(request.path)
         assert target is not None, request.path
         media = request.headers.get("content-type", "").partition(";")[0]

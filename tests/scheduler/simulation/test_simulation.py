@@ -4,11 +4,15 @@ Virtual time, connections in memory and chance by seed replace sockets and clock
 leader election, HTTP client and the extender's server are the product's. A small kube-scheduler asks that for its own
 pods (`simulation/kube_scheduler.py`). After every step the guarantees hold (`simulation/promises.py`), and what the
 machine keeps equals what it is derived from; in the end all that fits is bound, and the rest has its reason.
-``--long`` runs many more seeds; a seed that failed once stays in `FAILED_ONCE`.
+An ordinary run takes the seeds that meet most, and a part of the others, which ``--long`` takes all; a seed that failed
+once stays in `FAILED_ONCE`.
 """
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -20,15 +24,18 @@ from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.rates import RateEdits
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
+from tests.support.seeds import Part
 
 STEPS = 1000
 # In some runs so many pods are deleted that few are bound: 10 in that of seed 77.
 FEWEST = 5
 SEEDS, LONG_SEEDS = range(8), range(8, 240)
-# In these runs leaders are killed amid the preemption of whole groups: three of them meet all of it.
-DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (90, 93, 95, 103, 109), range(200, 300)
+# These runs meet together every case, several times.
+SEEDS_OF_ALL_CASES = (0, 2, 4)
+# In these runs leaders are killed amid the preemption of whole groups.
+DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (97, 99, 102), range(200, 300)
 # In these runs the rates of running pods change all the time.
-RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (0, 3, 28, 58), range(300, 400)
+RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
 # In these runs the schedulers' machines show a wrong UNIX time.
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
@@ -82,9 +89,9 @@ def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> 
 
 def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     """Pods are preempted; and kube-scheduler's pods are bound, refused and preempted for, or not answered."""
-    met = sum(map(_met, ORDINARY_SEEDS), Counter[str]())
+    met = sum(map(_met, SEEDS_OF_ALL_CASES), Counter[str]())
     assert met["victims"] > 12
-    assert met["kube-scheduler: bound"] > 40
+    assert met["kube-scheduler: bound"] > 12
     assert met["completed"] > 12
     assert met["after hold"] > 3
     assert met["run again"] > 1
@@ -117,13 +124,6 @@ def test_guarantees_hold_for_many_more_seeds(seed: int, request: pytest.FixtureR
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
     assert _told(seed).promises.binds > FEWEST
-
-
-def test_a_seed_gives_the_same_run_twice() -> None:
-    """A seed that failed once can be run again."""
-    first, second = (_told(3) for _ in range(2))
-    assert first.api.story == second.api.story
-    assert first.promises.decisions == second.promises.decisions
 
 
 async def _disrupted_life(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_vf_never_has_more_than_is_reserved_while_its_pods_rates_change() -> N
     assert met["written"] > 60
     assert met["Deferred"] > 3
     assert met["Infeasible"] > 1
-    assert met["went back"] > 3
+    assert met["went back"] > 1
 
 
 @pytest.mark.parametrize("seed", LONG_RATES_SEEDS)
@@ -190,6 +190,36 @@ def test_nor_has_it_for_many_more_seeds(seed: int, request: pytest.FixtureReques
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
     assert _edited(seed).rates.met["written"] > 0
+
+
+def short_stories() -> list[str]:
+    """Return each request and decision of a short life of each kind."""
+
+    async def life(world: World) -> None:
+        await world.live(120)
+        await Rivals(world).live(60)
+        await RateEdits(world).live(60)
+        await world.settle()
+
+    world = simulate(3, life)
+    return [str(told) for told in (*world.api.story, *world.promises.decisions.items())]
+
+
+def test_a_seed_gives_the_same_run_twice(pytestconfig: pytest.Config) -> None:
+    """A seed that failed once can be run again: in another process, on another day, and whatever order sets have."""
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    program = f"from {__name__} import short_stories; print(*short_stories(), sep=chr(10))"
+    again = subprocess.run(
+        (sys.executable, "-c", program),
+        cwd=pytestconfig.rootpath,
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    first, second = short_stories(), again.stdout.splitlines()
+    assert len(first) > 500
+    assert first == second
 
 
 async def _small_life(world: World) -> None:
@@ -205,8 +235,7 @@ async def _small_life(world: World) -> None:
     await world.settle()
 
 
-@pytest.mark.slow
-def test_a_scheduler_may_be_killed_at_any_moment() -> None:
+def test_a_scheduler_may_be_killed_at_any_moment(part: Part) -> None:
     """At each request of a run, when it arrives and when it is carried out: nothing is given twice, all is bound."""
     witnessed = 0
 
@@ -219,7 +248,7 @@ def test_a_scheduler_may_be_killed_at_any_moment() -> None:
 
     _small(count)
     assert witnessed > 60
-    for moment in range(witnessed):
+    for moment in part.of(range(witnessed), "any moment"):
         world = _small(lambda world, moment=moment: world.kill_at(moment))  # type: ignore[misc]
         assert not world.promises.slips, moment
 
@@ -250,7 +279,7 @@ async def _job_life(world: World) -> None:
     await world.settle()
 
 
-def test_a_leader_may_be_killed_between_the_binds_of_a_group() -> None:
+def test_a_leader_may_be_killed_between_the_binds_of_a_group(part: Part) -> None:
     """At each request: the next one completes the group before anything else, and no half of it stays."""
     witnessed = 0
 
@@ -263,7 +292,7 @@ def test_a_leader_may_be_killed_between_the_binds_of_a_group() -> None:
 
     _small(count, _job_life)
     assert witnessed > 60
-    for moment in range(0, witnessed, 4):
+    for moment in part.of(range(witnessed), "binds of a group"):
         world = _small(lambda world, moment=moment: world.kill_at(moment), _job_life)  # type: ignore[misc]
         assert sum(bool(pod.node) for pod in world.cluster.pods()) == 6, moment
 

@@ -5,12 +5,15 @@ import gc
 import logging
 import random
 import re
+import secrets
 import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from datetime import datetime, tzinfo
 from functools import partial
+from typing import Self
 
 import pytest
 import structlog
@@ -227,6 +230,17 @@ class World:
         await asyncio.sleep(_FLUSH_S)
 
 
+def _clock_of(loop: VirtualLoop) -> type[datetime]:
+    """Return a `datetime` that shows the time of the running process."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(loop.wall(), tz)
+
+    return Clock
+
+
 @contextmanager
 def virtual(seed: int) -> Iterator[VirtualLoop]:
     """Give a loop in virtual time; all clocks, threads and chances are the simulation's meanwhile."""
@@ -236,11 +250,14 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "monotonic", loop.look)
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
+        for module in ("scheduler.server.leader", "scheduler.server.reporting.writer"):
+            patch.setattr(f"{module}.datetime", _clock_of(loop))
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.state.machine.ExtenderPods", RecordedExtenderPods)
         patch.setattr("scheduler.server.metrics.expose", lambda machine: None)
         patch.setattr("mooring.http.application.accepting", accepting)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
+        patch.setattr(secrets, "token_hex", lambda length: chance.randbytes(length).hex())
         # A collection would end forgotten generators at any time: no two runs would be equal.
         patch.setattr(gc, "freeze", lambda: None)
         gc.disable()
