@@ -7,13 +7,14 @@ import json
 import urllib.error
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import yaml
 
 from devcluster.api import Api, Object
 
-_MANIFESTS = Path(__file__).parents[1] / "manifests"
+MANIFESTS = Path(__file__).parents[1] / "manifests"
 NAMESPACE = "mooring-system"
 _RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 _OWN = f"/api/v1/namespaces/{NAMESPACE}"
@@ -37,15 +38,26 @@ class Accounts:
     """The accounts of the cluster that ``admin``, a kubeconfig, administers; theirs are written beside it."""
 
     admin: Path
+    manifests: Path = MANIFESTS
 
     def install(self, components: Sequence[str] = ()) -> None:
         """Create everything, components' rights too; raise urllib's HTTPError for what is refused."""
-        api = Api.of(self.admin)
-        for document in _documents(components):
-            api.request("POST", _PATHS[document["kind"]], document)
+        self.apply(components)
         # No pod of the demonstration talks to the API server: none needs a token.
         account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
-        api.request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+        Api.of(self.admin).request("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+
+    def apply(self, components: Sequence[str] = ()) -> None:
+        """Create what the manifests have, and change what is there, as `kubectl apply` does."""
+        api = Api.of(self.admin)
+        for document in _documents(self.manifests, components):
+            path = _PATHS[document["kind"]]
+            try:
+                api.request("POST", path, document)
+            except urllib.error.HTTPError as refused:
+                if refused.code != HTTPStatus.CONFLICT:
+                    raise
+                api.request("PATCH", f"{path}/{document['metadata']['name']}", document)
 
     def has_node(self, name: str) -> bool:
         """Return whether a node exists: a token can be bound to it from then on."""
@@ -69,10 +81,10 @@ class Accounts:
         return own
 
 
-def _documents(components: Sequence[str]) -> Iterator[Object]:
+def _documents(manifests: Path, components: Sequence[str]) -> Iterator[Object]:
     """Yield what an account or a policy is made of, the namespace first."""
-    files = [_MANIFESTS / "base/namespace.yaml", *sorted(_MANIFESTS.glob("base/*/*.yaml"))]
-    files += [_MANIFESTS / "components" / name / "rbac.yaml" for name in components]
+    files = [manifests / "base/namespace.yaml", *sorted(manifests.glob("base/*/*.yaml"))]
+    files += [manifests / "components" / name / "rbac.yaml" for name in components]
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
             if document and document["kind"] in _PATHS:

@@ -9,11 +9,11 @@ replaces only the PFs' VF table (`devcluster.hosts.cni`).
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.accounts import NAMESPACE, Accounts
+from devcluster.accounts import MANIFESTS, NAMESPACE, Accounts
 from devcluster.hosts.layout import Layout
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place, fetched, takes_cdi
@@ -30,7 +30,9 @@ class Cluster:
 
     Those need a containerd that does CDI: the installed one, else one of ``fetched_runtimes``, else the small runtime.
     On the hosts in ``rates_on`` rates of running pods may change. ``is_whole``: with leader election, and with the
-    controllers that give each namespace its account; tests of single programs need neither.
+    controllers that give each namespace its account; tests of single programs need neither. ``environments`` add
+    variables to those of a program, by its name (``scheduler``, ``n1-cni``): it may be another release's, and so may
+    ``manifests``.
     """
 
     root: Path
@@ -41,6 +43,8 @@ class Cluster:
     rates_on: Sequence[str] = ()
     is_whole: bool = False
     fetched_runtimes: Path | None = None
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    manifests: Path = MANIFESTS
     processes: Processes = field(init=False)
     port: int = field(init=False)
     _containerds: list[Containerd] = field(default_factory=list)
@@ -55,7 +59,7 @@ class Cluster:
 
     @property
     def _accounts(self) -> Accounts:
-        return Accounts(self.kubeconfig)
+        return Accounts(self.kubeconfig, self.manifests)
 
     def layout(self, node: str) -> Layout:
         return Layout.at(self.root, node)
@@ -193,12 +197,16 @@ class Cluster:
         return ("--sysfs", str(host.sys), "--state", str(host.state), "--run", str(host.run))
 
     def _start(self, name: str, module: str, *arguments: str) -> None:
-        self.processes.start(name, [*_PYTHON, module, *arguments], _KEEP_ENV)
+        self.processes.start(name, [*_PYTHON, module, *arguments], self._environment(name))
 
     def _start_on(self, node: str, name: str, module: str, *arguments: str) -> None:
         """Start a node's program inside that host's network namespace."""
         enter = ("nsenter", f"--net={self.layout(node).netns}")
-        self.processes.start(f"{node}-{name}", [*enter, *_PYTHON, module, *arguments], _KEEP_ENV)
+        command = [*enter, *_PYTHON, module, *arguments]
+        self.processes.start(f"{node}-{name}", command, self._environment(f"{node}-{name}"))
+
+    def _environment(self, name: str) -> Mapping[str, str]:
+        return {**_KEEP_ENV, **self.environments.get(name, {})}
 
 
 def has_containerd() -> bool:

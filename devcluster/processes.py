@@ -50,6 +50,11 @@ class Processes:
         process.send_signal(by)
         process.wait()
 
+    def finish(self, name: str) -> None:
+        """Wait until a program has ended by itself; raise StartError unless its status is 0."""
+        if status := self._running.pop(name).wait():
+            raise StartError(f"{name}: ended with status {status}; the end of its log:\n{self._log_end(name)}")
+
     def restart(self, name: str) -> None:
         self.start(name, *self._commands[name])
 

@@ -77,7 +77,6 @@ def _no_wheels() -> str | None:
     return f"not in the cache: {', '.join(f'release/fetch {name}' for name in missing)}" if missing else None
 
 
-
 NEEDS: dict[str, Callable[[], str | None]] = {
     "root": _not_root,
     "lab": _no_lab,

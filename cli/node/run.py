@@ -36,7 +36,7 @@ from mooring.records import (
 SHIM = "mooring-cri-shim.service"
 # Records of pods and of the VFs that they hold. Empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
-_SET_ASIDE = f"{_STATE}/{node_offer.SET_ASIDE}"
+_SET_ASIDE, _IN_DOUBT = f"{_STATE}/{node_offer.SET_ASIDE}", f"{_STATE}/{ledger.IN_DOUBT}"
 _RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
 
 
@@ -253,7 +253,7 @@ def _leave(root: Path, journal: Journal) -> None:
     bypasses.remove(root)
     if not record_names(below(root, _VFS), ledger.IS_NAME):
         _remove_records(root)
-    for folder in (_PODS, _VFS, _SET_ASIDE, f"{_STATE}/{handed_offer.FOLDER}", _STATE):
+    for folder in (_PODS, _VFS, _SET_ASIDE, _IN_DOUBT, f"{_STATE}/{handed_offer.FOLDER}", _STATE):
         remove_empty(below(root, folder))
     # The scheduler assigns VFs only on nodes whose shim has recorded its version.
     for program in (CNI, CRI_SHIM):
@@ -273,9 +273,9 @@ def _remove_records(root: Path) -> None:
     pods = below(root, _PODS)
     for name in record_names(pods, lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name)):
         (pods / name).unlink(missing_ok=True)
-    marks = below(root, _SET_ASIDE)
-    for name in record_names(marks, is_address):
-        (marks / name).unlink()
+    for notes in (below(root, _SET_ASIDE), below(root, _IN_DOUBT)):
+        for name in record_names(notes, is_address):
+            (notes / name).unlink()
     # Written by init for ADD, by the cluster for init, and by the shim to promise that it marks its calls.
     for name in (node_offer.NAME, handed_offer.NEXT, handed_offer.CURRENT, sandbox_marks.PROMISE):
         (below(root, _STATE) / name).unlink(missing_ok=True)

@@ -57,7 +57,9 @@ class Ledger:
         """Return a VF's entry; raise RecordError for one that cannot be read."""
         name = ledger.ledger_name(pci)
         text = read_record(self.state / name)
-        return None if text is None else ledger.read_ledger_entry(text, name)
+        if text is None:
+            return None
+        return replace(ledger.read_ledger_entry(text, name), in_doubt=is_record(self._doubt(pci)))
 
     def write(self, *entries: LedgerEntry) -> None:
         """Write entries; raise RecordError for an entry that could not be read again, because it would block its VF."""
@@ -66,8 +68,13 @@ class Ledger:
             name, text = ledger.ledger_name(entry.pci), ledger.dump_ledger_entry(entry)
             ledger.read_ledger_entry(text, name)
             texts[Path(name).name] = text
+        for entry in entries:
+            if entry.in_doubt and not is_record(self._doubt(entry.pci)):
+                write_file(self._doubt(entry.pci), "")
         write_files(self.state / ledger.FOLDER, texts)
         for entry in entries:
+            if not entry.in_doubt:
+                self._end_doubt(entry.pci)
             self.show(entry.pci, extract.vf_extract(entry))
 
     def put_in_doubt(self, pci: str) -> None:
@@ -86,6 +93,7 @@ class Ledger:
 
     def remove(self, pci: str) -> None:
         remove_file(self.state / ledger.ledger_name(pci))
+        self._end_doubt(pci)
         self.show(pci, None)
 
     def show(self, pci: str, text: str | None) -> None:
@@ -184,6 +192,13 @@ class Ledger:
     def write_rates(self, record: RatesRecord) -> None:
         """Write the changed rates of a pod; the caller holds the locks of all VFs of the pod."""
         write_file(self.state / rates_record_name(record.rates.uid), dump_rates_record(record))
+
+    def _doubt(self, pci: str) -> Path:
+        return self.state / ledger.doubt_name(pci)
+
+    def _end_doubt(self, pci: str) -> None:
+        if is_record(self._doubt(pci)):
+            remove_file(self._doubt(pci))
 
 
 def _text(path: Path) -> str | None:

@@ -24,7 +24,7 @@ VFS, PODS = f"{FOLDER}/{ledger.FOLDER}", f"{FOLDER}/{pod_record.FOLDER}"
 def vf_extract(entry: LedgerEntry) -> str:
     """Return a ledger entry's extract."""
     original = Original(netdev_mac=entry.original.netdev_mac)
-    return dump_ledger_entry(replace(entry, netns=Netns("", 0), original=original, ipam=None, in_doubt=False))
+    return dump_ledger_entry(replace(entry, netns=Netns("", 0), original=original, ipam=None))
 
 
 def pod_extract(record: PodRecord) -> str:

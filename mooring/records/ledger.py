@@ -16,13 +16,17 @@ What it is: an undo log with one record per VF. The phase defines what can diffe
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.detach.unrecorded`)
 
-Five fields are rare. ``"share":true``: the min_tx_rate is the operator's default share (`mooring.records.node_offer`),
+Four fields are rare. ``"share":true``: the min_tx_rate is the operator's default share (`mooring.records.node_offer`),
 which reserves nothing and does not count in sums. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF last lost the
 settings, for example by a reload of its driver, and they were set again. ``"deleted":true``: the runtime has called DEL
 or GC for the container, so the VF can be taken from any namespace into which the pod has moved it.
 ``"rdma_only":true``: the pod requested only the RDMA device; the VF's netdev, if it has one, stays on the host and is
-down. ``"in_doubt":true``: the PF has rejected a setting, so the settings that it reports may not be in force
-(`mooring.nic.write_again`); they are written again before another pod gets the VF.
+down.
+
+Beside an entry there can be the note ``<state>/in-doubt/<pci>``, an empty file: the PF has rejected a setting, so the
+settings that it reports may not be in force (`mooring.nic.write_again`). They are written again before another pod gets
+the VF. It is no field of the entry, because release 0.1.0 rejects entries with fields that it does not know. A note
+without an entry means nothing.
 
 Why it is correct. The entry is on disk before the first change to its VF, and is removed after the last change is
 undone. So after a crash at any moment there is either nothing to undo, or an entry that describes what to undo.
@@ -53,11 +57,12 @@ from mooring.nic.settings import SETTING_NAMES, VfSettings, read_found_settings
 from mooring.parsing import Value, dump, parse
 
 FOLDER = "vfs"
+IN_DOUBT = "in-doubt"
 Phase = Literal["taking", "held", "returning"]
 IS_NAME = names.with_suffix(is_address)
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only", "in_doubt")
+_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only")
 _KNOWN = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
 _ORIGINAL = frozenset(
     (*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen", "parent", "netdev")
@@ -126,7 +131,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """The ledger's entry for one VF; the module's docstring describes the fields."""
+    """The ledger's entry for one VF; the module's docstring describes the fields, and the note for ``in_doubt``."""
 
     pci: str
     pf: str
@@ -168,6 +173,11 @@ def ledger_name(address: str) -> str:
     return f"{FOLDER}/{address}.json"
 
 
+def doubt_name(address: str) -> str:
+    """Return the path of the note of a VF in doubt, below the state folder."""
+    return f"{IN_DOUBT}/{address}"
+
+
 def read_ledger_entry(text: str, name: str) -> LedgerEntry:
     """Read the entry stored under ``name``; raise RecordError, also if it belongs to another VF."""
     whole = parse(text, name, RecordError).version(1)
@@ -193,7 +203,6 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         reset_at=document.optional("reset_at", lambda at: at.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")),
         deleted=document.optional("deleted", Value.boolean) or False,
         rdma_only=document.optional("rdma_only", Value.boolean) or False,
-        in_doubt=document.optional("in_doubt", Value.boolean) or False,
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -221,7 +230,7 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         document["rdma"] = entry.rdma
     if entry.attachment is not None:
         document["attachment"] = {name: getattr(entry.attachment, name) for name in _ATTACHMENT}
-    for name in ("share", "deleted", "rdma_only", "in_doubt"):
+    for name in ("share", "deleted", "rdma_only"):
         if getattr(entry, name):
             document[name] = True
     if entry.reset_at is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from devcluster.hosts.vftable import VfTable
 from mooring.nic.settings import VfSettings
+from mooring.records.ledger import doubt_name
 from tests.support.simulated_nics import MLX5
 
 pytestmark = [
@@ -36,7 +37,7 @@ def test_after_a_failed_add_and_its_del_the_vf_may_not_spoof(host: Any, table: V
     table.change_pf(PF, firmware_refuses=1000)
     assert host.call("ADD")["code"] == 101
     assert host.call("DEL")["code"] == 101
-    assert host.ledger()[VF_PCI]["in_doubt"] is True
+    assert (host.layout.state / doubt_name(VF_PCI)).exists()
     table.change_pf(PF, firmware_refuses=0)
     assert host.call("DEL") == {"status": 0}
     assert table.checks_macs(PF, VF)

@@ -23,7 +23,6 @@ ENTRY = LedgerEntry(
     original=Original("eth2", parent=PCI, netdev={"xdp": "", "features": "4fdd09e90000612e"}),
     deleted=True,
     rdma_only=True,
-    in_doubt=True,
 )
 
 
@@ -39,9 +38,9 @@ def test_what_add_noted_of_a_netdev_and_that_del_came_is_kept() -> None:
 def test_an_entry_of_an_earlier_version_is_read_without_them() -> None:
     """Its pod started before the upgrade: nothing is known of its netdev, and DEL has not come."""
     document = json.loads(dump_ledger_entry(ENTRY))
-    del document["deleted"], document["rdma_only"], document["in_doubt"]
+    del document["deleted"], document["rdma_only"]
     del document["original"]["parent"], document["original"]["netdev"]
-    assert read(document) == replace(ENTRY, deleted=False, rdma_only=False, in_doubt=False, original=Original("eth2"))
+    assert read(document) == replace(ENTRY, deleted=False, rdma_only=False, original=Original("eth2"))
 
 
 @pytest.mark.parametrize(
