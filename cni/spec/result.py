@@ -1,6 +1,13 @@
-"""Build the result of ADD: the chain's result so far, then Mooring's interfaces with their addresses.
+"""Build the result of ADD: the chain's result so far, then Mooring's interfaces.
 
 Source: CNI specification 1.1.0, section 5 (ADD success); results have ``mtu`` since 1.1.0.
+
+All addresses of a pod's result are the pod's IPs for CRI-O, whatever interface they are on (networkStart in its
+server/sandbox_network.go), and the kubelet takes the first of each family (sortPodIPs in pkg/kubelet/kubelet_pods.go).
+CRI-O also calls CHECK of the whole chain right after ADD (GetPodNetworkStatus in ocicni's pkg/ocicni/ocicni.go), and
+plugins like bridge and ptp then want every address and route of the result on their own interface
+(ValidateExpectedInterfaceIPs and ValidateExpectedRoute in containernetworking's pkg/ip/utils_linux.go). So addresses
+and routes of VFs are in the result only if no other network is: not in a chain, and not beside `eth0`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +21,8 @@ from cni.spec import fields
 _OLD = ("0.3.0", "0.3.1", "0.4.0")
 _NEW = ("1.0.0", "1.1.0")
 _OLD_INTERFACE = ("name", "mac", "sandbox")
+# The pod's own interface: defaultIfName of containerd's go-cni, and the first name in fillPodNetworks of ocicni.
+_MAIN = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ def add_result(
     attached: Sequence[AttachedVf],
     dns: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the chain's result with Mooring's interfaces and their addresses appended.
+    """Return the chain's result with Mooring's interfaces appended, and their addresses if they may be the pod's IPs.
 
     The name servers come from the first that has any: the chain's result, the configuration (``dns``), the IPAM
     plugins.
@@ -120,9 +129,12 @@ def add_result(
     interfaces = list(result.get("interfaces") or ())
     ips = list(result.get("ips") or ())
     routes = list(result.get("routes") or ())
+    mains = [vf for vf in attached if vf.name == _MAIN] or attached
     for vf in attached:
         more = {"mtu": vf.mtu, **({"pciID": vf.pci} if vf.pci else {})} if version == "1.1.0" else {}
         interfaces.append({"name": vf.name, "mac": vf.mac, "sandbox": netns, **more})
+        if previous is not None or vf not in mains:
+            continue
         ips += [_ip(address, len(interfaces) - 1, version) for address in vf.addresses]
         routes += [{"dst": route.dst, **({"gw": route.gateway} if route.gateway else {})} for route in vf.routes]
     servers = next((said for said in (result.get("dns"), dns, *(vf.dns for vf in attached)) if said), None)

@@ -7,6 +7,7 @@ a second one. Source: CNI specification 1.1.0, section 4 (delegation).
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -35,6 +36,7 @@ from mooring.records.ledger import Ipam
 _ANSWER_S = 60.0
 # Seconds between checks whether a slow plugin has ended and its caller still waits.
 _LOOK_S = 0.25
+_WITHOUT_CHECK = re.compile(r"\bnot implemented\b").search
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,17 @@ def _locked(call: IpamCall) -> AbstractContextManager[int]:
 
 
 def check(ipam: Ipam, container: str, netns: str, previous: Mapping[str, Any]) -> None:
-    """Call the plugin's CHECK for one interface; raise CniError with the code and text of the plugin."""
+    """Call the plugin's CHECK for one interface; raise CniError with the code and text of the plugin.
+
+    A plugin without CHECK has no complaint: whereabouts answers "CNI CHECK method is not implemented" (cmdCheck in
+    cmd/whereabouts.go), and CRI-O would otherwise create no pod, because it calls CHECK after each ADD.
+    """
     conf = {**ipam.conf, "prevResult": {**previous, "cniVersion": ipam.conf.get("cniVersion")}}
-    _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), IpamCall(container, netns, "", Path(), ""))
+    try:
+        _run("CHECK", Ipam(ipam.ifname, conf, ipam.path), IpamCall(container, netns, "", Path(), ""))
+    except CniError as refused:
+        if not _WITHOUT_CHECK(str(refused)):
+            raise
 
 
 def delegate(command: Literal["STATUS", "GC"], conf: Mapping[str, object], path: tuple[str, ...]) -> None:

@@ -126,6 +126,10 @@ class SimulatedHost:
     def ledger(self) -> dict[str, Any]:
         return {stem: json.loads(text) for stem, text in texts(self.layout.state / "vfs").items()}
 
+    def vf_addresses(self) -> dict[str, list[str]]:
+        """Return the addresses of each of the pod's VFs by interface; a chain's result does not list them."""
+        return {entry["ifname"]: entry.get("addresses", []) for entry in self.ledger().values()}
+
     def table(self) -> Any:
         return json.loads(self.layout.vftable.read_text())
 

@@ -113,7 +113,10 @@ def _first(host: Host) -> Configuration:
 def _chained(document: Mapping[str, Any], plugin: Mapping[str, Any]) -> dict[str, Any]:
     ours = {"type": PLUGIN, **plugin, "capabilities": delegation.capabilities(plugin)}
     version = max(str(document["cniVersion"]), _LEAST, key=_numbers)
-    return {**document, "cniVersion": version, "plugins": [*document["plugins"], ours]}
+    # From 0.4.0 on CRI-O calls CHECK of each plugin after ADD (checkNetwork in ocicni's pkg/ocicni/ocicni.go). Plugins
+    # of an older list, such as Cilium's with 0.3.1, were never asked, and some IPAM plugins always fail it.
+    fixed = {"cniVersion": version, "disableCheck": True}
+    return {**document, **fixed, "plugins": [*document["plugins"], ours]}
 
 
 def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[str, Any]:

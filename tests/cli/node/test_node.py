@@ -144,14 +144,17 @@ def test_an_administrators_own_rule_for_rdma_names_is_not_replaced(host_of: Host
 
 
 def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost) -> None:
-    """A copy under a name that sorts before it, in a supported version, with the operator's settings of VFs."""
+    """A copy under a name that sorts before it, in a supported version, with the operator's settings of VFs.
+
+    In the owner's version no runtime calls CHECK, so it stays disabled.
+    """
     kubeadm.write("/etc/cni/net.d/99-other.conf", '{"name":"other","type":"bridge"}')
     kubeadm.write("/etc/mooring/cni.json", '{"ipam":{"type":"host-local"}}')
     run_install(kubeadm)
     first = sorted(path.name for path in (kubeadm.root / "etc/cni/net.d").iterdir())[0]
     document = json.loads(kubeadm.text(f"/etc/cni/net.d/{first}"))
     ours = document["plugins"].pop()
-    assert document == json.loads(FLANNEL) | {"cniVersion": "0.4.0"}
+    assert document == json.loads(FLANNEL) | {"cniVersion": "0.4.0", "disableCheck": True}
     assert ours["ipam"] == {"type": "host-local"}
     assert ours["capabilities"] == {"io.kubernetes.cri.pod-annotations": True}
     assert kubeadm.text(FLANNEL_AT) == FLANNEL
@@ -175,7 +178,7 @@ def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostO
     run_install(host)
     chained = json.loads(host.text("/etc/cni/net.d/00-0-mooring.conflist"))
     assert [plugin["type"] for plugin in chained["plugins"]] == ["ptp", "mooring-cni"]
-    assert (chained["cniVersion"], chained["name"]) == ("1.0.0", "a")
+    assert (chained["cniVersion"], chained["name"], chained["disableCheck"]) == ("1.0.0", "a", True)
     assert host.run("remove")[0] == 0
     host.write("/etc/cni/net.d/00-a.conf", '{"cniVersion":"1.0.0","name":"a","type":"mooring-cni"}')
     run_install(host, "second")

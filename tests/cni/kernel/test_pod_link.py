@@ -104,13 +104,11 @@ def in_pod(host: Any, *command: str) -> Any:
     return json.loads(shown or "[]")
 
 
-def of(result: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return name, MAC and address, without its prefix length, of each address in a result."""
-    interfaces = result["interfaces"]
-    return [
-        (interfaces[ip["interface"]]["name"], interfaces[ip["interface"]]["mac"], ip["address"].split("/")[0])
-        for ip in result["ips"]
-    ]
+def of(host: Any, result: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return name, MAC and address, without its prefix length, of each address that the pod's VFs got by a call."""
+    macs = {interface["name"]: interface.get("mac") for interface in result["interfaces"]}
+    vfs = host.vf_addresses().items()
+    return [(name, macs[name], address.split("/")[0]) for name, addresses in vfs for address in addresses]
 
 
 def send(host: Any, source: str, to: str) -> None:
@@ -128,7 +126,7 @@ def test_two_vfs_in_one_subnet_each_speak_for_themselves(host: Any, neighbour: N
     host.record(FIRST, SECOND)
     result = host.call("ADD", shared_subnet(host))
     assert result["status"] == 0, result
-    found = of(result)
+    found = of(host, result)
     assert len(found) == 4
     for _, mac, address in found:
         send(host, address, PEER6 if ":" in address else PEER4)
@@ -147,7 +145,7 @@ def test_two_vfs_in_one_subnet_each_speak_for_themselves(host: Any, neighbour: N
 def test_without_policy_routing_the_kernel_mixes_them_up(host: Any, neighbour: Neighbour) -> None:
     """Without the option one link sends for both addresses, which is why it is on by default."""
     host.record(FIRST, SECOND)
-    found = of(host.call("ADD", shared_subnet(host, policyRouting=False)))
+    found = of(host, host.call("ADD", shared_subnet(host, policyRouting=False)))
     addresses = [address for _, _, address in found if ":" not in address]
     for address in addresses:
         send(host, address, PEER4)
@@ -160,7 +158,7 @@ def test_addresses_are_announced_to_the_neighbours(host: Any, neighbour: Neighbo
     stale = ("neigh", "replace", "10.77.0.2", "lladdr", "02:00:00:00:00:01", "nud", "stale", "dev", "peer0")
     subprocess.run(("ip", "-n", "mooring-cni-peer", *stale), check=True)
     host.record(FIRST)
-    (_, mac, four), (_, _, six) = of(host.call("ADD", shared_subnet(host, "announced")))
+    (_, mac, four), (_, _, six) = of(host, host.call("ADD", shared_subnet(host, "announced")))
     assert four == "10.77.0.2"
     arp = bytes.fromhex(mac.replace(":", "")) + ip_address(four).packed + bytes(6) + ip_address(four).packed
     wait_until(lambda: any(one[12:14] == b"\x08\x06" and one[22:42] == arp for one in neighbour.look()))

@@ -322,16 +322,23 @@ def test_a_temporary_name_is_an_interfaces_name_and_nobody_elses() -> None:
 
 
 def test_a_result_keeps_what_was_there_and_counts_on() -> None:
-    """Interfaces and addresses are appended to the previous ones; 1.1.0 has the MTU, 0.4.0 the address family."""
+    """Interfaces are appended; 1.1.0 has the MTU. Without a chain the result has addresses and routes, too."""
     previous = {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.0.0.5/24", "interface": 0}], "dns": {}}
     vf = AttachedVf("net1", "02:00:00:00:00:01", 1500, [Address("10.1.0.2/24", "10.1.0.1")], [Route("10.2.0.0/16")])
     result = add_result(previous, "1.0.0", "/run/netns/pod", [vf])
     assert result["interfaces"][0] == {"name": "eth0"}
     assert result["interfaces"][1] == {"name": "net1", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/pod"}
-    assert result["ips"][1] == {"address": "10.1.0.2/24", "interface": 1, "gateway": "10.1.0.1"}
-    assert (result["routes"], result["dns"], result["cniVersion"]) == ([{"dst": "10.2.0.0/16"}], {}, "1.0.0")
+    assert (result["ips"], "routes" in result, result["dns"], result["cniVersion"]) == (
+        previous["ips"],
+        False,
+        {},
+        "1.0.0",
+    )
     assert add_result(previous, "1.1.0", "/x", [vf])["interfaces"][1]["mtu"] == 1500
-    assert add_result(previous, "0.4.0", "/x", [vf])["ips"][1]["version"] == "4"
+    alone = add_result(None, "1.0.0", "/run/netns/pod", [vf])
+    assert alone["ips"] == [{"address": "10.1.0.2/24", "interface": 0, "gateway": "10.1.0.1"}]
+    assert alone["routes"] == [{"dst": "10.2.0.0/16"}]
+    assert add_result(None, "0.4.0", "/x", [vf])["ips"][0]["version"] == "4"
 
 
 def test_name_servers_are_the_chains_else_the_configurations_else_ipams() -> None:

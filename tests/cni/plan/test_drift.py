@@ -140,11 +140,10 @@ def test_a_result_is_asked_for_the_interface_in_this_sandbox_only() -> None:
     """The same name in another sandbox is another interface."""
     here = {"name": "net1", "mac": MAC, "sandbox": "/run/netns/pod"}
     elsewhere = {**here, "sandbox": "/run/netns/other"}
-    ips = [{"address": "10.0.0.2/24", "interface": 1}]
-    assert from_result(ENTRY, {"interfaces": [elsewhere, here], "ips": ips}, "/run/netns/pod") == (here, [])
-    listed, lacking = from_result(ENTRY, {"interfaces": [here, elsewhere], "ips": ips}, "/run/netns/pod")
-    assert (listed, lacking) == (here, [f"vf {PCI}: prevResult lacks address '10.0.0.2/24'"])
-    assert from_result(ENTRY, {}, "/run/netns/pod")[0] == {}
+    assert from_result(ENTRY, {"interfaces": [elsewhere, here]}, "/run/netns/pod") == (here, [])
+    lacking = f"vf {PCI}: prevResult has no interface 'net1' in '/run/netns/pod'"
+    assert from_result(ENTRY, {"interfaces": [elsewhere]}, "/run/netns/pod") == ({}, [lacking])
+    assert from_result(ENTRY, {}, "/run/netns/pod") == ({}, [lacking])
 
 
 @pytest.mark.parametrize(

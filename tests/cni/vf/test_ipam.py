@@ -6,6 +6,7 @@ import shlex
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,17 @@ def test_a_plugin_is_marked_so_that_it_cannot_call_this_program_again(tmp_path: 
     assert "MOORING_IPAM" not in os.environ
     _plugin(tmp_path, f'echo "$MOORING_IPAM" >{tmp_path}/mark')
     assert (tmp_path / "mark").read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "complains"),
+    [("CNI CHECK method is not implemented", False), ("no lease of container c1", True)],
+)
+def test_a_plugin_without_check_does_not_keep_pods_from_starting(tmp_path: Path, answer: str, complains: bool) -> None:
+    """Whereabouts' answer is none, and CRI-O calls CHECK after each ADD; a missing lease is one."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps({'code': 100, 'msg': answer})}'\nexit 1\n")
+    plugin.chmod(0o755)
+    asked = Ipam("net1", {"ipam": {"type": "plugin"}}, (str(tmp_path),))
+    with pytest.raises(CniError, match=answer) if complains else nullcontext():
+        ipam.check(asked, "c1", "/run/netns/pod", {})
