@@ -35,7 +35,8 @@ def sums_of(paths: Iterable[Path], folder: Path) -> bytes:
 
 def _tar(files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> bytes:
     output = io.BytesIO()
-    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    # Readers of bundles accept no headers of extensions.
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mtime = len(content), epoch

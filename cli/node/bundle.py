@@ -41,7 +41,7 @@ def checked(bundle: Path, digest: str = "") -> dict[str, bytes]:
         raise NodeError(f"option bundle_sha256: {digest!r} is not a SHA-256 (64 of 0-9 a-f)")
     try:
         members = _members(bundle, digest)
-    except (OSError, tarfile.TarError) as wrong:
+    except OSError as wrong:
         raise NodeError(f"bundle {str(bundle)!r} cannot be read: {wrong}") from wrong
     _check(bundle, members)
     return {name: content for name, content in members.items() if _WHEEL.fullmatch(name)}
@@ -56,13 +56,24 @@ def _members(bundle: Path, digest: str) -> dict[str, bytes]:
             raise NodeError(f"bundle {str(bundle)!r}: its SHA-256 is {found!r}, not {digest!r}")
         file.seek(0)
         members: dict[str, bytes] = {}
-        # Only uncompressed archives, so that no member is larger than the file.
-        with tarfile.open(fileobj=file, mode="r:") as archive:
-            for member in archive:
-                _check_member(bundle, member, members)
-                content = archive.extractfile(member)
-                members[member.name] = content.read() if content is not None else b""
+        # Only plain headers: tarfile takes sizes from extensions too, negative ones included. No member is
+        # compressed, so none is larger than the file.
+        while (block := file.read(tarfile.BLOCKSIZE)).strip(b"\0") or not members:
+            member = _header(bundle, block)
+            _check_member(bundle, member, members)
+            content = file.read(member.size)
+            file.seek(-member.size % tarfile.BLOCKSIZE, 1)
+            if len(content) != member.size:
+                raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} ends early")
+            members[member.name] = content
         return members
+
+
+def _header(bundle: Path, block: bytes) -> tarfile.TarInfo:
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as wrong:
+        raise NodeError(f"bundle {str(bundle)!r} cannot be read: {wrong}") from wrong
 
 
 def _check_member(bundle: Path, member: tarfile.TarInfo, known: dict[str, bytes]) -> None:
@@ -72,6 +83,10 @@ def _check_member(bundle: Path, member: tarfile.TarInfo, known: dict[str, bytes]
         )
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
         raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} is not a plain file")
+    if not 0 <= member.size <= _LARGEST_BYTES:
+        raise NodeError(
+            f"bundle {str(bundle)!r}: member {member.name!r} has {member.size} bytes, the most is {_LARGEST_BYTES}"
+        )
     if member.name in known:
         raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} appears twice")
 

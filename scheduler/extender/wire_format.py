@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mooring.kube.failures import UNREADABLE
 from mooring.names import is_subdomain, is_uid
 from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, Pod, Struct
@@ -102,7 +103,7 @@ def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
             return ExtenderArgs(pod, msgspec.json.decode(names_sent, type=list[str]))
         node_list = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
         items = {_node(item).metadata.name: item for item in node_list.items or ()}
-    except msgspec.MsgspecError as wrong:
+    except UNREADABLE as wrong:
         raise ProtocolError(f"request is not an ExtenderArgs: {wrong}") from wrong
     return ExtenderArgs(pod, list(items), items)
 
@@ -115,7 +116,7 @@ def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
         keys = ("nodenametometavictims", "nodenametovictims", "nodetovictims")
         sent = next((fields[key] for key in keys if key in fields), msgspec.Raw(b"{}"))
         return ExtenderPreemptionArgs(pod, {node: _victims(victims) for node, victims in _raw_fields(sent).items()})
-    except msgspec.MsgspecError as wrong:
+    except UNREADABLE as wrong:
         raise ProtocolError(f"request is not an ExtenderPreemptionArgs: {wrong}") from wrong
 
 
@@ -124,7 +125,7 @@ def read_binding(body: bytes | memoryview) -> Binding:
     try:
         fields = _fields(body)
         values = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
-    except msgspec.MsgspecError as wrong:
+    except UNREADABLE as wrong:
         raise ProtocolError(f"request is not an ExtenderBindingArgs: {wrong}") from wrong
     for (key, is_name), value in zip(_BINDING.items(), values, strict=True):
         if not is_name(value):

@@ -1,12 +1,14 @@
 """The extender's protocol: what kube-scheduler's requests say, and the forms of the answers."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from scheduler.extender import wire_format
 from scheduler.extender.wire_format import Victims
+from tests.support.seeds import Part
 
 POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}}
 
@@ -57,3 +59,69 @@ def test_a_request_outside_the_protocol_is_refused_in_words(body: bytes) -> None
     for read in (wire_format.read_extender_args, wire_format.read_preemption, wire_format.read_binding):
         with pytest.raises(wire_format.ProtocolError, match=r"request|pod"):
             read(body)
+
+
+READERS = (wire_format.read_extender_args, wire_format.read_preemption, wire_format.read_binding)
+UID = b'{"metadata":{"name":"p","namespace":"d","uid":"u"}}'
+HOSTILE = {
+    "deep": b"[" * 1_000_000,
+    "a deep field": b'{"pod":' + b"[" * 100_000,
+    "deep objects": b'{"pod":' + b'{"a":' * 100_000,
+    "a deep node": b'{"pod":' + UID + b',"nodes":{"items":[' + b'{"a":' * 100_000,
+    "deep victims": b'{"pod":' + UID + b',"nodeToVictims":{"n":{"pods":[' + b"[" * 100_000,
+    "digits": b'{"pod":{"metadata":{"uid":' + b"9" * 100_000 + b"}}}",
+    "a large exponent": b'{"pod":1e999999999}',
+    "not a number": b'{"pod":NaN}',
+    "infinity": b'{"pod":' + UID + b',"nodeToVictims":{"n":{"numPDBViolations":-Infinity}}}',
+    "a key that is not UTF-8": b'{"\xff":1}',
+    "a uid that is not UTF-8": b'{"pod":{"metadata":{"name":"p","uid":"\xff"}},"podUID":"\xff"}',
+    "half a character": rb'{"pod":{"metadata":{"name":"p","uid":"\ud800"}},"podUID":"\ud800"}',
+    "UTF-16": '{"pod":{}}'.encode("utf-16"),
+    "two documents": b"{}{}",
+}
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("shape", HOSTILE)
+def test_a_hostile_body_is_outside_the_protocol(read: Callable[[bytes], object], shape: str) -> None:
+    """The HTTP server answers a ProtocolError with 200 and an error, or with 400; any other error would be a 500."""
+    with pytest.raises(wire_format.ProtocolError, match=r"request is not an|request has no pod"):
+        read(HOSTILE[shape])
+
+
+PARTS = (
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b'"',
+    b"null",
+    b"-1",
+    b"1e9",
+    b'"\xff"',
+    rb'"\ud800"',
+    b"[" * 2000,
+    b'"a"',
+    b"\0",
+)
+
+
+def test_any_bytes_are_a_request_or_outside_the_protocol(part: Part) -> None:
+    """A valid body with passages cut, repeated and replaced; with ``--long`` 50,000 of them."""
+    random = part.random("extender")
+    whole = {"Pod": POD, "NodeNames": ["a"], "Nodes": {"items": [POD]}, "PodUID": "u", "Node": "n", "podName": "p"}
+    whole |= {"podNamespace": "d", "NodeNameToVictims": {"n": {"Pods": [POD], "NumPDBViolations": 2}}}
+    for _ in range(50_000 if part.whole else 2_000):
+        body = json.dumps(whole).encode()
+        for _ in range(random.randint(1, 3)):
+            begin, length = random.randrange(len(body)), random.choice((0, 1, 5, 40))
+            body = body[:begin] + random.choice(PARTS) * random.randint(0, 2) + body[begin + length :]
+        for read in READERS:
+            try:
+                read(body)
+            except wire_format.ProtocolError:
+                continue
+            except Exception as wrong:
+                raise AssertionError(repr(body)) from wrong
