@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
+from advertiser.formats.install_condition import TYPE as INSTALL_FAILED
 from advertiser.formats.vf_condition import TYPE as VFS_IMPAIRED
 from advertiser.host.capture import capture, with_capture_record
 from advertiser.host.gpu.documents import GpusFile
@@ -228,14 +229,26 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     shim = ShimConditionWriter(client, config.node, metrics)
     vf_condition = NodeConditionWriter(client, config.node, VFS_IMPAIRED)
+    install_condition = NodeConditionWriter(client, config.node, INSTALL_FAILED)
     in_force = Publisher(client, config.node, changes.notify, patch_rates_in_force)
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, in_force, (shim, vf_condition))
+    view = ClusterView(
+        client,
+        config.node,
+        publisher,
+        resources,
+        changes.notify,
+        gpus,
+        in_force,
+        (shim, vf_condition, install_condition),
+    )
     networks = NetworkStatusWriter(client) if config.network_status else None
     rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
     if rates is None:
         in_force.set_desired("")
         take_back(config.run)
-    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim, rates, vf_condition)
+    publishers = Publishers(
+        publisher, resources, vf_events, gpus, networks, shim, rates, vf_condition, install_condition
+    )
     scan_loop = ScanLoop(scanner, view, publishers, metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
         optional = (each.run() for each in (gpus, networks, rates) if each is not None)
@@ -245,6 +258,7 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
             vf_events.run(),
             shim.run(),
             vf_condition.run(),
+            install_condition.run(),
             in_force.run(),
             *optional,
         )

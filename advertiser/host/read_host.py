@@ -20,7 +20,7 @@ from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import holders
 from advertiser.inventory.port import main_netdev
-from mooring.annotations.inventory import ADVERTISER, NODE_PROGRAMS
+from mooring.annotations.inventory import ADVERTISER, CRI_SHIM, NODE_PROGRAMS
 from mooring.errors import RecordError
 from mooring.files import read_record
 from mooring.folders import read_folder, record_names
@@ -33,6 +33,7 @@ from mooring.records import (
     hardware_result,
     ledger,
     node_check,
+    node_install,
     pod_record,
     rates_exchange,
     runtime_handlers,
@@ -44,6 +45,7 @@ from mooring.records.guid_failures import read_guid_failures
 from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
+from mooring.records.node_install import NodeInstall, read_node_install
 from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS, WITHOUT_GUID
 from mooring.records.runtime_handlers import read_runtime_handlers
 from mooring.records.shim_bypass import ShimBypass, read_shim_bypass
@@ -91,6 +93,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
     functions = read_functions(roots.sysfs)
     uses = read_facts(roots.sysfs, holders(before), _vfs(functions))
     after = _read_ledger(roots.records)
+    installs = _node_install(roots.run / node_install.NAME)
     netdevs = (main_netdev(function.netdevs) for function in functions)
     return Host(
         boot=read_boot_id(),
@@ -98,7 +101,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         ledger=after,
         unsettled=frozenset(address for address in before.keys() | after if before.get(address) != after.get(address)),
         altnames=altnames(netdev.name for netdev in netdevs if netdev is not None),
-        programs=_programs(roots.run),
+        programs=_programs(roots.run, installs),
         preparing=_preparing(roots.run / PREPARING),
         guid_failures=_guid_failures(roots.run),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
@@ -106,6 +109,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
         node_check=_node_check(roots.run / node_check.NAME),
         shim_bypass=_shim_bypass(roots.run / shim_bypass.NAME),
+        node_install=installs,
         runtime_handlers=_runtime_handlers(roots.run / runtime_handlers.NAME),
         vf_faults=_vf_faults(roots.run / vf_faults.NAME),
         uses=uses,
@@ -138,9 +142,14 @@ def _entry(name: str, text: str | OSError) -> LedgerEntry | None:
         return None
 
 
-def _programs(run: Path) -> dict[str, str]:
-    """Return the recorded versions of the programs on this host, by program."""
+def _programs(run: Path, installs: NodeInstall | None) -> dict[str, str]:
+    """Return the recorded versions of the programs on this host, by program.
+
+    The shim counts only once the kubelet uses it: not while the cluster installs this node, nor after that failed.
+    """
     versions = dict(read_folder(run / VERSIONS, NODE_PROGRAMS.__contains__))
+    if installs is not None and installs.phase in ("working", "failed"):
+        versions.pop(CRI_SHIM, None)
     with suppress(OSError):
         if (own := read_record(run / ADVERTISER_VERSION)) is not None:
             versions[ADVERTISER] = own
@@ -162,6 +171,15 @@ def _node_check(path: Path) -> NodeCheck | None:
         return None if text is None else read_node_check(text)
     except (OSError, RecordError) as broken:
         return NodeCheck(datetime.now(UTC), "unknown", str(broken))
+
+
+def _node_install(path: Path) -> NodeInstall | None:
+    try:
+        text = read_record(path)
+        return None if text is None else read_node_install(text)
+    except (OSError, RecordError) as broken:
+        _log.error("state of the installation cannot be read", reason=str(broken))
+        return None
 
 
 def _runtime_handlers(path: Path) -> frozenset[str] | None:

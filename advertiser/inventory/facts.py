@@ -12,6 +12,7 @@ from mooring.nic.vf_users import NO_FACTS, HostFacts, VfDevices
 from mooring.records.hardware_result import HardwareResult
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_check import NodeCheck
+from mooring.records.node_install import NodeInstall
 from mooring.records.shim_bypass import ShimBypass
 from mooring.records.vf_faults import VfFaults
 from mooring.records.without_devices import WithoutDevices
@@ -124,8 +125,9 @@ class Host:
     `init` is preparing. ``eswitch`` are the modes of the PFs' switches by PCI address, as far as devlink reports them.
     ``without_devices`` are the containers that lack devices, as the CRI shim reports. ``rdma_exclusive``: each RDMA
     device is in one network namespace. ``node_check`` is the report of `mooring-node check`, ``shim_bypass`` describes
-    the bypass of a failed shim, ``vf_faults`` is the CNI server's report, ``runtime_handlers`` are those whose
-    pods the CRI shim gives VFs; each is None if it does not exist.
+    the bypass of a failed shim, ``node_install`` is how far the cluster's installation is, ``vf_faults``
+    is the CNI server's report, ``runtime_handlers`` are those whose pods the CRI shim gives VFs; each is None if it
+    does not exist.
     ``uses`` are the facts that decide who uses a VF. ``guid_failures`` says which VFs could not be given a GUID, and
     why, by PCI address.
     ``kernel`` is its release. ``hardware_results`` are the results of hardware tests, by the PF's PCI address.
@@ -143,6 +145,7 @@ class Host:
     rdma_exclusive: bool = False
     node_check: NodeCheck | None = None
     shim_bypass: ShimBypass | None = None
+    node_install: NodeInstall | None = None
     runtime_handlers: frozenset[str] | None = None
     vf_faults: VfFaults | None = None
     uses: HostFacts = NO_FACTS

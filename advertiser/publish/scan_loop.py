@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from advertiser.formats import vf_condition
+from advertiser.formats import install_condition, vf_condition
 from advertiser.formats.extended_resources import counted_gpus
 from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, port_faults, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
@@ -46,6 +46,7 @@ class Publishers:
     shim: ShimConditionWriter | None = None
     rates: RatesHandOver | None = None
     vf_condition: NodeConditionWriter | None = None
+    install_condition: NodeConditionWriter | None = None
 
 
 class ScanLoop:
@@ -134,6 +135,8 @@ class ScanLoop:
         self.metrics.vf_faults(scan.host.vf_faults or VfFaults())
         if self._publishers.vf_condition is not None and scan.host.vf_faults is not None:
             self._publishers.vf_condition.set_desired(vf_condition.condition_of(scan.host.vf_faults))
+        if self._publishers.install_condition is not None and scan.host.node_install is not None:
+            self._publishers.install_condition.set_desired(install_condition.condition_of(scan.host.node_install))
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

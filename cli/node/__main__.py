@@ -28,8 +28,9 @@ from mooring.records.node_check import Finding
 
 PROGRAM = "mooring-node"
 HARDWARE_TEST = "hardware-test"
+FLEET = "fleet"
 BYPASS_ON, BYPASS_OFF = "bypass on", "bypass off"
-COMMANDS = ("install", "upgrade", "remove", "undo", "check", BYPASS_ON, BYPASS_OFF, HARDWARE_TEST)
+COMMANDS = ("install", "upgrade", "remove", "undo", "check", BYPASS_ON, BYPASS_OFF, HARDWARE_TEST, FLEET)
 # The longest duration of a run; an older open journal belongs to a run that was killed.
 _LONGEST_RUN = timedelta(minutes=15)
 _WORDS = {
@@ -88,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if HARDWARE_TEST in arguments:
         return _hardware_test(arguments)
+    if arguments[:1] == [FLEET]:
+        return _fleet(arguments)
     try:
         command, options = _load(arguments)
     except ConfigError as wrong:
@@ -117,6 +120,24 @@ def _hardware_test(arguments: Sequence[str]) -> int:
     except (NodeError, OSError, subprocess.SubprocessError) as failed:
         print(f"{PROGRAM}: {failed}", file=sys.stderr)
         return 2
+
+
+def _fleet(arguments: Sequence[str]) -> int:
+    """Install this node in turn with others, which needs a client of the API server."""
+    try:
+        from cli.node.fleet import commands as fleet
+    except ImportError as missing:
+        print(f"{PROGRAM}: {missing}: install mooring[advertiser] in the same environment", file=sys.stderr)
+        return 2
+    try:
+        _, options = load(fleet.Options, PROGRAM, arguments, os.environ, COMMANDS)
+        return fleet.main(PROGRAM, options)
+    except ConfigError as wrong:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return 2
+    except (NodeError, OSError) as failed:
+        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+        return 1
 
 
 def _load(arguments: Sequence[str]) -> tuple[str, Options]:

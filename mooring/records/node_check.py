@@ -23,7 +23,7 @@ from mooring.records.extract import FOLDER
 NAME = f"{FOLDER}/node-check.json"
 KubeletSocket = Literal["shim", "runtime", "bypass", "unknown"]
 _MOST, _LONGEST = 50, 512
-_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -50,7 +50,7 @@ def read_node_check(text: str) -> NodeCheck:
     """Read the file's text; raise RecordError."""
     document = parse(text, NAME, RecordError).version(1).fields()
     return NodeCheck(
-        at=_time(document.required("at")),
+        at=read_time(document.required("at")),
         kubelet=document.required("kubelet").choice("shim", "runtime", "bypass", "unknown"),
         why=document.required("why").string(_LONGEST),
         findings=tuple(map(_finding, document.required("findings").items(_MOST))),
@@ -63,14 +63,14 @@ def dump_node_check(check: NodeCheck) -> str:
         {"step": each.step[:_LONGEST], "subject": each.subject[:_LONGEST], "found": each.found[:_LONGEST]}
         for each in check.findings[:_MOST]
     ]
-    at = check.at.strftime(_FORMAT)
+    at = check.at.strftime(FORMAT)
     return dump({"v": 1, "at": at, "kubelet": check.kubelet, "why": check.why[:_LONGEST], "findings": findings})
 
 
-def _time(value: Value) -> datetime:
+def read_time(value: Value) -> datetime:
     text = value.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")
     try:
-        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
+        return datetime.strptime(text, FORMAT).replace(tzinfo=UTC)
     except ValueError:
         value.fail(f"{text!r} is not a valid date")
 

@@ -28,10 +28,14 @@ _FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the manifests: `scheduler` or `advertiser`; ``more`` are files with roles that a component adds."""
+    """A program of the manifests: `scheduler` or `advertiser`; ``more`` are files with roles that a component adds.
+
+    ``folder`` is the one that has its manifests, empty for that of the base.
+    """
 
     component: str
     more: tuple[str, ...] = ()
+    folder: str = ""
 
     @property
     def user(self) -> str:
@@ -39,13 +43,14 @@ class Program:
 
     @property
     def documents(self) -> list[Document]:
-        base = (f"base/{self.component}/serviceaccount.yaml", f"base/{self.component}/rbac.yaml")
+        folder = self.folder or f"base/{self.component}"
+        base = (f"{folder}/serviceaccount.yaml", f"{folder}/rbac.yaml")
         return [document for file in (*base, *self.more) for document in raw(file)]
 
     def arguments(self, **values: str) -> list[str]:
         """Return the flags of the one container, `$(NAME)` replaced."""
         file = "deployment" if self.component == "scheduler" else "daemonset"
-        (document,) = raw(f"base/{self.component}/{file}.yaml")
+        (document,) = raw(f"{self.folder or f'base/{self.component}'}/{file}.yaml")
         (container,) = document["spec"]["template"]["spec"]["containers"]
         flags: list[str] = container["args"]
         for name, value in values.items():

@@ -18,6 +18,7 @@ CHART = MANIFESTS / "helm/mooring"
 SWITCHES: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "extender": {"extender": {"enabled": True}},
     "extender-tls": {"extender": {"enabled": True, "tls": {"enabled": True}}},
+    "node-installer": {"nodeInstaller": {"enabled": True}},
     "signatures": {"signatures": {"enabled": True}},
     "gpus": {"gpus": {"enabled": True}},
     "network-status": {"networkStatus": {"enabled": True}},

@@ -10,7 +10,10 @@ import yaml
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 # As an overlay has to list them: extender-tls replaces volumes, which signatures adds to.
-COMPONENTS = ("extender", "extender-tls", "signatures", "gpus", "network-status", "rates", "limits", "monitoring")
+COMPONENTS = (
+    *("extender", "extender-tls", "signatures", "gpus", "network-status", "rates", "limits", "monitoring"),
+    "node-installer",
+)
 Document = dict[str, Any]
 _RENDER_S = 180
 

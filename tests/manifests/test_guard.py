@@ -184,6 +184,7 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ),
         ({"status": {"conditions": [READY, bypassed("True"), IMPAIRED]}}, "status", ""),
         ({"status": {"conditions": [READY, IMPAIRED, IMPAIRED]}}, "status", "once, True"),
+        ({"status": {"conditions": [READY, {**IMPAIRED, "type": "mooring.dev/InstallFailed"}]}}, "status", ""),
         ({"status": {"conditions": [READY, bypassed("Perhaps")]}}, "status", "True, False or Unknown"),
         ({"status": {"conditions": [READY, bypassed("True"), bypassed("False")]}}, "status", "once, True"),
         ({"status": {"conditions": [READY, bypassed("True", "x" * 1025)]}}, "status", "most 1024 characters"),

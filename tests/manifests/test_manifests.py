@@ -55,7 +55,12 @@ def test_labels_are_the_recommended_ones(objects: tuple[Document, ...]) -> None:
         assert labels["app.kubernetes.io/part-of"] == "mooring"
         assert labels.get("app.kubernetes.io/version", version) == version
     images = {container["image"] for pod in _pods(objects) for container in _containers(pod)}
-    assert images == {f"mooring-scheduler:{version}", f"mooring-advertiser:{version}"}
+    programs = {"scheduler", "advertiser"} | ({"node-installer"} if _installers(objects) else set())
+    assert images == {f"mooring-{program}:{version}" for program in programs}
+
+
+def _installers(objects: tuple[Document, ...]) -> list[Document]:
+    return [one for one in of_kind(objects, "DaemonSet") if one["metadata"]["name"] == "mooring-node-installer"]
 
 
 def test_who_selects_pods_selects_those_of_one_workload(objects: tuple[Document, ...]) -> None:
@@ -91,7 +96,9 @@ def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
             assert {one["serviceAccount"]["namespace"] for one in rule["subjects"]} == {NAMESPACE}
     assert {pod["serviceAccountName"] for pod in _pods(objects)} == accounts
     guard = json.dumps(list(of_kind(objects, "ValidatingAdmissionPolicy")))
-    assert set(re.findall(r"system:serviceaccount:([^']+)'", guard)) == {f"{NAMESPACE}:{one}" for one in accounts}
+    # The installer writes no node: what it has done its node's advertiser reports.
+    writers = accounts - {"mooring-node-installer"}
+    assert set(re.findall(r"system:serviceaccount:([^']+)'", guard)) == {f"{NAMESPACE}:{one}" for one in writers}
 
 
 def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
@@ -129,7 +136,7 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
     mounted = {one["mountPath"] for one in container.get("volumeMounts", ())}
     files = (config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca, config.signing_key)
     assert {str(Path(file).parent) for file in files if file} == mounted
-    (role,) = of_kind(objects, "Role")
+    (role,) = [one for one in of_kind(objects, "Role") if "node-installer" not in one["metadata"]["name"]]
     assert role["rules"][1]["resourceNames"] == [f"{config.scheduler_name}-scheduler"]
     commands = []
     for container in _containers(advertiser):

@@ -149,6 +149,9 @@ def _node_part(patient: Patient) -> Iterator[Finding]:
             yield Finding("error", subject, NO_SHIM, f"{_CHECK}, or `mooring-node install` if it never ran")
         for kind, message in node.impaired.items():
             yield Finding("error", subject, f"{kind}: {message}", _CHECK)
+        if node.installation:
+            remedy = f"`kubectl -n mooring-system get pods -l {NAME}=mooring-node-installer -o wide` shows its pod"
+            yield Finding("warning", subject, node.installation, remedy)
         if node.inventory is not None and node.inventory.programs:
             # A missing shim is the node's fault already.
             for program in NODE_PROGRAMS:

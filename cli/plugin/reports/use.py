@@ -17,6 +17,9 @@ from scheduler.placement.vf_accounting import Claim, disputes, free_vfs_of, rese
 NO_INVENTORY = "no inventory"
 NO_SHIM = "mooring-cri-shim has not started in this boot"
 _OURS = "mooring.dev/"
+_INSTALL_FAILED = f"{_OURS}InstallFailed"
+# The label of the nodes on which the component node-installer runs.
+_WANTED = f"{_OURS}node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class NodeUse:
 
     ``disputed`` names for each VF's PCI address the pods that claim it, if there are several. ``reserved`` are the Mb/s
     that each pod there reserves, by uid. ``impaired`` are the messages of its conditions of Mooring's that are True, by
-    type: as of the kubelet's own, False is good.
+    type: as of the kubelet's own, False is good. ``installation`` is what the cluster's installer has not done there,
+    empty if all is done or the node is installed by hand.
     """
 
     name: str
@@ -53,6 +57,7 @@ class NodeUse:
     disputed: Mapping[str, tuple[str, ...]]
     reserved: Mapping[str, int]
     impaired: Mapping[str, str]
+    installation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,18 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
         for one in node.status.conditions or ()
         if one.type.startswith(_OURS) and one.status == "True"
     }
-    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved, impaired)
+    installation = _installation(node)
+    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved, impaired, installation)
+
+
+def _installation(node: Node) -> str:
+    condition, is_wanted = node.condition(_INSTALL_FAILED), _WANTED in (node.metadata.labels or {})
+    if condition is None:
+        return f"has the label {_WANTED}, and no installer has reported" if is_wanted else ""
+    if not is_wanted and condition.reason != "Removed":
+        return f"is installed from the cluster, and lost the label {_WANTED}"
+    # True is among the impaired.
+    return f"{condition.reason}: {condition.message}" if condition.status == "Unknown" else ""
 
 
 def _inventory(node: Node) -> tuple[Inventory | None, str]:

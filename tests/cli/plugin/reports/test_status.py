@@ -14,6 +14,8 @@ from cli.plugin.reports.leadership import judge, lease_name
 from cli.plugin.reports.objects import Lease
 from cli.plugin.reports.tables import draw
 from cli.plugin.reports.use import uses
+from mooring.annotations.inventory import NODE_PROGRAMS
+from scheduler.kube.objects import Condition
 from tests.cli.plugin.cluster import as_nodes, as_pods, node, pf, pod, waiting
 from tests.cli.plugin.reports.test_doctor import well
 
@@ -75,6 +77,31 @@ def test_the_nodes_without_the_node_part_are_named_with_what_to_run() -> None:
     line, advice = line_of("node part", replace(well(), nodes=uses(sick, ())))
     assert line == "✗ node part node/n7, node/n8: mooring-cri-shim has not started in this boot"
     assert advice.startswith("run `mooring-node check` there, or `mooring-node install` if it never ran; see docs/")
+
+
+@pytest.mark.parametrize(
+    ("labels", "condition", "said"),
+    [
+        ({}, None, ""),
+        ({"mooring.dev/node": ""}, None, "has the label mooring.dev/node, and no installer has reported"),
+        ({"mooring.dev/node": ""}, ("Unknown", "WaitsForTurn", "node 'n3' failed"), "WaitsForTurn: node 'n3' failed"),
+        ({"mooring.dev/node": ""}, ("False", "Installed", "mooring-0.2.0"), ""),
+        ({}, ("False", "Installed", ""), "is installed from the cluster, and lost the label mooring.dev/node"),
+        ({}, ("False", "Removed", ""), ""),
+    ],
+)
+def test_what_the_installer_has_not_done_is_a_warning(
+    labels: dict[str, str], condition: tuple[str, str, str] | None, said: str
+) -> None:
+    """So is a node that lost the label, which keeps what it has."""
+    (own,) = as_nodes(node("n7", (pf(),), programs=dict.fromkeys(NODE_PROGRAMS, "0.1.0")))
+    own.metadata.labels = labels
+    if condition is not None:
+        fields = ("type", "status", "reason", "message")
+        found = msgspec.convert(dict(zip(fields, ("mooring.dev/InstallFailed", *condition), strict=True)), Condition)
+        own.status.conditions = [*(own.status.conditions or ()), found]
+    (line,) = [one for one in lines(replace(well(), nodes=uses([own], ()))) if one[2:].startswith("node part")]
+    assert line == (f"! node part node/n7: {said}" if said else "✔ node part CRI shim and CNI plugin run on 1 nodes")
 
 
 @pytest.mark.parametrize(("kind", "level"), [("mooring.dev/ShimBypassed", "✗"), ("DiskPressure", "✔")])

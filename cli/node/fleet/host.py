@@ -1,0 +1,177 @@
+"""The node as the agent sees it: compared with the release in the image, installed or removed, and reported."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from cli.node.bypass import FILE as BYPASS
+from cli.node.fleet.agent import State
+from cli.node.fleet.enter import HostProcess, Outcome
+from cli.node.fleet.runtime import Runtime, remove_copy
+from cli.node.held import holders
+from cli.node.journal import FILE as JOURNAL
+from cli.node.look import below, state_of
+from cli.node.plan.init_unit import SERVICE as INIT
+from cli.node.plan.states import Link
+from cli.node.plan.steps import CURRENT, HOME
+from mooring.files import read_file, write_shared
+from mooring.records import node_install
+from mooring.records.node_check import Finding
+from mooring.records.node_install import NodeInstall, dump_node_install
+
+PLUGIN = "/etc/mooring/cni.json"
+_RUN = "/run/mooring"
+_READABLE = 0o644
+# What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, and a NIC.
+_OTHER_STEPS = frozenset({"containers", "gpus", "shim"})
+_OTHER_SUBJECTS = frozenset({BYPASS, INIT})
+_SETTLE_S, _LOOK_S = 120.0, 5.0
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class FleetNode:
+    """This node. ``root`` is where the host's root folder is mounted; ``flags`` are those of `mooring-node install`.
+
+    ``settings`` is the folder with the files of the cluster's ConfigMap: cni.json, or cni.<node>.json for one node.
+    """
+
+    name: str
+    root: Path
+    runtime: Runtime
+    settings: Path
+    flags: Sequence[str] = ()
+    removes: bool = False
+    process: HostProcess = field(default_factory=HostProcess)
+    reported: Callable[[State, str], None] = lambda _state, _text: None
+    _last: tuple[State, str] | None = None
+    # What the last check has found beside what an installation mends.
+    _remark: str = ""
+
+    async def difference(self) -> str:
+        """Return what differs from the desired state, empty if nothing does; a node that cannot be read differs."""
+        try:
+            if self.removes:
+                return "Mooring is installed" if self._is_installed() else ""
+            if (present := self._present()) != self.runtime.name:
+                return f"release {present!r} is installed, not {self.runtime.name!r}" if present else "not installed"
+            if self._plugin_differs():
+                return f"{PLUGIN} differs from the cluster's"
+            found = await self._check()
+            self._remark = _first(found, mendable=False)
+            return _first(found, mendable=True)
+        except (OSError, ValueError) as unreadable:
+            return str(unreadable)
+
+    async def obstacle(self) -> str:
+        """Return that pods have VFs, which a removal has to await; empty if nothing forbids the change."""
+        held = holders(self.root) if self.removes else ()
+        return f"waits until pods give back their VFs: {', '.join(held[:3])}" if held else ""
+
+    async def change(self) -> str:
+        """Install or remove; return why that failed."""
+        try:
+            return await (self._remove() if self.removes else self._install())
+        except (OSError, ValueError) as failed:
+            return str(failed)
+
+    async def report(self, state: State, text: str) -> None:
+        """Write the state where the advertiser reads it, if it has changed."""
+        text = text or (self._remark if state == "done" else "")
+        self.reported(state, text)
+        if self._last == (state, text):
+            return
+        _log.info("node", state=state, reason=text)
+        words: dict[State, node_install.Phase] = {"waiting": "waiting", "working": "working", "failed": "failed"}
+        done: node_install.Phase = "removed" if self.removes else "installed"
+        record = NodeInstall(datetime.now(UTC), words.get(state, done), self.runtime.name, text)
+        try:
+            write_shared(below(self.root, f"{_RUN}/{node_install.NAME}"), dump_node_install(record), _READABLE)
+        except OSError as refused:
+            _log.warning("state cannot be written for the advertiser", reason=str(refused))
+            return
+        self._last = state, text
+
+    async def _install(self) -> str:
+        self._write_plugin()
+        copy = await asyncio.to_thread(self.runtime.copy_to, self.root, HOME)
+        command = "install" if self._present() in (None, self.runtime.name) else "upgrade"
+        ended = await self._mooring_node(str(copy), command, *self.flags)
+        if ended.status != 0:
+            return _why(ended, command)
+        return await self._settled()
+
+    async def _settled(self) -> str:
+        """Wait until the check is clean; return its first finding if it does not become so."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _SETTLE_S
+        while finding := _first(await self._check(), mendable=True):
+            if loop.time() > end:
+                return finding
+            await asyncio.sleep(_LOOK_S)
+        return ""
+
+    async def _remove(self) -> str:
+        ended = await self._mooring_node(HOME, "remove")
+        if ended.status != 0:
+            return _why(ended, "remove")
+        if not self._plugin_differs():
+            below(self.root, PLUGIN).unlink(missing_ok=True)
+        await asyncio.to_thread(remove_copy, self.root, HOME)
+        return ""
+
+    async def _check(self) -> Sequence[Finding]:
+        """Return the findings of `mooring-node check`; raise ValueError if it printed none."""
+        ended = await self._mooring_node(HOME, "check", "--output", "json", quiet=True)
+        try:
+            return [Finding(**each) for each in json.loads(ended.output)["findings"]]
+        except (ValueError, KeyError, TypeError) as unreadable:
+            raise ValueError(_why(ended, "check")) from unreadable
+
+    async def _mooring_node(self, home: str, *words: str, quiet: bool = False) -> Outcome:
+        command = (f"{home}/bin/mooring-node", *words, "--node-name", self.name)
+        return await self.process.run(command, (lambda _: None) if quiet else _say)
+
+    def _is_installed(self) -> bool:
+        return below(self.root, JOURNAL).exists() or below(self.root, HOME).exists()
+
+    def _present(self) -> str | None:
+        """Return the name of the release that is the current one on the host."""
+        link = state_of(self.root, CURRENT)
+        return Path(link.target).name if isinstance(link, Link) else None
+
+    def _wanted_plugin(self) -> str | None:
+        own, common = self.settings / f"cni.{self.name}.json", self.settings / "cni.json"
+        return (own if own.exists() else common).read_text() if own.exists() or common.exists() else None
+
+    def _plugin_differs(self) -> bool:
+        wanted = self._wanted_plugin()
+        return wanted is not None and read_file(below(self.root, PLUGIN)) != wanted
+
+    def _write_plugin(self) -> None:
+        if self._plugin_differs() and (wanted := self._wanted_plugin()) is not None:
+            path = below(self.root, PLUGIN)
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_shared(path, wanted, _READABLE)
+
+
+def _first(findings: Sequence[Finding], *, mendable: bool) -> str:
+    """Return the first finding that an installation may mend or, if not ``mendable``, that it does not mend."""
+    for each in findings:
+        if mendable == (each.step not in _OTHER_STEPS and each.subject not in _OTHER_SUBJECTS):
+            return f"{each.subject}: {each.found}" if each.subject else each.found
+    return ""
+
+
+def _why(ended: Outcome, command: str) -> str:
+    last = (ended.errors or ended.output).strip().splitlines()[-1:]
+    return f"mooring-node {command} ended with {ended.status}: {''.join(last).removeprefix('mooring-node: ')}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

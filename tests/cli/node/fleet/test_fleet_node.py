@@ -1,0 +1,124 @@
+"""One node as its agent sees and changes it, on a stand-in for the host, in that host's own namespaces."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.node.fleet.enter import HostProcess
+from cli.node.fleet.host import FleetNode
+from cli.node.fleet.runtime import Runtime
+from mooring.records.node_install import NAME, read_node_install
+from tests.cli.node.fleet.stand_in_host import StandInHost, runtime, stand_in_host
+
+pytestmark = pytest.mark.root
+RELEASE = "mooring-0.2.0-0123456789ab"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[StandInHost]:
+    with stand_in_host(tmp_path / "host") as made:
+        yield made
+
+
+def node(host: StandInHost, tmp_path: Path, name: str = RELEASE, *, removes: bool = False) -> FleetNode:
+    folder = tmp_path / name
+    image = Runtime.at(folder if folder.exists() else runtime(folder, name))
+    settings = tmp_path / "settings"
+    settings.mkdir(exist_ok=True)
+    return FleetNode("n1", host.root, image, settings, removes=removes, process=HostProcess(host.process))
+
+
+async def test_a_command_runs_in_the_namespaces_and_the_root_folder_of_the_host(host: StandInHost) -> None:
+    """Its output comes line by line; its status is returned, and its errors."""
+    (host.root / "told").write_text("by the host\n")
+    lines: list[str] = []
+    script = "cat /told; echo bad >&2; exit 3"
+    ended = await HostProcess(host.process).run(["/bin/sh", "-c", script], lines.append)
+    assert (ended.status, ended.output, ended.errors) == (3, "by the host\n", "bad\n")
+    assert "by the host" in lines
+
+
+async def test_a_node_is_installed_upgraded_and_downgraded_by_the_images_runtime(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    """It is copied to the host and run there; a node that is as desired differs in nothing."""
+    first, second = node(host, tmp_path), node(host, tmp_path, "mooring-0.3.0-ba9876543210")
+    assert await first.difference() == "not installed"
+    assert await first.change() == ""
+    assert await first.difference() == ""
+    assert await second.difference() == f"release {RELEASE!r} is installed, not 'mooring-0.3.0-ba9876543210'"
+    assert await second.change() == ""
+    assert await first.change() == ""
+    assert host.calls() == ["install", "upgrade", "upgrade"]
+
+
+async def test_a_failure_is_reported_with_the_last_line_that_the_installation_printed(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    (host.root / "broken").touch()
+    own = node(host, tmp_path)
+    why = await own.change()
+    assert why == "mooring-node install ended with 1: No space left on device"
+    await own.report("failed", why)
+    found = read_node_install((host.root / "run/mooring" / NAME).read_text())
+    assert (found.phase, found.release, found.why) == ("failed", RELEASE, why)
+
+
+async def test_what_an_installation_cannot_mend_keeps_a_node_unready_but_takes_no_turn(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    """A container without devices, or a NIC whose VFs cannot be made, would stop the whole fleet otherwise."""
+    told: list[tuple[str, str]] = []
+    own = node(host, tmp_path)
+    own.reported = lambda state, text: told.append((state, text))
+    assert await own.change() == ""
+    host.find("containers", "default/a main", "runs without its devices: delete the pod")
+    assert await own.difference() == ""
+    await own.report("done", "")
+    host.find("kubelet", "/var/lib/kubelet/config.yaml", "altered")
+    assert await own.difference() == "/var/lib/kubelet/config.yaml: altered"
+    assert told == [("done", "default/a main: runs without its devices: delete the pod")]
+
+
+async def test_the_clusters_cni_json_becomes_the_nodes_and_one_of_its_own_goes_first(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    own = node(host, tmp_path)
+    assert await own.change() == ""
+    for name, text in (("cni.json", '{"mtu": 1}'), ("cni.n2.json", "{}"), ("cni.n1.json", '{"mtu": 2}')):
+        (tmp_path / "settings" / name).write_text(text)
+    assert await own.difference() == "/etc/mooring/cni.json differs from the cluster's"
+    assert await own.change() == ""
+    assert (host.root / "etc/mooring/cni.json").read_text() == '{"mtu": 2}'
+    assert await own.difference() == ""
+
+
+async def test_a_removal_waits_for_pods_and_leaves_nothing_that_the_installer_brought(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/cni.json").write_text("{}")
+    assert await node(host, tmp_path).change() == ""
+    ledger = host.root / "var/lib/mooring/vfs/0000:04:00.2.json"
+    ledger.parent.mkdir()
+    ledger.write_text("{")
+    removal = node(host, tmp_path, removes=True)
+    assert await removal.difference() == "Mooring is installed"
+    assert await removal.obstacle() == "waits until pods give back their VFs: VF 0000:04:00.2"
+    ledger.unlink()
+    assert await removal.obstacle() == ""
+    assert await removal.change() == ""
+    assert await removal.difference() == ""
+    assert not (host.root / "opt/mooring").exists()
+    assert not (host.root / "etc/mooring/cni.json").exists()
+
+
+async def test_a_copy_that_was_interrupted_is_made_again(host: StandInHost, tmp_path: Path) -> None:
+    own = node(host, tmp_path)
+    part = host.root / "opt/mooring" / f"{RELEASE}.part"
+    part.mkdir(parents=True)
+    (part / "half").touch()
+    assert await own.change() == ""
+    assert {path.name for path in (host.root / "opt/mooring").iterdir()} == {RELEASE, "current", "bin"}
+    assert not (host.root / "opt/mooring" / RELEASE / "half").exists()
