@@ -96,6 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-skips", action="store_true", help="a skipped test is a failure, except tests marked apiserver"
     )
     parser.addoption("--long", action="store_true", help="many more seeds of the simulations, every call of the loops")
+    parser.addoption("--beyond-quick", default="", metavar="FOLDERS", help="leave out what --quick runs there")
     parser.addoption("--seed", type=int, help="which part of the loops is run (default: by the commit's id)")
 
 
@@ -123,6 +124,8 @@ def part(request: pytest.FixtureRequest) -> Part:
     return _part(request.config)
 
 
+# Marks of the tests that `run test --quick` leaves out.
+_NOT_QUICK = ("root", "apiserver", "slow")
 _SLOW_ONE_IN = 4
 # Of a test with at least so many seeds an ordinary run takes one in four.
 _MANY_SEEDS, _SEEDS_ONE_IN = 8, 4
@@ -178,6 +181,16 @@ def _other_seeds(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
     return left_out
 
 
+def _quick_ones(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """Return the tests that `run test --quick` runs in the folders of ``--beyond-quick``."""
+    folders = {config.rootpath / folder for folder in config.getoption("--beyond-quick").split()}
+    return [
+        item
+        for item in items
+        if not folders.isdisjoint(item.path.parents) and not any(map(item.get_closest_marker, _NOT_QUICK))
+    ]
+
+
 def _slow_ones(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
     """Return the tests marked ``slow`` that an ordinary run leaves out: three in four of each tier."""
     of_tier: defaultdict[str, list[pytest.Item]] = defaultdict(list)
@@ -203,7 +216,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     same = _same_but_for_the_nic(items)
     taken |= {item for group in same.values() for item in (group if part.whole else _on_mlx5(group) or group[:1])}
     left_out = [item for group in (*of_module.values(), *same.values()) for item in group if item not in taken]
-    left_out += [*_other_runtimes(items, part), *_other_seeds(items, part)]
+    left_out += [*_other_runtimes(items, part), *_other_seeds(items, part), *_quick_ones(items, config)]
+    left_out = list(dict.fromkeys(left_out))
     config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
     left_out += _slow_ones(_without(items, left_out), part)
     if left_out:
