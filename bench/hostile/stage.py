@@ -140,6 +140,15 @@ class Stage:
         finally:
             await self.delete(*(f"{PODS}/{document['metadata']['name']}" for document in documents))
 
+    async def placed(self, selector: str, count: int) -> None:
+        """Wait until so many pods that match a label selector have a node."""
+        async with asyncio.timeout(_LONGEST_S):
+            while True:
+                page = msgspec.json.decode(await self.api.request("GET", PODS, params={"labelSelector": selector}))
+                if sum(bool(pod["spec"].get("nodeName")) for pod in page["items"]) >= count:
+                    return
+                await asyncio.sleep(0.1)
+
     @asynccontextmanager
     async def held(self, port: int, count: int, begun: bytes) -> AsyncIterator[None]:
         """Hold connections on which a request has begun, and open those again that the server closes."""

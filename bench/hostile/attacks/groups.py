@@ -11,6 +11,7 @@ from bench.loads.scheduler_load import Json
 from mooring import names
 
 _HOST = "kubernetes.io/hostname"
+_HALF = 64
 _PREFER = [f"example.com/level-{level}" for level in range(LEVELS)]
 
 
@@ -61,6 +62,31 @@ async def group_large(stage: Stage) -> AsyncIterator[None]:
     """The last of them fits nowhere, which is known when all others were placed."""
     async with stage.pods(*members("large", stage.nodes + 1, _apart("large"), {"prefer": _PREFER[:2]})):
         yield
+
+
+@attack(
+    "group-half",
+    "a group of 64 has its nodes; 63 are replaced by pods that keep apart, of which the last fits nowhere",
+    lasts_s=20.0,
+)
+async def group_half(stage: Stage) -> AsyncIterator[None]:
+    """A half placed group comes before all others of its priority, and it is tried again whenever something happens.
+
+    The new pods have another owner, so they are placed together.
+    """
+    asked: Json = {"prefer": _PREFER}
+    placed = members("half", _HALF, {}, asked)
+    replaced = members("half", _HALF, _apart("half"), asked)[1:]
+    replaced[-1]["spec"]["nodeSelector"] = {"example.com/nowhere": "true"}
+    for pod in replaced:
+        pod["metadata"]["name"] += "-again"
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "again", "uid": "again", "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    async with stage.pods(*placed[:1]):
+        async with stage.pods(*placed[1:]):
+            await stage.placed("group=half", _HALF)
+        async with stage.pods(*replaced):
+            yield
 
 
 @attack("group-all-differ", "a group has 4,000 members that each request something else", lasts_s=10.0)

@@ -15,7 +15,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.queue.queue import Queue
 
-_TURN_S = 2.0
+_TURN_S = 0.5
 
 
 class UrgentTurn:

@@ -84,21 +84,19 @@ def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
 
 
 def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(life: Life) -> None:
-    """From two seconds after the group's turn began, pods take the room until four are over, in any decision.
+    """From half a second after the group's turn began, pods take the room until one second is over, in any decision.
 
     No room is kept for it yet.
     """
     running = _half(life)
-    _singles(life, "first", 3)
     life.work(10.0)
     life.gone(*running)
     life.now += 10.0
     assert life.machine.step(life.now) == []
-    for name, following, later_s in (("first", "second", 2.0), ("second", "third", 1.9)):
+    for name, later_s in (("first", 0.5), ("second", 0.4)):
+        _singles(life, name, 3)
         found = life.work(later_s)
         assert _names(found) == [f"{name}-{number}" for number in range(3)]
-        running = life.bound(*binds(found))
-        _singles(life, following, 3)
-        life.work()
-        life.gone(*running)
+        life.gone(*life.bound(*binds(found)))
+    _singles(life, "third", 3)
     assert _names(life.work(0.1)) == ["m1", "m2", "m3"]
