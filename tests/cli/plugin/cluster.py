@@ -27,7 +27,7 @@ Json = dict[str, Any]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 LEASES_OF_SYSTEM = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 BOOT = "boot-1"
-PROGRAMS = {"mooring-advertiser": "0.1.0", "mooring-cni": "0.1.0", "mooring-cri-shim": "0.1.0"}
+PROGRAMS = {"mooring-advertiser": "0.2.0", "mooring-cni": "0.2.0", "mooring-cri-shim": "0.2.0"}
 
 
 def pf(index: int = 0, vfs: int = 4, **fields: Any) -> Pf:

@@ -101,7 +101,7 @@ async def test_a_server_that_cannot_be_reached_is_reported_as_by_kubectl(served:
     assert (status, out) == (1, "")
     assert err.startswith("Unable to connect to the server: GET /api/v1/nodes: ")
     status, out, err = await served.run("version")
-    assert (status, out) == (1, "Client Version: 0.1.0\n")
+    assert (status, out) == (1, "Client Version: 0.2.0\n")
     assert err.startswith("Unable to connect to the server: GET /version: ")
 
 
@@ -110,24 +110,24 @@ async def test_version_shows_the_programs_of_the_cluster(served: Served) -> None
     await fill(served)
     old = {"mooring-cni": "0.0.9"}
     await served.add_node(node("n3", (pf(0),), programs=old))
-    labels = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
+    labels = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.2.0"}
     await served.add_pod(pod("scheduler", labels=labels))
     status, out, _ = await served.run("version")
     lines = out.splitlines()
     assert (status, lines[0], lines[2:]) == (
         0,
-        "Client Version: 0.1.0",
+        "Client Version: 0.2.0",
         [
-            "Scheduler Version: 0.1.0",
-            "mooring-advertiser Version: 0.1.0 (3 nodes)",
+            "Scheduler Version: 0.2.0",
+            "mooring-advertiser Version: 0.2.0 (3 nodes)",
             "mooring-cni Version: 0.0.9 (1 node)",
-            "mooring-cni Version: 0.1.0 (3 nodes)",
-            "mooring-cri-shim Version: 0.1.0 (3 nodes)",
+            "mooring-cni Version: 0.2.0 (3 nodes)",
+            "mooring-cri-shim Version: 0.2.0 (3 nodes)",
         ],
     )
     assert lines[1].startswith("Server Version: v")
-    assert await served.run("version", "--client") == (0, "Client Version: 0.1.0\n", "")
-    assert await served.run("version", "--client", "-o", "jsonpath={.client}") == (0, "0.1.0", "")
+    assert await served.run("version", "--client") == (0, "Client Version: 0.2.0\n", "")
+    assert await served.run("version", "--client", "-o", "jsonpath={.client}") == (0, "0.2.0", "")
 
 
 async def job_with_pods(served: Served, *pods: Json) -> None:

@@ -27,7 +27,7 @@ from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod, waiting
 
 SECRET = "correct-horse-battery"
 EVENTS = "/api/v1/namespaces/default/events"
-LABELS = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
+LABELS = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.2.0"}
 
 
 async def cluster(served: Served) -> None:
@@ -292,7 +292,7 @@ async def test_a_bundle_is_read_in_place_of_a_cluster(served: Served, flags: str
 def crafted(path: Path, pods: bytes, **fields: object) -> Path:
     lists = {NODES: ListResult("Node", 1), PODS: ListResult("Pod", 1)}
     values: Json = {
-        "taken_at": 1.0, "server": "https://x", "namespace": "default", "version": "0.1.0", "leases": [], "notes": [],
+        "taken_at": 1.0, "server": "https://x", "namespace": "default", "version": "0.2.0", "leases": [], "notes": [],
         "lists": lists,
     }  # fmt: skip
     with writing(path, 0) as writer:

@@ -30,13 +30,13 @@ def binding_of(policy: str, action: str) -> Guard:
 
 def well() -> Patient:
     """Return an installation of which nothing is wrong."""
-    label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
+    label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.2.0"}
     running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in POLICIES]
     binding = [binding_of(name, "Deny") for name in POLICIES]
     scheduler = as_pods(pod("s", labels=label, status=running))
     nodes = uses(as_nodes(node("n1", (pf(),))), scheduler)
-    return Patient(nodes, scheduler, guard, binding, LEADS, "0.1.0", server="https://h:6443")
+    return Patient(nodes, scheduler, guard, binding, LEADS, "0.2.0", server="https://h:6443")
 
 
 def found_by(patient: Patient) -> dict[str, str]:
@@ -126,7 +126,7 @@ def test_a_guard_that_guards_only_in_part_is_found_and_an_operators_word_makes_i
 def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
     """A user without the right to read the guard sees neither that it is missing nor that all is well."""
     patient = well()
-    assert found_by(Patient(patient.nodes, None, None, None, None, "0.1.0")) == {
+    assert found_by(Patient(patient.nodes, None, None, None, None, "0.2.0")) == {
         "guard": "warning: could not be listed: not checked",
         "scheduler": "warning: its Lease could not be read: leadership is unknown",
         "pods": "warning: could not be listed: pods and scheduler are not checked",
@@ -158,7 +158,7 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
         "warning node/n2 mooring-cni reports no version: it may not run",
         "warning nodes 1 without an inventory: n4",
         "warning pod/default/c refused: unknown field",
-        "warning program/mooring-advertiser several versions are running: 0.0.9 (1), 0.1.0 (2)",
+        "warning program/mooring-advertiser several versions are running: 0.0.9 (1), 0.2.0 (2)",
     ]
     assert answer.status == 1
 

@@ -55,7 +55,7 @@ def test_each_check_of_a_good_installation_is_one_line() -> None:
         "✔ VFs 0 of 4 are held, each by one pod",
         "✔ pods 0 request interfaces; none is rejected or unschedulable",
         "✔ groups 0, none rejected or half placed",
-        "✔ versions all 0.1.0",
+        "✔ versions all 0.2.0",
     ]
     assert len(lines(well())) == len(CHECKS)
     assert status.report(status.examine(well()), symbols=True).status == 0
@@ -72,7 +72,7 @@ def test_without_symbols_each_line_begins_with_a_word() -> None:
 
 def test_the_nodes_without_the_node_part_are_named_with_what_to_run() -> None:
     """Equal findings share a line, and it says where to read on."""
-    old = {"mooring-advertiser": "0.1.0", "mooring-cni": "0.1.0"}
+    old = {"mooring-advertiser": "0.2.0", "mooring-cni": "0.2.0"}
     sick = as_nodes(*(node(name, (pf(),), programs=old) for name in ("n7", "n8")), node("n9", (pf(),)))
     line, advice = line_of("node part", replace(well(), nodes=uses(sick, ())))
     assert line == "✗ node part node/n7, node/n8: mooring-cri-shim has not started in this boot"
