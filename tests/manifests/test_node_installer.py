@@ -22,7 +22,6 @@ __all__ = ["cluster"]
 FOLDER = "components/node-installer"
 INSTALLER = Program("node-installer", folder=FOLDER)
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-RELEASE = "mooring-0.2.0-0123456789ab"
 
 
 def test_the_program_takes_the_flags_and_the_lease_is_the_one_that_its_role_names() -> None:
@@ -54,7 +53,8 @@ async def test_the_installer_runs_under_its_rights_and_needs_each(
     """It installs the node in a turn that it ends; its own end removes nothing."""
     port = free_port()
     flags = [flag.replace("$(NAMESPACE)", NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
-    own = [f"--runtime={runtime(tmp_path / 'mooring', RELEASE)}", f"--root={host.root}", f"--process={host.process}"]
+    image = runtime(tmp_path / "mooring", "0.2.0")
+    own = [f"--runtime={image.folder}", f"--root={host.root}", f"--process={host.process}"]
     access = [f"--kubeconfig={tmp_path / 'node-installer'}", f"--addr=127.0.0.1:{port}", "--check-every=9"]
     async with cluster.acting(INSTALLER, tmp_path):
         (lease,) = raw(f"{FOLDER}/lease.yaml")
@@ -71,7 +71,7 @@ async def test_the_installer_runs_under_its_rights_and_needs_each(
             await polling.eventually(is_ready)
         found = await cluster.get(f"{LEASES}/mooring-node-installer")
     turns = read_turns(found["metadata"]["annotations"][KEY])
-    assert turns.proven.startswith(f"install {RELEASE} ")
+    assert turns.proven.startswith(f"install {image.release} ")
     assert not turns.turns
     assert found["spec"]["holderIdentity"] == "n1"
     assert host.calls() == ["install"]

@@ -113,7 +113,7 @@ async def _serve(options: Options) -> None:
     async with Client(access) as client, listen(options.addr, routes), asyncio.TaskGroup() as group:
         agent = Agent(task, LeaseStore(client, options.namespace, options.lease, options.node), node, Random())
         works = group.create_task(agent.run())
-        _log.info("agent starts", node=options.node, mode=options.mode, release=runtime.name)
+        _log.info("agent starts", node=options.node, mode=options.mode, release=runtime.release)
         await stop.wait()
         works.cancel()
 
@@ -121,7 +121,7 @@ async def _serve(options: Options) -> None:
 def _target(options: Options, runtime: Runtime) -> str:
     """Return what the fleet moves to: equal on all nodes, and another one for other settings."""
     digest = hashlib.sha256("\0".join(_settings(options)).encode()).hexdigest()[:12]
-    return f"{options.mode} {runtime.name} {digest}"
+    return f"{options.mode} {runtime.release} {digest}"
 
 
 def _settings(options: Options) -> Iterator[str]:

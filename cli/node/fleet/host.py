@@ -12,7 +12,7 @@ import structlog
 from cli.node.bypass import FILE as BYPASS
 from cli.node.fleet.agent import State
 from cli.node.fleet.enter import HostProcess, Outcome
-from cli.node.fleet.runtime import Runtime, remove_copy
+from cli.node.fleet.runtime import Runtime
 from cli.node.held import holders
 from cli.node.journal import FILE as JOURNAL
 from cli.node.look import below, state_of
@@ -58,8 +58,8 @@ class FleetNode:
         try:
             if self.removes:
                 return "Mooring is installed" if self._is_installed() else ""
-            if (present := self._present()) != self.runtime.name:
-                return f"release {present!r} is installed, not {self.runtime.name!r}" if present else "not installed"
+            if (present := self._present()) != self.runtime.release:
+                return f"release {present!r} is installed, not {self.runtime.release!r}" if present else "not installed"
             if self._plugin_differs():
                 return f"{PLUGIN} differs from the cluster's"
             found = await self._check()
@@ -89,7 +89,7 @@ class FleetNode:
         _log.info("node", state=state, reason=text)
         words: dict[State, node_install.Phase] = {"waiting": "waiting", "working": "working", "failed": "failed"}
         done: node_install.Phase = "removed" if self.removes else "installed"
-        record = NodeInstall(datetime.now(UTC), words.get(state, done), self.runtime.name, text)
+        record = NodeInstall(datetime.now(UTC), words.get(state, done), self.runtime.release, text)
         try:
             write_shared(below(self.root, f"{_RUN}/{node_install.NAME}"), dump_node_install(record), _READABLE)
         except OSError as refused:
@@ -99,9 +99,8 @@ class FleetNode:
 
     async def _install(self) -> str:
         self._write_plugin()
-        copy = await asyncio.to_thread(self.runtime.copy_to, self.root, HOME)
-        command = "install" if self._present() in (None, self.runtime.name) else "upgrade"
-        ended = await self._mooring_node(str(copy), command, *self.flags)
+        command = "install" if self._present() in (None, self.runtime.release) else "upgrade"
+        ended = await self._mooring_node(command, *self.flags)
         if ended.status != 0:
             return _why(ended, command)
         return await self._settled()
@@ -117,24 +116,23 @@ class FleetNode:
         return ""
 
     async def _remove(self) -> str:
-        ended = await self._mooring_node(HOME, "remove")
+        ended = await self._mooring_node("remove")
         if ended.status != 0:
             return _why(ended, "remove")
         if not self._plugin_differs():
             below(self.root, PLUGIN).unlink(missing_ok=True)
-        await asyncio.to_thread(remove_copy, self.root, HOME)
         return ""
 
     async def _check(self) -> Sequence[Finding]:
         """Return the findings of `mooring-node check`; raise ValueError if it printed none."""
-        ended = await self._mooring_node(HOME, "check", "--output", "json", quiet=True)
+        ended = await self._mooring_node("check", "--output", "json", quiet=True)
         try:
             return [Finding(**each) for each in json.loads(ended.output)["findings"]]
         except (ValueError, KeyError, TypeError) as unreadable:
             raise ValueError(_why(ended, "check")) from unreadable
 
-    async def _mooring_node(self, home: str, *words: str, quiet: bool = False) -> Outcome:
-        command = (f"{home}/bin/mooring-node", *words, "--node-name", self.name)
+    async def _mooring_node(self, *words: str, quiet: bool = False) -> Outcome:
+        command = self.runtime.mooring_node((*words, "--node-name", self.name))
         return await self.process.run(command, (lambda _: None) if quiet else _say)
 
     def _is_installed(self) -> bool:

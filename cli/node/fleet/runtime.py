@@ -1,62 +1,46 @@
-"""The runtime in the image, and its copy on the host, which `mooring-node install` makes the current one."""
+"""The runtime in the image, run on the host: `mooring-node install` copies it from there.
 
+No copy is needed for that, and no shell: the host shares its process ids with the pod, so it reaches the image's files
+at ``/proc/<pid>/root`` (proc_pid_root(5)), and the runtime's own loader starts its interpreter.
+"""
+
+import hashlib
 import json
 import os
-import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from cli.node.errors import NodeError
-from cli.node.look import below
-from mooring.files import sync_folder
 
-MANIFEST = "RELEASE.json"
-_PART = ".part"
+RELEASE = "RELEASE.json"
+_DIGEST_CHARS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The unpacked runtime below ``folder``; ``name`` is that of its folder on a host."""
+    """The unpacked runtime below ``folder``; ``release`` is its name on a host, ``loader`` a path in it."""
 
     folder: Path
-    name: str
+    release: str
+    loader: str
 
     @classmethod
     def at(cls, folder: Path) -> "Runtime":
         """Return the runtime; raise NodeError if there is none."""
-        path = folder / MANIFEST
+        path = folder / RELEASE
         try:
-            name = json.loads(path.read_text(encoding="utf-8"))["name"]
+            text = path.read_bytes()
+            version = str(json.loads(text)["version"])
+            (loader,) = (folder / "lib").glob("ld-linux-*.so.*")
         except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise NodeError(f"runtime {str(path)!r} cannot be read: {wrong!r}") from wrong
-        if not isinstance(name, str) or PurePosixPath(name).name != name:
-            raise NodeError(f"runtime {str(path)!r}: 'name' {name!r} is not a folder's name")
-        return cls(folder, name)
+        digest = hashlib.sha256(text).hexdigest()[:_DIGEST_CHARS]
+        return cls(folder, f"{version}-{digest}", f"lib/{loader.name}")
 
-    def copy_to(self, root: Path, home: str) -> Path:
-        """Copy the runtime into ``home`` on the host, if it is not there; return its path on the host. Raise OSError.
-
-        The folder is complete or absent: it is renamed into place after its files are on the disk.
-        """
-        target, own = below(root, f"{home}/{self.name}"), Path(home, self.name)
-        if target.exists():
-            return own
-        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        part = target.with_name(f"{self.name}{_PART}")
-        shutil.rmtree(part, ignore_errors=True)
-        try:
-            shutil.copytree(self.folder, part, symlinks=True)
-        except shutil.Error as failed:
-            _, _, why = failed.args[0][0]
-            shutil.rmtree(part, ignore_errors=True)
-            raise OSError(f"{own}: {why}") from failed
-        # One call writes what every file of this copy still has in memory.
-        os.sync()
-        part.rename(target)
-        sync_folder(target.parent)
-        return own
-
-
-def remove_copy(root: Path, home: str) -> None:
-    """Remove what a removal leaves in ``home``: the runtime that it ran from."""
-    shutil.rmtree(below(root, home), ignore_errors=True)
+    def mooring_node(self, words: Sequence[str]) -> Sequence[str]:
+        """Return the command that runs the image's `mooring-node` on the host."""
+        top = f"/proc/{os.getpid()}/root{self.folder.absolute()}"
+        python = f"{top}/python/bin/python3"
+        options = ("--inhibit-cache", "--library-path", f"{top}/lib", "--argv0", python)
+        return (f"{top}/{self.loader}", *options, f"{python}.11", "-I", "-m", "cli.node", *words)

@@ -1,6 +1,6 @@
 """A host for an installer's pod: a root folder with busybox, a stand-in for process 1, and one for a runtime.
 
-The stand-in's `mooring-node` is a script that does to the host what the test looks at, and records its calls.
+The stand-in's `mooring-node` is a script that does to the host what tests look at, and records its calls.
 """
 
 import json
@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.node.fleet.runtime import Runtime
 from tests.support.polling import wait_until
 
-_MOORING_NODE = """\
+# What stands for the runtime's loader. The host runs it from the image; its root folder is the host's.
+_LOADER = """\
 #!/bin/busybox sh
-# Run on the host: its root folder is the host's, and the folder it lies in is the copy there.
-export PATH=/bin:/applets
-home=$(dirname $(dirname $(readlink -f $0)))
+export PATH=/bin
+while [ "$1" != -m ]; do shift; done
+shift 2
 echo "$*" >> /calls
 case $1 in
   install | upgrade)
@@ -25,10 +27,10 @@ case $1 in
     if [ -e /broken ]; then echo "mooring-node: No space left on device" >&2; exit 1; fi
     mkdir -p /var/lib/mooring/install
     echo "{}" > /var/lib/mooring/install/journal.json
-    ln -sfn $(basename $home) /opt/mooring/current
-    ln -sfn current/bin /opt/mooring/bin ;;
+    mkdir -p /opt/mooring/versions/@release@
+    ln -sfn versions/@release@ /opt/mooring/current ;;
   check) if [ -e /findings ]; then cat /findings; else echo '{"ok":true,"findings":[]}'; fi ;;
-  remove) rm -r /var/lib/mooring/install /opt/mooring/current ;;
+  remove) rm -r /var/lib/mooring/install /opt/mooring ;;
 esac
 """
 
@@ -56,10 +58,11 @@ class StandInHost:
 def stand_in_host(root: Path) -> Iterator[StandInHost]:
     (root / "bin").mkdir(parents=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
-    for applet in ("sh", "sleep", "dirname", "basename", "readlink", "mkdir", "ln", "cat", "rm"):
+    for applet in ("sh", "sleep", "mkdir", "ln", "cat", "rm"):
         (root / "bin" / applet).symlink_to("busybox")
-    command = ["unshare", "--mount", "--uts", "chroot", str(root), "/bin/sleep", "600"]
-    with subprocess.Popen(command) as process:
+    (root / "proc").mkdir()
+    script = 'mount -t proc proc "$1/proc" && exec chroot "$1" /bin/sleep 600'
+    with subprocess.Popen(["unshare", "--mount", "--uts", "sh", "-c", script, "-", str(root)]) as process:
         wait_until(lambda: Path(f"/proc/{process.pid}/root").resolve() == root, "the host's process 1 runs")
         try:
             yield StandInHost(root, process.pid)
@@ -67,10 +70,11 @@ def stand_in_host(root: Path) -> Iterator[StandInHost]:
             process.kill()
 
 
-def runtime(folder: Path, name: str) -> Path:
+def runtime(folder: Path, version: str) -> Runtime:
     """Make a stand-in for an unpacked runtime."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "RELEASE.json").write_text(json.dumps({"v": 1, "name": name}))
-    (folder / "bin/mooring-node").write_text(_MOORING_NODE)
-    (folder / "bin/mooring-node").chmod(0o755)
-    return folder
+    (loader := folder / "lib/ld-linux-stand-in.so.0").parent.mkdir(parents=True)
+    loader.touch(0o755)
+    (folder / "RELEASE.json").write_text(json.dumps({"v": 1, "version": version}))
+    found = Runtime.at(folder)
+    loader.write_text(_LOADER.replace("@release@", found.release))
+    return found
