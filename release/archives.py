@@ -10,13 +10,6 @@ from pathlib import Path
 SUMS = "SHA256SUMS"
 
 
-def write_tar(path: Path, files: Mapping[str, bytes], epoch: int) -> Path:
-    """Write a tar of plain files in their mapping's order; return its path."""
-    with path.open("wb") as output:
-        output.write(_tar(files, epoch))
-    return path
-
-
 def write_tar_gz(path: Path, files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> Path:
     """Write a compressed tar of plain files, of which ``programs`` can be run; return its path."""
     path.write_bytes(gzip.compress(_tar(files, epoch, programs), mtime=epoch))
@@ -35,8 +28,7 @@ def sums_of(paths: Iterable[Path], folder: Path) -> bytes:
 
 def _tar(files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> bytes:
     output = io.BytesIO()
-    # Readers of bundles accept no headers of extensions.
-    with tarfile.open(fileobj=output, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mtime = len(content), epoch

@@ -1,115 +1,134 @@
-"""The two images as OCI archives: the Containerfile's instructions upon a base image, one layer with what they add.
+"""The images: scheduler, advertiser and node installer, from the parts of the node runtime, without a base image.
 
-The instructions are carried out by chroot, without a network, so this is root's and for this machine's architecture.
-The base's layers stay as they are.
+An image has no shell and no other program. Its C library lies where the interpreter looks for it, so a program is a
+script that the kernel starts by the interpreter. What all images of an architecture have in common is one layer.
 """
 
-import io
-import json
-import os
-import shutil
-import stat
-import tarfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
-from devcluster.images.containerfile import Stage, build, instructions
-from devcluster.runtime.images import add_blob, full_name, named, write_layout
-from release.base_image import BaseImage
-from release.source import ReleaseError, Source
+from release import oci
+from release.cache import PACKAGES
+from release.members import Member
+from release.runtime import NODE_EXTRAS, NODE_PROGRAMS, build, debian
+from release.source import Source
 
-TARGETS = ("scheduler", "advertiser")
-_LAYER = "application/vnd.oci.image.layer.v1.tar"
-
-
-def write(
-    source: Source, base: BaseImage, wheels: Path, folder: Path, out: Path, targets: Sequence[str] = TARGETS
-) -> Iterator[Path]:
-    """Write each image's archive to ``out`` and yield it; ``folder`` is for what lies about meanwhile."""
-    if os.geteuid() != 0:
-        raise ReleaseError("images: the Containerfile's instructions are carried out by chroot, which is root's")
-    text = (source.folder / "Containerfile").read_text(encoding="utf-8")
-    root = base.unpack(folder / "base")
-    context = folder / "context"
-    shutil.copytree(wheels, context / "wheelhouse")
-    # Python's compiled files then have the hash of their source in them, and no time (PEP 552).
-    fixed = {"SOURCE_DATE_EPOCH": str(source.epoch), "PYTHONHASHSEED": "0"}
-    for target in targets:
-        stages = folder / target
-        stages.mkdir()
-        stage = build(text, context, {_base_name(text): root}, stages, target, fixed)[target]
-        path = out / f"mooring-{target}-{source.version}.oci.tar"
-        yield _write(path, full_name(f"mooring-{target}:{source.version}"), base, stage, root, source)
-        shutil.rmtree(stages)
+Tree = Mapping[str, Member]
+_CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+_ACCOUNTS = {
+    "etc/passwd": "root:x:0:0:root:/:/sbin/nologin\nmooring:x:65532:65532:mooring:/:/sbin/nologin\n",
+    "etc/group": "root:x:0:\nmooring:x:65532:\n",
+    # As Debian's libc-bin has it: without the file glibc asks DNS before /etc/hosts.
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+_ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", f"SSL_CERT_FILE=/{_CERTIFICATES}")
+# Where the interpreter names its loader (PT_INTERP), and where that looks for libraries: Debian's multiarch folder.
+_LOADERS = {"amd64": "lib64/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
+_LIBRARIES = {"amd64": "lib/x86_64-linux-gnu", "arm64": "lib/aarch64-linux-gnu"}
 
 
-def _base_name(text: str) -> str:
-    return next(rest for word, rest in instructions(text) if word == "ARG").partition("=")[2]
+_SCRIPT = """\
+#!/mooring/python/bin/python3.11 -I
+import sys
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
 
 
-def _write(path: Path, name: str, base: BaseImage, stage: Stage, root: Path, source: Source) -> Path:
-    blobs: dict[str, bytes] = {}
-    added = add_blob(blobs, _layer(stage.root, root, source.epoch), _LAYER)
-    layers = [dict(add_blob(blobs, content, descriptor["mediaType"])) for descriptor, content in base.layers]
-    config = add_blob(
-        blobs,
-        _json(_config(base.config, stage, str(added["digest"]), source)),
-        "application/vnd.oci.image.config.v1+json",
-    )
-    kind = "application/vnd.oci.image.manifest.v1+json"
-    manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [*layers, added]}
-    return write_layout(path, blobs, [named(add_blob(blobs, _json(manifest), kind), name)])
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image: its name, its program, as which user that runs, which wheels and launchers it needs."""
+
+    name: str
+    program: str
+    title: str
+    user: str
+    extras: tuple[str, ...]
+    launchers: tuple[str, ...] = ()
 
 
-def _config(base: Mapping[str, Any], stage: Stage, layer: str, source: Source) -> dict[str, Any]:
-    """Return the image's configuration: the base's, and what the Containerfile sets."""
-    process = dict(base.get("config") or {})
-    theirs = dict(one.split("=", 1) for one in process.get("Env") or ())
-    env = [f"{name}={value}" for name, value in {**theirs, **stage.environment}.items()]
-    process |= {"Env": env, "User": stage.user, "Entrypoint": list(stage.entrypoint)}
-    # An argument of the base's own program.
-    process.pop("Cmd", None)
-    process["Labels"] = {
-        **(process.get("Labels") or {}),
-        "org.opencontainers.image.version": source.version,
-        "org.opencontainers.image.revision": source.commit,
-    }
+# Users by number, so that a kubelet can see which is not root. The advertiser's pods run as 65532 where that is enough:
+# the node's records and its NICs' settings are root's.
+IMAGES = (
+    Image("mooring-scheduler", "mooring-scheduler", "Mooring's scheduler", "65532:65532", ("scheduler",)),
+    Image("mooring-advertiser", "mooring-advertiser", "Mooring's advertiser", "0:0", ("advertiser",)),
+    # What it unpacks on a node is all that lies below /mooring.
+    Image("mooring-node-installer", "mooring-node", "Installs Mooring on a node", "0:0", NODE_EXTRAS, NODE_PROGRAMS),
+)
+
+
+def write(source: Source, architectures: Sequence[str], cache: Path, out: Path) -> Iterator[Path]:
+    """Write each image's archive to ``out`` and yield it; ``cache`` is as `release.runtime.build` has it."""
+    layers = {arch: list(_layers(_roots(source, arch, cache), source.epoch)) for arch in architectures}
     created = datetime.fromtimestamp(source.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    history = [*(base.get("history") or ()), {"created": created, "created_by": "Containerfile"}]
-    rootfs = {"type": "layers", "diff_ids": [*base["rootfs"]["diff_ids"], layer]}
-    return {**base, "created": created, "config": process, "rootfs": rootfs, "history": history}
+    for number, image in enumerate(IMAGES):
+        process = _process(source, image)
+        platforms = [oci.PlatformImage(arch, layers[arch][number], process) for arch in architectures]
+        path = out / f"{image.name}-{source.version}.oci.tar"
+        yield oci.write(path, f"{image.name}:{source.version}", platforms, created)
 
 
-def _layer(root: Path, base: Path, epoch: int) -> bytes:
-    """Return the tar of what lies in ``root`` and not in ``base``; unchanged files are links to the base's."""
-    output = io.BytesIO()
-    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in _added(root, base):
-            member = archive.gettarinfo(path, str(path.relative_to(root)))
-            if member.islnk():
-                # Of another file of the layer; each is whole.
-                member.type, member.size, member.linkname = tarfile.REGTYPE, path.stat().st_size, ""
-            member.uid = member.gid = 0
-            member.uname = member.gname = ""
-            member.mtime = epoch
-            if member.isreg():
-                with path.open("rb") as content:
-                    archive.addfile(member, content)
-            else:
-                archive.addfile(member)
-    return output.getvalue()
+def _roots(source: Source, arch: str, cache: Path) -> list[Tree]:
+    """Return the root folder of each image."""
+    scripts = tomllib.loads((source.folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    certificates = Member(_certificates(source, cache))
+    found: list[Tree] = []
+    for image in IMAGES:
+        parts = build(source, arch, cache, image.extras, image.launchers)
+        module, _, function = str(scripts[image.program]).partition(":")
+        script = _SCRIPT.format(module=module, function=function)
+        own = {f"usr/bin/{image.program}": Member(script.encode(), 0o755), _CERTIFICATES: certificates}
+        found.append({**{f"mooring/{path}": member for path, member in parts.items()}, **_around(arch), **own})
+    return found
 
 
-def _added(root: Path, base: Path) -> Iterator[Path]:
-    for path in sorted(root.rglob("*")):
-        there = base / path.relative_to(root)
-        now, before = path.lstat(), there.lstat() if there.exists() or there.is_symlink() else None
-        is_folder = before is not None and stat.S_ISDIR(now.st_mode) and stat.S_ISDIR(before.st_mode)
-        if before is None or not (is_folder or (now.st_ino, now.st_dev) == (before.st_ino, before.st_dev)):
-            yield path
+def _certificates(source: Source, cache: Path) -> bytes:
+    """Return the certificates of Debian's package in one file, as its `update-ca-certificates` joins them."""
+    lock = debian.read_lock((source.folder / debian.LOCK).read_text(encoding="utf-8"))
+    members = debian.files((one for one in lock if one.name == "ca-certificates"), cache / PACKAGES)
+    # Elsewhere in the package lies an example that is none.
+    texts = [
+        member.content for path, member in sorted(members.items()) if path.startswith("usr/share/ca-certificates/")
+    ]
+    return b"".join(text.rstrip(b"\n") + b"\n" for text in texts)
 
 
-def _json(document: object) -> bytes:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+def _around(arch: str) -> Tree:
+    """Return what lies around a program: accounts, links to the C library, the folder for temporary files."""
+    return {
+        **{path: Member(text.encode()) for path, text in _ACCOUNTS.items()},
+        _LOADERS[arch]: Member(link=f"/mooring/lib/{PurePosixPath(_LOADERS[arch]).name}"),
+        _LIBRARIES[arch]: Member(link="/mooring/lib"),
+        "tmp/": Member(mode=0o1777),
+    }
+
+
+def _layers(roots: Sequence[Tree], epoch: int) -> Iterator[tuple[oci.Layer, ...]]:
+    """Yield each image's layers: what all have in common, then its own."""
+    first, *others = roots
+    common = {path: member for path, member in first.items() if all(root.get(path) == member for root in others)}
+    below = oci.layer(common, epoch)
+    for root in roots:
+        yield below, oci.layer({path: member for path, member in root.items() if path not in common}, epoch)
+
+
+def _process(source: Source, image: Image) -> Mapping[str, object]:
+    """Return the process of an image's configuration (image-spec 1.0, config.md)."""
+    labels = {
+        "title": image.title,
+        "version": source.version,
+        "revision": source.commit,
+        "licenses": "Apache-2.0",
+    }
+    return {
+        "User": image.user,
+        "Env": list(_ENVIRONMENT),
+        "Entrypoint": [image.program],
+        "WorkingDir": "/",
+        "Labels": {f"org.opencontainers.image.{name}": value for name, value in labels.items()},
+    }

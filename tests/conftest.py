@@ -29,6 +29,8 @@ from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings, tier_of
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+_FETCH_RUNTIME = Path(__file__).parents[1] / "devcluster/runtime/fetch"
+_FETCH_RUNTIME_S = 300
 
 
 def _missing_commands(*commands: str) -> str | None:
@@ -264,3 +266,14 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS is not set, and the cluster of KUBECONFIG is not ours")
     with apiservers.real(Path(os.environ["KUBEBUILDER_ASSETS"]), tmp_path_factory.mktemp("apiserver")) as kubeconfig:
         yield kubeconfig
+
+
+@pytest.fixture(scope="session", params=os.environ.get("MOORING_RUNTIMES", "installed").split())
+def programs(request: pytest.FixtureRequest) -> Path | None:
+    """Return the folder of a containerd and its runc, for each version in MOORING_RUNTIMES; None: the installed one."""
+    if request.param == "installed":
+        return None
+    fetched = subprocess.run(
+        [_FETCH_RUNTIME, request.param], stdout=subprocess.PIPE, text=True, check=True, timeout=_FETCH_RUNTIME_S
+    )
+    return Path(fetched.stdout.strip())

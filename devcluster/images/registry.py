@@ -1,7 +1,7 @@
 """``python -m devcluster.images.registry``: an image registry that the hosts pull from (OCI distribution-spec 1.0).
 
-Images come in by `add`, which takes what `podman push` would send out of an OCI layout's tarball. In the folder are
-blobs/sha256/<digest> and tags/<repository>/<tag>, the text of which is a manifest's digest.
+Images come in by `add`, out of the archives of a release. In the folder are blobs/sha256/<digest> and
+tags/<repository>/<tag>, the text of which is the digest of a manifest, or of an index for several architectures.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from aiohttp import web
 from devcluster.apiserver.http.netns import listen_in
 from devcluster.runtime.images import full_name
 
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+# What containerd puts before a name without a registry.
+_LIBRARY = "library/"
 
 
 def add(folder: Path, tarball: Path) -> list[str]:
@@ -45,7 +46,7 @@ def _tag(folder: Path, manifest: dict[str, dict[str, str]]) -> str:
 def _split(name: str) -> tuple[str, str]:
     """Return repository and tag; the registry's own name is not part of a path: this one stands for all of them."""
     repository, _, tag = name.partition("/")[2].rpartition(":")
-    return repository, tag
+    return repository.removeprefix(_LIBRARY), tag
 
 
 def _tag_path(folder: Path, repository: str, tag: str) -> Path:
@@ -57,13 +58,14 @@ def application(folder: Path) -> web.Application:
 
     async def manifest(request: web.Request) -> web.StreamResponse:
         reference = request.match_info["reference"]
-        tagged = _tag_path(folder, request.match_info["repository"], reference)
+        tagged = _tag_path(folder, request.match_info["repository"].removeprefix(_LIBRARY), reference)
         digest = tagged.read_text() if tagged.is_file() else reference
         path = folder / "blobs" / digest.replace(":", "/")
         if not path.is_file():
             raise web.HTTPNotFound
-        headers = {"Docker-Content-Digest": digest, "Content-Type": _MANIFEST}
-        return web.Response(body=path.read_bytes(), headers=headers)
+        content = path.read_bytes()
+        headers = {"Docker-Content-Digest": digest, "Content-Type": json.loads(content)["mediaType"]}
+        return web.Response(body=content, headers=headers)
 
     async def blob(request: web.Request) -> web.StreamResponse:
         path = folder / "blobs" / request.match_info["digest"].replace(":", "/")

@@ -94,8 +94,9 @@ def _image(blobs: dict[str, bytes], layer: Mapping[str, object], process: Mappin
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     }
     configuration = add_blob(blobs, _json(config), "application/vnd.oci.image.config.v1+json")
-    manifest = {"schemaVersion": 2, "config": configuration, "layers": [layer]}
-    return add_blob(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    manifest = {"schemaVersion": 2, "mediaType": kind, "config": configuration, "layers": [layer]}
+    return add_blob(blobs, _json(manifest), kind)
 
 
 def named(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:

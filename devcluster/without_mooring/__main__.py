@@ -1,7 +1,7 @@
 """``./run devcluster``: a cluster of simulated hosts without Mooring, on which its installation can be tried.
 
-./run devcluster up [NODE ...]        start it and keep it up until Ctrl-C
-./run devcluster on NODE [COMMAND]    a shell, or a command, on one of its hosts
+./run devcluster up [--release DIR] [NODE ...]   start it and keep it up until Ctrl-C
+./run devcluster on NODE [COMMAND]               a shell, or a command, on one of its hosts
 """
 
 import argparse
@@ -22,6 +22,7 @@ from devcluster.without_mooring.root import is_possible, kubectl_is_too_old
 NODES = ("n1", "n2", "n3")
 # Names the folder of the cluster that is up.
 FOLDER = "MOORING_DEVCLUSTER"
+RELEASE = Path("dist")
 
 
 def main() -> int:
@@ -32,14 +33,15 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up")
     up.add_argument("nodes", nargs="*", default=NODES)
+    up.add_argument("--release", type=Path, default=RELEASE, help="folder of `./run release` (default: %(default)s)")
     on = commands.add_parser("on")
     on.add_argument("node")
     on.add_argument("words", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    return _up(given.nodes) if given.command == "up" else _on(given.node, given.words)
+    return _up(given.nodes, given.release) if given.command == "up" else _on(given.node, given.words)
 
 
-def _up(nodes: list[str]) -> int:
+def _up(nodes: list[str], release: Path) -> int:
     console = Console(highlight=False)
     if why := is_possible():
         console.print(f"devcluster: {why}")
@@ -48,11 +50,15 @@ def _up(nodes: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: sys.exit(1))
     root = Path(tempfile.mkdtemp(prefix="mooring-"))
-    cluster = ClusterWithoutMooring(root, nodes)
+    cluster = ClusterWithoutMooring(root, nodes, release)
     has_failed = False
     try:
         if why := kubectl_is_too_old():
             console.print(f"devcluster: {why}: `kubectl apply -k` of the manifests will fail")
+        if not any(release.glob("*.oci.tar")):
+            console.print(
+                f"devcluster: folder {str(release)!r} has no images: `./run release` makes them", markup=False
+            )
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
         console.print(
             "The cluster is up, without Mooring. In another terminal, in this folder:\n\n"

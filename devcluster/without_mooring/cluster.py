@@ -34,10 +34,14 @@ STATE = "cluster.json"
 
 @dataclass(slots=True)
 class ClusterWithoutMooring:
-    """A cluster below ``root``: `start` it, install something, `stop` it."""
+    """A cluster below ``root``: `start` it, install something, `stop` it.
+
+    Its registry has the images of ``release``, a folder of `./run release`, under the name of every registry.
+    """
 
     root: Path
     nodes: Sequence[str]
+    release: Path | None = None
     processes: Processes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +57,7 @@ class ClusterWithoutMooring:
 
     @property
     def commands(self) -> Path:
-        """Return the folder of commands that replace a person's own: `on` for ssh, `podman`."""
+        """Return the folder of commands that replace a person's own: `on` for ssh."""
         return self.root / "bin"
 
     def host(self, node: str) -> HostRoot:
@@ -70,7 +74,8 @@ class ClusterWithoutMooring:
         for number, node in enumerate(self.nodes, start=1):
             self._furnish(node, number, snapshotter)
             self.processes.start(node, self.host(node).boot_command())
-        registry.add(self.registry, self._images())
+        for archive in (self._images(), *sorted(self.release.glob("*.oci.tar") if self.release else ())):
+            registry.add(self.registry, archive)
         for node in self.nodes:
             self.processes.await_ready(node, partial(containerd.answers, self.runtime(node)))
             containerd.import_images(self.socket(node), snapshotter, self._images())
@@ -136,14 +141,9 @@ class ClusterWithoutMooring:
 
     def _write_commands(self) -> None:
         cluster = f"MOORING_DEVCLUSTER={self.root}"
-        commands = {
-            "on": f"env {cluster} {sys.executable} -m devcluster.without_mooring on",
-            "podman": f"{sys.executable} -m devcluster.images.podman --cluster {self.root}",
-        }
-        for name, command in commands.items():
-            path = _made(self.commands, name)
-            path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-            path.chmod(0o755)
+        path = _made(self.commands, "on")
+        path.write_text(f'#!/bin/sh\nexec env {cluster} {sys.executable} -m devcluster.without_mooring on "$@"\n')
+        path.chmod(0o755)
 
     def _images(self) -> Path:
         tarball = self.root / "images.tar"

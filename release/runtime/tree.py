@@ -73,6 +73,8 @@ def build(
     return dict(sorted({**members, **compiled(python, *_compiler(source, cache))}.items()))
 
 
+# The packages and Mooring's wheel are the same in the runtime and in every image.
+@functools.cache
 def _packages(source: Source, arch: str, cache: Path) -> tuple[list[debian.Package], dict[str, Member]]:
     lock = debian.read_lock((source.folder / debian.LOCK).read_text(encoding="utf-8"))
     packages = debian.of_arch(lock, arch)

@@ -2,7 +2,7 @@
 
 What is typed comes from the pages, in their order; a command that is not there is only one that breaks something, or
 that looks. Nothing is replaced but what needs a network: `pip wheel` fetches, so the wheelhouse is made of what is
-installed here.
+installed here. The cluster's registry has the release's images, so none is copied there.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from devcluster.demo import hosts
 from devcluster.without_mooring.cluster import ClusterWithoutMooring
 from tests.cli import wheelhouse
 from tests.docs.pages import ROOT, commands, files, way_out
+from tests.support.built_release import built_release
 from tests.support.polling import wait_until
 
 NODES = ("n1", "n2")
@@ -86,12 +87,10 @@ class Person:
 @pytest.fixture
 def person(tmp_path: Path) -> Iterator[Person]:
     """A cluster without Mooring, and a copy of what the commands need of the repository."""
-    for name in ("manifests", "Containerfile"):
-        source = ROOT / name
-        shutil.copytree(source, tmp_path / name) if source.is_dir() else shutil.copy(source, tmp_path / name)
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     (tmp_path / "home").mkdir()
     # A socket's path has 108 characters at the most.
-    cluster = ClusterWithoutMooring(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), NODES)
+    cluster = ClusterWithoutMooring(Path(tempfile.mkdtemp(prefix="mooring-", dir="/tmp")), NODES, built_release())
     try:
         cluster.start()
         yield Person(cluster, tmp_path)
@@ -103,6 +102,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.containerd
+@pytest.mark.wheels
 @pytest.mark.kubectl
 @pytest.mark.recent_kubectl
 @pytest.mark.timeout(1800)
@@ -122,10 +122,7 @@ def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person
 
 
 def _install(person: Person) -> None:
-    _, _, *images = commands(INSTALL, "The images and the wheelhouse")
     wheelhouse.make(person.folder / "wheelhouse", EXTRAS)
-    for command in images:
-        person.type(command)
     overlay, offer = files(INSTALL, "The cluster's part")
     (person.folder / "manifests/overlays/ours").mkdir()
     (person.folder / "manifests/overlays/ours/kustomization.yaml").write_text(overlay)

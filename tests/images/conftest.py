@@ -1,7 +1,9 @@
-"""The Containerfile's two images, built by its own instructions on a stand-in base, in a private containerd."""
+"""The images of a release in a private containerd, of each version that is tried."""
 
+import json
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +14,11 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from devcluster.images import slim
-from devcluster.images.containerfile import Stage, build
 from devcluster.runtime import images
 from devcluster.runtime.containerd import Place, running
-from tests.cli import wheelhouse
+from tests.support.built_release import built_release
 
-CONTAINERFILE = wheelhouse.REPOSITORY / "Containerfile"
-_BASE = "docker.io/library/python:3.11-slim-bookworm"
-TARGETS = ("scheduler", "advertiser")
+_PYTHON = "/mooring/python/bin/python3.11"
 _CALL_S = 90
 
 
@@ -30,9 +28,19 @@ class Engine:
 
     stub: Any
     logs: Path
+    images: Mapping[str, str]
 
-    def start(self, target: str, arguments: Sequence[str], mounts: Mapping[Path, Path] | None = None) -> str:
-        """Start an image's entrypoint in a pod of its own, without rights and on a read-only root; return its id."""
+    def start(
+        self,
+        target: str,
+        arguments: Sequence[str],
+        mounts: Mapping[Path, Path] | None = None,
+        command: Sequence[str] = (),
+    ) -> str:
+        """Start an image in a pod of its own, without rights and on a read-only root; return its id.
+
+        Without a command it is the image's entrypoint.
+        """
         options = cri.NamespaceOption(network=cri.NODE)
         pod = cri.PodSandboxConfig(
             metadata=cri.PodSandboxMetadata(name=target, uid=f"{target}-{len(arguments)}", namespace="test"),
@@ -50,7 +58,8 @@ class Engine:
         )
         container = cri.ContainerConfig(
             metadata=cri.ContainerMetadata(name=target),
-            image=cri.ImageSpec(image=_image(target)),
+            image=cri.ImageSpec(image=self.images[target]),
+            command=command,
             args=arguments,
             log_path=f"{target}.log",
             mounts=[
@@ -65,7 +74,7 @@ class Engine:
 
     def python(self, container: str, code: str) -> str:
         """Run Python's own statements in a container; return what they wrote."""
-        request = cri.ExecSyncRequest(container_id=container, cmd=["python3", "-c", code], timeout=20)
+        request = cri.ExecSyncRequest(container_id=container, cmd=[_PYTHON, "-I", "-c", code], timeout=20)
         answer = self.stub.ExecSync(request, timeout=_CALL_S)
         return str((answer.stdout + answer.stderr).decode()).strip()
 
@@ -79,31 +88,30 @@ class Engine:
         return (self.logs / f"{target}.log").read_text()
 
 
-def _image(target: str) -> str:
-    return f"docker.io/library/mooring-{target}:test"
+def _imported(archive: Path, place: Place) -> str:
+    """Import an archive as the pages do; return the image's name."""
+    command = ["ctr", "--address", str(place.socket), "--namespace", "k8s.io", "images", "import", str(archive)]
+    subprocess.run(command, env=place.environment, check=True, capture_output=True)
+    with tarfile.open(archive) as layout:
+        index = layout.extractfile("index.json")
+        assert index is not None
+        return str(json.load(index)["manifests"][0]["annotations"]["io.containerd.image.name"])
 
 
 @pytest.fixture(scope="session")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Stage]]:
-    """All stages of the Containerfile, carried out; their folders are removed at the end."""
-    folder = tmp_path_factory.mktemp("stages")
-    wheelhouse.make(folder / "context/wheelhouse", TARGETS)
-    bases = {_BASE: slim.make(folder / "base")}
-    yield build(CONTAINERFILE.read_text(), folder / "context", bases, folder)
-    shutil.rmtree(folder)
+def archives() -> Mapping[str, Path]:
+    """Return the images' archives for this machine's architecture, by the images' names."""
+    return {path.name.rpartition("-")[0]: path for path in built_release().glob("*.oci.tar")}
 
 
-@pytest.fixture(scope="session")
-def engine(stages: Mapping[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A containerd with both images, imported as an engine's would be."""
+@pytest.fixture(scope="module")
+def engine(
+    archives: Mapping[str, Path], programs: Path | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """A containerd that has imported the images."""
     folder = tmp_path_factory.mktemp("engine")
-    place = Place(folder / "containerd", folder / "bin", folder / "conf")
+    place = Place(folder / "containerd", folder / "bin", folder / "conf", programs=programs)
     with running(place, images.write_images(folder / "images.tar")), grpc.insecure_channel(place.endpoint) as channel:
-        for target in TARGETS:
-            stage = stages[target]
-            tarball = images.write_folder_image(folder / "image.tar", _image(target), stage.root, stage.process)
-            command = ["ctr", "--address", str(place.socket), "--namespace", "k8s.io", "images", "import", str(tarball)]
-            subprocess.run(command, check=True, capture_output=True)
-            tarball.unlink()
-        yield Engine(cri_grpc.RuntimeServiceStub(channel), folder)
+        names = {name: _imported(archive, place) for name, archive in archives.items()}
+        yield Engine(cri_grpc.RuntimeServiceStub(channel), folder, names)
     shutil.rmtree(folder)

@@ -1,115 +1,120 @@
-"""An image of a release: the base's layers with one of ours upon them, equal twice, whose program starts."""
+"""The images of a release: their layers, what is in them and what is not, equal twice."""
 
+import io
 import json
-import os
+import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devcluster.images import slim
-from devcluster.runtime.images import write_folder_image
-from release import base_image, cache, images, wheels
-from release.base_image import BaseImage
 from release.locked import REPOSITORY
-from release.source import Source, export
+from tests.release.conftest import make_elsewhere
+from tests.support.built_release import ARCH, built_release
 
-# slim's stand-in for the base image has busybox for its shell.
-pytestmark = [pytest.mark.root, pytest.mark.wheels, pytest.mark.containerd]
+pytestmark = pytest.mark.wheels
+NAMES = ("mooring-scheduler", "mooring-advertiser", "mooring-node-installer")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of this machine's architecture: its process, the layers' digests, every file's header."""
+
+    process: Mapping[str, Any]
+    layers: tuple[str, ...]
+    members: Mapping[str, tarfile.TarInfo]
+
+    def packages(self) -> set[str]:
+        found = {name.partition("/dist-packages/")[2].split("/")[0] for name in self.members}
+        return {name for name in found if name}
+
+
+def _read(archive: Path) -> Image:
+    with tarfile.open(archive) as layout:
+
+        def blob(descriptor: Mapping[str, Any]) -> bytes:
+            file = layout.extractfile(f"blobs/{descriptor['digest'].replace(':', '/')}")
+            assert file is not None
+            return file.read()
+
+        index = layout.extractfile("index.json")
+        assert index is not None
+        (platform,) = json.loads(blob(json.load(index)["manifests"][0]))["manifests"]
+        assert platform["platform"] == {"architecture": ARCH, "os": "linux"}
+        manifest = json.loads(blob(platform))
+        members: dict[str, tarfile.TarInfo] = {}
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=io.BytesIO(blob(layer))) as plain:
+                members |= {one.name: one for one in plain}
+        process = json.loads(blob(manifest["config"]))["config"]
+        return Image(process, tuple(one["digest"] for one in manifest["layers"]), members)
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    return export(REPOSITORY, tmp_path_factory.mktemp("source"))
+def images() -> Mapping[str, Image]:
+    found = {}
+    for name in NAMES:
+        (archive,) = built_release().glob(f"{name}-*.oci.tar")
+        found[name] = _read(archive)
+    return found
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> BaseImage:
-    """A stand-in for the image that the Containerfile names, as an archive."""
-    folder = tmp_path_factory.mktemp("base")
-    process = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"], "Cmd": ["python3"]}
-    archive = write_folder_image(folder / "base.tar", "python:slim", slim.make(folder / "root"), process)
-    return base_image.read(f"oci-archive:{archive}")
+def test_an_image_has_its_program_and_nothing_of_others(images: Mapping[str, Image]) -> None:
+    """No shell, no compiler, no pip; an image has the packages that its own program needs."""
+    for image in images.values():
+        programs = {name.rpartition("/")[2] for name in image.members if name.startswith(("bin/", "usr/"))}
+        assert programs == {"bin", *image.process["Entrypoint"]}
+        assert image.packages().isdisjoint({"pip", "pytest", "release", "devcluster"})
+        assert stat.S_ISVTX & image.members["tmp"].mode
+    scheduler, advertiser, installer = (images[name].packages() for name in NAMES)
+    assert {"numpy", "scheduler"} < scheduler
+    assert scheduler.isdisjoint({"pyroute2", "grpc"})
+    assert "pyroute2" in advertiser
+    assert advertiser.isdisjoint({"numpy", "grpc"})
+    assert {"pyroute2", "grpc"} < installer
+    assert "numpy" not in installer
+    assert "mooring/bin/mooring-cni" in images["mooring-node-installer"].members
 
 
-@pytest.fixture(scope="module")
-def wheelhouse(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheelhouse")
-    wheels.build(source, folder)
-    for path in wheels.locked(source, cache.wheels(os.environ)):
-        (folder / path.name).symlink_to(path)
-    return folder
+def test_what_all_images_have_is_one_layer(images: Mapping[str, Image]) -> None:
+    """A node that has one image fetches only the rest of another."""
+    assert len({image.layers[0] for image in images.values()}) == 1
+    assert [len(image.layers) for image in images.values()] == [2, 2, 2]
 
 
-@pytest.fixture(scope="module")
-def made(
-    source: Source, base: BaseImage, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, Path]]:
-    """The advertiser's image, made twice; the scheduler's goes the same way."""
-    folder = tmp_path_factory.mktemp("images")
-    found: list[Path] = []
-    for name in ("once", "again"):
-        (folder / name).mkdir()
-        found += images.write(source, base, wheelhouse, folder / f"work-{name}", folder / name, ("advertiser",))
-    once, again = found
-    yield once, again
-    once.unlink()
-    again.unlink()
+def test_files_are_roots_and_of_the_commits_time(images: Mapping[str, Image]) -> None:
+    """No file is set-uid, and only the folder for temporary files can be written by all."""
+    epoch = int(subprocess.run([*_GIT, "show", "-s", "--format=%ct"], capture_output=True, check=True).stdout)
+    for image in images.values():
+        assert {(one.uid, one.gid, one.mtime) for one in image.members.values()} == {(0, 0, epoch)}
+        plain = {name: one.mode for name, one in image.members.items() if not one.issym()}
+        writable = {name for name, mode in plain.items() if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH)}
+        assert writable == {"tmp"}
 
 
-def _manifest(image: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an image's index entry and its configuration."""
-    with tarfile.open(image) as archive:
-
-        def document(name: str) -> dict[str, Any]:
-            content = archive.extractfile(name)
-            assert content is not None
-            found: dict[str, Any] = json.load(content)
-            return found
-
-        (entry,) = document("index.json")["manifests"]
-        manifest = document(f"blobs/{entry['digest'].replace(':', '/')}")
-        return entry, document(f"blobs/{manifest['config']['digest'].replace(':', '/')}")
+_GIT = ("git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY))
 
 
-@pytest.mark.timeout(400)
+def test_the_scheduler_alone_is_not_root(images: Mapping[str, Image]) -> None:
+    """By number, which a kubelet can compare; labels name the version and the commit."""
+    assert [images[name].process["User"] for name in NAMES] == ["65532:65532", "0:0", "0:0"]
+    commit = subprocess.run([*_GIT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    for image in images.values():
+        labels = image.process["Labels"]
+        assert labels["org.opencontainers.image.revision"] == commit
+        assert labels["org.opencontainers.image.version"] == version
+
+
 @pytest.mark.slow
-def test_an_image_that_is_made_twice_has_equal_bytes(made: tuple[Path, Path]) -> None:
-    """Its files' times and what Python compiles of them too."""
-    once, again = made
-    assert once.read_bytes() == again.read_bytes()
-
-
-def test_an_image_has_the_bases_layers_and_one_of_ours(
-    made: tuple[Path, Path], base: BaseImage, source: Source
-) -> None:
-    """Ours holds /opt/mooring; the configuration is the base's with what the Containerfile sets."""
-    image = base_image.read(f"oci-archive:{made[0]}")
-    assert [content for _, content in image.layers[:-1]] == [content for _, content in base.layers]
-    with tarfile.open(made[0]) as archive:
-        layer = archive.extractfile(f"blobs/{image.layers[-1][0]['digest'].replace(':', '/')}")
-        assert layer is not None
-        with tarfile.open(fileobj=layer) as ours:
-            members = ours.getmembers()
-    assert {"/".join(one.name.split("/")[:2]) for one in members} == {"opt", "opt/mooring"}
-    assert {(one.uid, one.gid, one.mtime) for one in members} == {(0, 0, source.epoch)}
-    entry, config = _manifest(made[0])
-    assert entry["annotations"]["io.containerd.image.name"] == f"docker.io/library/mooring-advertiser:{source.version}"
-    process = config["config"]
-    assert (process["User"], process["Entrypoint"]) == ("0:0", ["mooring-advertiser"])
-    assert {"PATH=/opt/mooring/bin:/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"} < set(process["Env"])
-    assert "Cmd" not in process
-
-
-def test_the_program_of_an_image_starts_from_its_layers(made: tuple[Path, Path], tmp_path: Path) -> None:
-    """The layers unpacked as an engine does it, the entrypoint by the configuration's own PATH."""
-    root = base_image.read(f"oci-archive:{made[0]}").unpack(tmp_path / "root")
-    process = _manifest(made[0])[1]["config"]
-    command = ["/usr/sbin/chroot", str(root), *process["Entrypoint"], "--help"]
-    environment = dict(one.split("=", 1) for one in process["Env"])
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("usage: mooring-advertiser")
-    assert (root / "opt/mooring/lib").exists()
+@pytest.mark.timeout(600)
+def test_images_that_are_made_twice_have_equal_bytes(tmp_path: Path) -> None:
+    """As every other file of a release that is made elsewhere."""
+    again = make_elsewhere(tmp_path, "--arch", ARCH)
+    for archive in built_release().glob("*.tar*"):
+        assert (again / archive.name).read_bytes() == archive.read_bytes(), archive.name

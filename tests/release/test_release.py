@@ -16,13 +16,9 @@ import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from cli.node import venv
-from cli.node.bundle import checked
 from release.cache import helm
 from release.locked import REPOSITORY, of_programs
 from release.source import export
-from tests.cli.node.conftest import KUBEADM, NodeHost
-from tests.docs.pages import commands
 from tests.manifests.charts import plain
 from tests.release.conftest import Releases, make
 
@@ -34,22 +30,18 @@ def _digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def _bundle(release: Path) -> Path:
-    (found,) = release.glob("mooring-*.bundle.tar")
-    return found
-
-
 def test_two_releases_of_a_commit_have_equal_bytes(releases: Releases) -> None:
     """Every file, whatever the time zone, the language, the mask of modes and the folder were."""
-    first = _digests(releases.first)
-    assert len(first) > 45
-    assert _digests(releases.second) == first
+    first, second = _digests(releases.first), _digests(releases.second)
+    assert len(second) > 45
+    del second["SHA256SUMS"]
+    assert {name: digest for name, digest in first.items() if name in second} == second
 
 
 def test_every_time_in_it_is_the_commits(releases: Releases) -> None:
-    """Of the wheel, of the bundle, of the chart and of the SBOM."""
+    """Of the wheel, of the chart and of the SBOM."""
     epoch = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))
-    for path in (_bundle(releases.first), *releases.first.glob("*.tgz")):
+    for path in releases.first.glob("*.tgz"):
         with tarfile.open(path) as archive:
             assert {(one.mtime, one.uid, one.gid, one.mode) for one in archive} == {(epoch, 0, 0, 0o644)}
     sbom = json.loads((releases.first / "sbom.cdx.json").read_text())
@@ -68,6 +60,23 @@ def test_the_checksums_are_those_of_every_file(releases: Releases) -> None:
     assert listed == _digests(releases.first).keys() - {"SHA256SUMS"}
 
 
+def test_the_air_gap_archive_has_images_runtimes_chart_and_manifests(releases: Releases, tmp_path: Path) -> None:
+    """Each with its checksum; `kubectl apply -k` reads the manifests there."""
+    (path,) = releases.first.glob("mooring-*-airgap.tar")
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    assert path.name == f"{folder.name}-airgap.tar"
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+    names = {file.name for file in folder.iterdir()}
+    release = {file.name for file in releases.first.iterdir()}
+    assert {name for name in release if name.endswith((".oci.tar", ".tgz", ".tar.gz"))} == names & release - {
+        "SHA256SUMS"
+    }
+    assert (folder / "manifests/base/kustomization.yaml").exists()
+    assert (folder / "manifests/helm/mooring/Chart.yaml").exists()
+
+
 def test_the_wheels_are_those_of_the_lock_and_our_own(releases: Releases) -> None:
     """Each of the lock's has one of its hashes; ours has the commit's files, though the work tree may have others."""
     allowed = {digest for one in of_programs() for digest in one.sha256}
@@ -78,14 +87,6 @@ def test_the_wheels_are_those_of_the_lock_and_our_own(releases: Releases) -> Non
     with zipfile.ZipFile(releases.first / "wheels" / ours) as wheel:
         names = [name for name in wheel.namelist() if name.startswith("cni/")]
     assert sorted(names) == _git("ls-tree", "-r", "--name-only", "HEAD", "cni/").splitlines()
-
-
-def test_the_bundle_holds_all_that_mooring_node_needs(releases: Releases) -> None:
-    """The same wheels; it passes the check that `install` makes."""
-    wheels = {path.name: path.read_bytes() for path in (releases.first / "wheels").iterdir()}
-    assert {
-        name.removeprefix("wheels/"): content for name, content in checked(_bundle(releases.first)).items()
-    } == wheels
 
 
 @pytest.mark.helm
@@ -150,46 +151,11 @@ def test_the_plugin_of_krew_runs_from_its_archive(releases: Releases, tmp_path: 
 _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
 
 
-@pytest.mark.root
-@pytest.mark.slow
-def test_a_node_without_a_network_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
-    """With real environments, in a network namespace that has not even loopback; the node's programs start there."""
-    host = NodeHost(tmp_path / "host")
-    for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
-        host.write(path, text)
-    *typed, install = commands("install-node.md", "Without a network")
-    named = next(word for word in install.split() if word.endswith(".tar"))
-    (tmp_path / named).symlink_to(_bundle(releases.first))
-    digest = hashlib.sha256(_bundle(releases.first).read_bytes()).hexdigest()
-    script = "\n".join([*typed, f"{install} --root {host.root} --bundle-sha256 {digest}"])
-    environment = {"HOME": str(tmp_path / "home"), "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"}
-    done = subprocess.run(
-        ["unshare", "--net", "/bin/sh", "-euc", script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    release = (host.root / "opt/mooring/current").resolve()
-    assert release.name == venv.release_of(releases.first / "wheels")
-    shown = subprocess.run([release / "bin/python3", "-I", "-c", _IMPORTS], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == str(release)
-
-
-_IMPORTS = "import cri_shim.__main__, cni.__main__, sys; print(sys.prefix)"
-
-
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ((), "images: not made without a base image"),
-        (("--without-images", "--wheels", "/nowhere"), "release/fetch wheels puts it there"),
+        (("--without-images", "--cache", "/nowhere"), "release/fetch wheels puts it there"),
         (("--without-images", "--commit", "no-such-commit"), "git rev-parse --verify no-such-commit"),
-        (("--base-image", "docker://python:3.11"), "base image 'docker://python:3.11': not oci-archive:FILE"),
-        (("--base-image", "oci-archive:/nowhere"), "base image 'oci-archive:/nowhere': not an OCI archive"),
     ],
 )
 def test_what_is_missing_is_said_before_anything_is_made(flags: tuple[str, ...], why: str, tmp_path: Path) -> None:

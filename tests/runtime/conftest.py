@@ -5,7 +5,6 @@ The pods are bound by these tests, with assignments as the scheduler writes them
 
 import contextlib
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -25,9 +24,6 @@ from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place, remove_pods
 from devcluster.runtime.images import write_images
 from tests.support.folders import texts
-
-_FETCH = Path(__file__).parents[2] / "devcluster/runtime/fetch"
-_FETCH_S = 300
 
 VFS = 32
 # baseBackoffDelay and maxBackoffDelay in staging/src/k8s.io/cri-client/pkg of Kubernetes.
@@ -200,15 +196,6 @@ class Node:
     def _start(self, name: str, module: str, *arguments: str) -> None:
         enter = ("nsenter", f"--net={self.layout.netns}")
         self.processes.start(name, [*enter, sys.executable, "-m", module, *arguments], {"PYTHONUNBUFFERED": "1"})
-
-
-@pytest.fixture(scope="session", params=os.environ.get("MOORING_RUNTIMES", "installed").split())
-def programs(request: pytest.FixtureRequest) -> Path | None:
-    """Return the folder of a containerd and its runc, for each version in MOORING_RUNTIMES; None: the installed one."""
-    if request.param == "installed":
-        return None
-    fetched = subprocess.run([_FETCH, request.param], stdout=subprocess.PIPE, text=True, check=True, timeout=_FETCH_S)
-    return Path(fetched.stdout.strip())
 
 
 @pytest.fixture(scope="module")

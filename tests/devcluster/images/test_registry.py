@@ -7,6 +7,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from devcluster.images import registry
 from devcluster.runtime.images import write_folder_image
+from release import oci
+from release.members import Member
 
 
 async def test_an_image_that_was_added_can_be_pulled(tmp_path: Path) -> None:
@@ -24,6 +26,21 @@ async def test_an_image_that_was_added_can_be_pulled(tmp_path: Path) -> None:
         for part in (manifest["config"], *manifest["layers"]):
             blob = await (await client.get(f"/v2/team/tool/blobs/{part['digest']}")).read()
             assert f"sha256:{hashlib.sha256(blob).hexdigest()}" == part["digest"]
+
+
+async def test_an_image_of_several_architectures_is_pulled_by_its_index(tmp_path: Path) -> None:
+    """An archive of a release names no registry: its image has the names of all."""
+    layer = oci.layer({"file": Member(b"content")}, 0)
+    images = [oci.PlatformImage(arch, (layer,), {}) for arch in ("amd64", "arm64")]
+    archive = oci.write(tmp_path / "tool.oci.tar", "tool:1.0", images, "1970-01-01T00:00:00Z")
+    assert registry.add(tmp_path / "images", archive) == ["docker.io/library/tool:1.0"]
+    async with TestClient(TestServer(registry.application(tmp_path / "images"))) as client:
+        for repository in ("tool", "library/tool"):
+            found = await client.get(f"/v2/{repository}/manifests/1.0")
+            assert found.headers["Content-Type"] == oci.INDEX
+            for platform in (await found.json(content_type=None))["manifests"]:
+                manifest = await client.get(f"/v2/{repository}/manifests/{platform['digest']}")
+                assert manifest.headers["Content-Type"] == platform["mediaType"]
 
 
 async def test_what_was_never_pushed_is_not_found(tmp_path: Path) -> None:
