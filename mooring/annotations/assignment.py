@@ -19,7 +19,12 @@ from mooring.indexes import LAST
 from mooring.nic.settings import SETTING_NAMES, VfSettings, read_settings
 from mooring.parsing import Value, dump, parse
 
-_KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers", "netdev"))
+# The oldest release that a cluster can have, and for each field of an entry the first release whose node programs read
+# it. The scheduler writes a later one only for nodes of that release (`scheduler.plugins.node_release`).
+OLDEST_RELEASE = "0.1.0"
+FIRST_RELEASE = dict.fromkeys(
+    (*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers", "netdev"), OLDEST_RELEASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ def _read_entry(fields: str) -> AssignedVf | None:
 
 
 def _vf(value: Value) -> AssignedVf:
-    document = value.fields(_KNOWN)
+    document = value.fields(FIRST_RELEASE)
     return AssignedVf(
         pf=names.interface(document.required("pf")),
         vf=document.required("vf").integer(0, LAST),

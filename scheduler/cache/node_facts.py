@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.annotations.inventory import Pf
+from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, Pf
 from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.kube.objects import Taint
@@ -35,7 +35,7 @@ _FIELDS = (
     *("row_of", "names", "facts", "valid", "cordoned"),
     *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows"),
 )
-_COLUMNS = ("taints", "published", "offers", "models", "handlers")
+_COLUMNS = ("taints", "published", "offers", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
 
 
@@ -60,6 +60,8 @@ class NodeFacts:
         self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
         # The runtime handlers whose pods get VFs on a node, None if that is not known.
         self.handlers: Column[frozenset[str] | None] = Column(SMALLEST, None)
+        # The versions of the programs that read a node's assignments, by program; empty if they are not reported.
+        self.programs: Column[tuple[tuple[str, str], ...]] = Column(SMALLEST, ())
         # The handler of each RuntimeClass; replaced and never changed, because snapshots share it.
         self.runtime_classes: Mapping[str, str] = {}
         self._labels: dict[str, Column[str | None]] = {}
@@ -182,7 +184,9 @@ class NodeFacts:
         self.cordoned[row] = node_info.unschedulable
         self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
         self._publish(row, frozenset(node_info.allocatable))
-        self.handlers[row] = node_info.inventory.handlers if node_info.inventory is not None else None
+        inventory = node_info.inventory
+        self.handlers[row] = inventory.handlers if inventory is not None else None
+        self.programs[row] = _readers(inventory) if inventory is not None else ()
 
     def _clear(self, row: int) -> None:
         self._replace_labels(row, {})
@@ -191,6 +195,7 @@ class NodeFacts:
         # A value that no node has any more must not be kept.
         self.taints[row] = ()
         self.handlers[row] = None
+        self.programs[row] = ()
         self.show_pfs(row, *NO_OFFER)
         self.facts[row], self.valid[row] = None, False
 
@@ -240,7 +245,7 @@ class NodeFacts:
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
-        columns: list[Column[Any]] = [self.taints, self.published, self.offers, self.models, self.handlers]
+        columns: list[Column[Any]] = [getattr(self, name) for name in _COLUMNS]
         for column in (*columns, self._no_label, *self._labels.values()):
             column.grow(capacity)
         self.valid = grown(self.valid, (capacity,))
@@ -254,6 +259,11 @@ def make_room(columns: dict[str, Any], max_count: int = MAX_COLUMNS) -> None:
     """Drop all columns if there are too many; each is built again when needed."""
     if len(columns) >= max_count:
         columns.clear()
+
+
+def _readers(inventory: Inventory) -> tuple[tuple[str, str], ...]:
+    programs = inventory.programs
+    return tuple((program, programs[program]) for program in (CNI, CRI_SHIM) if program in programs)
 
 
 def _plain(taint: Taint) -> tuple[str, str, str]:

@@ -70,6 +70,7 @@ PLUGINS = (
     Plugin("image_locality", "SCORE", weight=1),
     Plugin("rdma_vfs", "INVENTORY_FILTER", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
     Plugin("runtime_class", "FILTER"),
+    Plugin("node_release", "FILTER"),
     Plugin("gpu_resources", "FILTER"),
     Plugin("constraints", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
 )

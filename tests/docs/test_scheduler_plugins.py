@@ -42,7 +42,7 @@ def test_the_table_has_the_plugins_in_the_registrys_order_and_weight() -> None:
     text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8").split("\n## ", 1)[0]
     rows = re.findall(r"^\| (\w+) \| [^|]* \| (\d*) ?\| honoured \(`plugins/", text, re.MULTILINE)
     registered = [(plugin.name, plugin.weight) for plugin in PLUGINS]
-    own = [("RdmaVfs", 2), ("RuntimeClass", 0), ("GpuResources", 0), ("Constraints", 2)]
+    own = [("RdmaVfs", 2), ("RuntimeClass", 0), ("NodeRelease", 0), ("GpuResources", 0), ("Constraints", 2)]
     assert [*((name, int(weight or 0)) for name, weight in rows), *own] == registered
 
 
