@@ -106,6 +106,10 @@ def _notes(pf: Pf) -> Iterator[str]:
     yield f"{pf.name} supports {', '.join(sorted(map(partial(_setting, pf), pf.can))) or 'no settings'}"
     if pf.port is not None:
         yield f"{pf.name} shares the cable {pf.port} with other PFs"
+    if pf.access.namespaces:
+        yield f"{pf.name} is for namespaces {', '.join(pf.access.namespaces)}"
+    if pf.access.max_share is not None:
+        yield f"each namespace may hold {pf.access.max_share} % of the VFs of {pf.name} and the PFs of the same entry"
     for entry in pf.out:
         held = f" ({entry.min_tx_rate} Mb/s each)" if entry.min_tx_rate else ""
         yield f"{pf.name} VF {entry.vfs} is out: {entry.why}{held}"

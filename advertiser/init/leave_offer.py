@@ -52,4 +52,5 @@ def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
         keep_percent=terms.keep_percent,
         allow=terms.allow,
         vlan=terms.vlan,
+        namespaces=terms.access.namespaces,
     )

@@ -16,7 +16,8 @@ from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
 from advertiser.inventory.shared_port import PortKey, port_key, with_ports
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
-from mooring.annotations.inventory import Allow, Inventory, Out, Pf, TestOutcome, dump_inventory, read_inventory
+from mooring.annotations.inventory import Inventory, Out, Pf, TestOutcome, dump_inventory, read_inventory
+from mooring.annotations.pf_terms import Allow
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.names import LinkType, is_rdma
@@ -130,6 +131,7 @@ def _describe(
         allow=_allow(terms),
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
         vlan=terms.vlan,
+        access=terms.access,
         vf_netdevs=_have_netdevs(function, host) if at.link == "infiniband" else None,
         tested=_tested(function, host, can),
     )

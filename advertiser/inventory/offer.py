@@ -11,6 +11,9 @@
                                             # has its own cable; default: as the NIC reports
       allow: {vlan: "100-199", trust: true} # settings that affect more than the pod; default: none
       vlan: 100                             # every VF of the network gets this VLAN id (excludes allow.vlan)
+      namespaces: [team-a, "ml-*"]          # whose pods may have its VFs; default: all
+      max_share: 50                         # percent of the VFs that the entry offers on a node, for each namespace;
+                                            # rounded down, at least one VF; default: all
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
       repair_node_guid: true                # whether VFs without a node GUID get a MAC and are rebound; default: true
       rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; default:
@@ -39,12 +42,12 @@ from typing import Literal
 
 from advertiser.inventory.selectors import Match, read_match
 from mooring import names
-from mooring.annotations import inventory
-from mooring.annotations.inventory import Allow
+from mooring.annotations import pf_terms
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.errors import ContractError
 from mooring.indexes import Indexes
 from mooring.nic.settings import MAX_RATE_MBPS, VfSettings
-from mooring.parsing import Value, parse
+from mooring.parsing import Fields, Value, parse
 from mooring.records.node_offer import percent
 
 RdmaNetns = Literal["shared", "exclusive"]
@@ -56,7 +59,7 @@ _MOST_ENTRIES = 1024
 _ALLOWS = frozenset({"vlan", "mac", "guid", "trust", "spoofchk"})
 _OF_VFS = ("default_share_mbps", "repair_node_guid", "rebind_after_privileged")
 _PLACES = ("match", "network", "port", "offer", "init")
-_KNOWN = frozenset((*_PLACES, "set_aside", "keep_percent", "allow", "vlan", *_OF_VFS))
+_KNOWN = frozenset((*_PLACES, "set_aside", "keep_percent", "allow", "vlan", "namespaces", "max_share", *_OF_VFS))
 _INIT = frozenset({"vfs", "trust", "spoofchk", "link_state", "driver", "mtu", "end_lag"})
 _PORT = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _DRIVER = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]{0,62}", re.ASCII)
@@ -118,6 +121,7 @@ class Terms:
     repair_node_guid: bool = True
     rebind_after_privileged: bool = False
     vlan: int | None = None
+    access: Access = field(default_factory=Access)
 
     def offered_mbps(self, mbps: int) -> int:
         return mbps * (100 - self.keep_percent) // 100
@@ -169,21 +173,21 @@ def read_offer(text: str, name: str) -> Offer:
     """Read an offer, given as JSON, from the file ``name``; raise OfferError."""
     document = parse(text, name, OfferError).version(1).fields({"v", "pfs", "rdma_netns", "resources"})
     items = document.required("pfs").items(_MOST_ENTRIES)
-    entries = tuple(_entry(item) for item in items)
-    _refuse_two_vlans(items, entries)
+    entries = tuple(_entry(item, index) for index, item in enumerate(items))
+    _refuse_contradictions(items, entries)
     _refuse_two_ranges(items, entries)
     resources = document.optional("resources", _resources) or ()
     return Offer(entries, document.optional("rdma_netns", _rdma_netns), resources)
 
 
-def _entry(value: Value) -> OfferEntry:
+def _entry(value: Value, index: int) -> OfferEntry:
     document = value.fields(_KNOWN)
     match, set_aside = document.optional("match", read_match) or ((), Indexes())
     if document.optional("offer", Value.boolean) is False:
         if set_aside:
             document.required("match").at("name", None).fail(f"offer: false {_WHOLE_PF}")
         return OfferEntry(match, None)
-    terms = _terms(value)
+    terms = _terms(value, index)
     if set_aside and terms.set_aside:
         document.required("set_aside").fail(
             "the VFs after '#' in match.name set aside all others: write one of the two"
@@ -201,29 +205,39 @@ def _refuse_two_ranges(items: Sequence[Value], entries: Sequence[OfferEntry]) ->
         known.add(entry.match)
 
 
-def _refuse_two_vlans(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
-    """Reject an offer in which PFs of one network have different VLANs, or only some have one.
+def _refuse_contradictions(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
+    """Reject an offer in which PFs of one network have different VLANs or namespaces, or only some have any.
 
-    A PF without the VLAN would connect pods to the network outside that VLAN.
+    A PF without the VLAN would connect pods to the network outside that VLAN, and one without the namespaces would
+    connect the pods of all others.
     """
-    known: dict[str, int | None] = {}
+    known: dict[str, Terms] = {}
     for item, entry in zip(items, entries, strict=True):
-        if (terms := entry.terms) is not None and known.setdefault(terms.network, terms.vlan) != terms.vlan:
-            first, own = (vlan if vlan is not None else "none" for vlan in (known[terms.network], terms.vlan))
-            rule = "all entries of a network need the same vlan"
-            item.fail(f"network {terms.network!r} has vlan {own} here and {first} in an earlier entry: {rule}")
+        if entry.terms is None:
+            continue
+        first = known.setdefault(entry.terms.network, entry.terms)
+        for name, here, earlier in (
+            ("vlan", entry.terms.vlan, first.vlan),
+            ("namespaces", ", ".join(entry.terms.access.namespaces), ", ".join(first.access.namespaces)),
+        ):
+            if here != earlier:
+                rule = f"all entries of a network need the same {name}"
+                item.fail(
+                    f"network {first.network!r} has {name} {here or 'none'} here and {earlier or 'none'} in an "
+                    f"earlier entry: {rule}"
+                )
 
 
-def _terms(value: Value) -> Terms:
+def _terms(value: Value, index: int) -> Terms:
     document = value.fields()
-    vlan, allow = document.optional("vlan", inventory.forced_vlan), document.optional("allow", _allow) or Allow()
+    vlan, allow = document.optional("vlan", pf_terms.forced_vlan), document.optional("allow", _allow) or Allow()
     if vlan is not None and allow.vlan:
         document.required("allow").at("vlan", None).fail(
             f"every VF of the network has vlan {vlan}, so pods cannot choose one"
         )
     return Terms(
         network=document.optional("network", names.network) or DEFAULT_NETWORK,
-        set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),
+        set_aside=document.optional("set_aside", pf_terms.indexes) or Indexes(),
         keep_percent=document.optional("keep_percent", percent) or 0,
         allow=allow,
         default_share_mbps=document.optional("default_share_mbps", lambda share: share.integer(1, MAX_RATE_MBPS)) or 0,
@@ -232,7 +246,14 @@ def _terms(value: Value) -> Terms:
         repair_node_guid=document.optional("repair_node_guid", Value.boolean) is not False,
         rebind_after_privileged=document.optional("rebind_after_privileged", Value.boolean) or False,
         vlan=vlan,
+        access=_access(document, index),
     )
+
+
+def _access(document: Fields, index: int) -> Access:
+    max_share = document.optional("max_share", pf_terms.max_share)
+    namespaces = document.optional("namespaces", pf_terms.namespaces) or ()
+    return Access(namespaces, max_share, 0 if max_share is None else index)
 
 
 def _port(value: Value) -> str:
@@ -273,7 +294,7 @@ def _rdma_netns(value: Value) -> RdmaNetns:
 
 def _allow(value: Value) -> Allow:
     value.fields(_ALLOWS)
-    return inventory.allow(value)
+    return pf_terms.allow(value)
 
 
 def _matches(candidate: Candidate, selector: str, glob: str) -> bool:

@@ -50,6 +50,11 @@ def _check_same_assignment(annotations: Mapping[str, str], record: PodRecord, po
         )
 
 
+def namespaces_of(call: Call, record: PodRecord) -> frozenset[str]:
+    """Return the pod's namespace: as the CRI shim recorded it, and as the runtime names it, if it does."""
+    return frozenset({record.pod.partition("/")[0], call.args.get("K8S_POD_NAMESPACE") or record.pod.partition("/")[0]})
+
+
 def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
     """Return the VFs of this call: those of the configuration's network (Multus), or all if it names none."""
     vfs = record.assignment.vfs

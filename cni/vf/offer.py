@@ -6,7 +6,7 @@ and when the offer last changed. Both are files of root's that survive reboots a
 already has are not checked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,11 +26,11 @@ def of_pf(node: Node, pf_pci: str) -> PfOffer:
     return node.ledger.pf_offer(pf_pci) or PfOffer()
 
 
-def check(node: Node, uid: str, vfs: Iterable[AssignedVf]) -> None:
-    """Raise CniError 11 or 100 unless the offer allows the assignment of each VF."""
+def check(node: Node, uid: str, vfs: Iterable[AssignedVf], pod_namespaces: Collection[str]) -> None:
+    """Raise CniError 11 or 100 unless the offer allows the assignment of each VF to a pod of these namespaces."""
     for vf in vfs if node.enforces_offer else ():
         terms = node.ledger.pf_offer(node.sysfs.pf_pci(vf))
-        reason = "the PF is not on offer" if terms is None else terms.refused(vf)
+        reason = "the PF is not on offer" if terms is None else terms.refused(vf, pod_namespaces)
         if reason:
             raise refusal(node, uid, f"vf {vf.vf} of pf {vf.pf!r}: {reason}")
 

@@ -12,16 +12,18 @@ unknown. Readers ignore unknown fields.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 from mooring import names
-from mooring.errors import AnnotationError, ContractError
+from mooring.annotations import pf_terms
+from mooring.annotations.pf_terms import Access, Allow
+from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.nic import pci
-from mooring.nic.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
+from mooring.nic.settings import MAX_RATE_MBPS
 from mooring.parsing import Fields, Value, dump, parse, shorten
 from mooring.records.runtime_handlers import handlers
 
@@ -32,8 +34,6 @@ _MOST_PFS = 256
 MOST_VFS = 4096
 MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
-# Every second index of `MOST_VFS` takes 10 KiB. Each range copies the set, so the time grows with the square of ranges.
-_LONGEST_RANGES = 16_384
 # The rates that a hardware test checks, and their states: ``requested``: the rate can be set and read back, but was not
 # tested; ``shown``: the test showed that the NIC enforces it; ``differs``: the test showed that it does not.
 TESTED_RATES = ("min_tx_rate", "max_tx_rate")
@@ -43,39 +43,6 @@ RateState = Literal["requested", "shown", "differs"]
 HELD_BY = "held by pod "
 # The beginning of `Out.why` of a VF that is on the host although a pod holds it; the text names the pod's uid.
 LOST = "lost: "
-
-
-@dataclass(frozen=True, slots=True)
-class Allow:
-    """The settings that affect more than the pod and that the operator allows pods to request: VLAN ids, four flags."""
-
-    vlan: Indexes = field(default_factory=Indexes)
-    mac: bool = False
-    guid: bool = False
-    trust: bool = False
-    spoofchk: bool = False
-
-    def refused(self, settings: VfSettings, forced_vlan: int | None = None) -> str:
-        """Return why a pod may not have these settings, empty if it may; scheduler and node both check this.
-
-        With ``forced_vlan`` every VF of the network has that VLAN, and a pod cannot request another one.
-        """
-        if forced_vlan is not None and settings.vlan not in (None, forced_vlan):
-            return f"vlan {settings.vlan} is not allowed on the network, where every VF has vlan {forced_vlan}"
-        beyond = next(iter(self._beyond(settings, forced_vlan)), "")
-        return f"{beyond} is not allowed on the network" if beyond else ""
-
-    def _beyond(self, settings: VfSettings, forced_vlan: int | None) -> Iterator[str]:
-        if settings.vlan and settings.vlan not in self.vlan and settings.vlan != forced_vlan:
-            yield f"vlan {settings.vlan}"
-        if settings.mac is not None and not self.mac:
-            yield "mac"
-        if settings.guid is not None and not self.guid:
-            yield "guid"
-        if settings.trust and not self.trust:
-            yield "trust"
-        if settings.spoofchk is False and not self.spoofchk:
-            yield "spoofchk off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +65,7 @@ class Pf:
     VLAN id that the node gives every VF, whatever the pod requests; None if it forces none. ``vf_netdevs``: every VF
     has a netdev; None if that is not reported: on Ethernet, where a VF without one is out, and by earlier versions.
     ``tested`` is what a hardware test on this host has found about rates in ``can``; rates that are absent were not
-    tested.
+    tested. ``allow`` and ``access`` are the operator's terms (`mooring.annotations.pf_terms`).
     """
 
     name: str
@@ -121,6 +88,7 @@ class Pf:
     vlan: int | None = None
     vf_netdevs: bool | None = None
     tested: Mapping[str, TestOutcome] = field(default_factory=dict, hash=False)
+    access: Access = field(default_factory=Access)
 
     def rate_state(self, setting: str) -> RateState | None:
         """Return what is known of a rate on this PF, None if the PF does not support it."""
@@ -261,12 +229,13 @@ def _pf(value: Value) -> Pf:
         numa=document.optional("numa", lambda numa: numa.integer(0, LAST)),
         pcie=document.optional("pcie", _addresses) or (),
         can=document.optional("can", _words) or frozenset(),
-        allow=document.optional("allow", allow) or Allow(),
+        allow=document.optional("allow", pf_terms.allow) or Allow(),
         out=document.optional("out", _outs) or (),
         port=document.optional("port", names.port),
-        vlan=document.optional("vlan", forced_vlan),
+        vlan=document.optional("vlan", pf_terms.forced_vlan),
         vf_netdevs=document.optional("vf_netdevs", Value.boolean),
         tested=document.optional("tested", _tested) or {},
+        access=document.optional("access", pf_terms.access) or Access(),
     )
 
 
@@ -282,7 +251,7 @@ def _tested(value: Value) -> dict[str, TestOutcome]:
 
 
 def _vfs(value: Value) -> Indexes:
-    found = indexes(value)
+    found = pf_terms.indexes(value)
     if found.mask.bit_length() > MOST_VFS:
         value.fail(f"{shorten(value.raw)} contains indexes above {MOST_VFS - 1}")
     return found
@@ -305,16 +274,6 @@ def _vf0(document: Fields, vfs: Indexes) -> str | None:
     return vf0
 
 
-def indexes(value: Value) -> Indexes:
-    """Read ranges such as ``0-9,20``."""
-    try:
-        return Indexes.parse(value.string(longest=_LONGEST_RANGES))
-    except ValueError as unreadable:
-        if isinstance(unreadable, ContractError):
-            raise
-        value.fail(str(unreadable))
-
-
 def _addresses(value: Value) -> tuple[str, ...]:
     return tuple(names.address(item) for item in value.items(_MOST_WORDS))
 
@@ -325,21 +284,6 @@ def _words(value: Value) -> frozenset[str]:
 
 def _programs(value: Value) -> dict[str, str]:
     return {name: version.string(longest=128) for name, version in value.fields().items()}
-
-
-def allow(value: Value) -> Allow:
-    """Read which settings pods may request."""
-    document = value.fields()
-    vlan = document.optional("vlan", indexes) or Indexes()
-    if vlan.mask.bit_length() - 1 > MAX_VLAN:
-        document.required("vlan").fail(f"{str(vlan)!r} contains VLAN ids above {MAX_VLAN}")
-    switches = {name: document.optional(name, Value.boolean) or False for name in ("mac", "guid", "trust", "spoofchk")}
-    return Allow(vlan=vlan, **switches)
-
-
-def forced_vlan(value: Value) -> int:
-    """Read the VLAN id that every VF of a network has."""
-    return value.integer(1, MAX_VLAN)
 
 
 def _outs(value: Value) -> tuple[Out, ...]:
@@ -379,7 +323,8 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "numa": pf.numa,
         "pcie": list(pf.pcie) or None,
         "can": sorted(pf.can) or None,
-        "allow": dump_allow(pf.allow) or None,
+        "allow": pf_terms.dump_allow(pf.allow) or None,
+        "access": pf_terms.dump_access(pf.access) or None,
         "out": [_dump_out(entry) for entry in pf.out] or None,
         "port": pf.port,
         "vlan": pf.vlan,
@@ -396,11 +341,6 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "up": pf.up,
         "vfs": str(pf.vfs),
     } | {name: value for name, value in optional.items() if value is not None}
-
-
-def dump_allow(allow: Allow) -> dict[str, object]:
-    vlan: dict[str, object] = {"vlan": str(allow.vlan)} if allow.vlan else {}
-    return vlan | {name: True for name in ("mac", "guid", "trust", "spoofchk") if getattr(allow, name)}
 
 
 def _dump_out(entry: Out) -> dict[str, object]:

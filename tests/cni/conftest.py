@@ -37,14 +37,20 @@ class SimulatedHost:
         return subprocess.run(nsenter, capture_output=True, text=True, check=False, timeout=timeout_s, **options)
 
     def environment(
-        self, command: str, uid: str = "u1", container: str = "c1", netns: str | None = None, ifname: str = "eth0"
+        self,
+        command: str,
+        uid: str = "u1",
+        container: str = "c1",
+        netns: str | None = None,
+        ifname: str = "eth0",
+        namespace: str = "ns",
     ) -> dict[str, str]:
         return {
             "CNI_COMMAND": command,
             "CNI_CONTAINERID": container,
             "CNI_NETNS": f"/run/netns/{self.pod}" if netns is None else netns,
             "CNI_IFNAME": ifname,
-            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID={uid}",
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=p;K8S_POD_UID={uid}",
             "CNI_PATH": str(self.layout.cni_bin),
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         }

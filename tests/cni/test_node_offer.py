@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cni.vf.offer import MAY_CHANGE_S
-from mooring.annotations.inventory import Allow
+from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
 from mooring.records.node_offer import NAME
 
@@ -51,6 +51,11 @@ def refused(host: Any, *vfs: dict[str, Any], **environment: Any) -> tuple[int, s
         ({"min_tx_rate": 95000}, {"keep_percent": 10}, "min rates of 95000 Mb/s on pf 'enp4s0f0' would exceed 90000"),
         ({}, {"network": "rail1"}, "the PF is on offer on network 'rail1', not on 'default'"),
         ({}, {"set_aside": Indexes.of([0, 1])}, "VFs 0-1 are set aside for the host"),
+        (
+            {},
+            {"namespaces": ("team-a", "ns-*")},
+            "vf 1 of pf 'enp4s0f0': network 'default' is for namespaces team-a, ns-*, not for 'ns'",
+        ),
         ({"vlan": 8}, {"vlan": 7}, "vlan 8 is not allowed on the network, where every VF has vlan 7"),
     ],
 )
@@ -62,6 +67,22 @@ def test_what_the_offer_does_not_allow_is_refused(
     code, text = refused(host, OTHER, {**PLAIN, **forged})
     assert (code, "exceeds this node's offer" in text) == (11, True)
     assert reason in text
+
+
+@pytest.mark.parametrize(("recorded", "named"), [("team-b/p", "ns"), ("ns/p", "team-b"), ("ns", "team-b")])
+def test_record_and_runtime_must_both_name_an_admitted_namespace(host: Any, recorded: str, named: str) -> None:
+    """A forged name in one of the two gains nothing."""
+    host.offer(namespaces=("ns",))
+    host.record(PLAIN)
+    path = host.layout.state / "pods/u1.json"
+    honest = path.read_text()
+    path.write_text(honest.replace('"ns/u1"', f'"{recorded}"'))
+    answer = host.call("ADD", namespace=named)
+    assert answer["code"] == 11
+    assert "network 'default' is for namespaces ns, not for 'team-b'" in answer["msg"]
+    path.write_text(honest)
+    assert host.call("ADD")["status"] == 0
+    assert host.call("DEL") == {"status": 0}
 
 
 def test_a_pf_that_is_not_on_offer_is_given_to_no_pod(host: Any) -> None:

@@ -48,6 +48,7 @@ PF = {
 }
 PF |= {"vf0": ADDRESS, "stride": 1, "vfs": "0-3", "can": ["vlan"], "allow": {"vlan": "1-2"}, "pcie": ["0000:00:01.0"]}
 PF |= {"out": [{"vfs": "1", "why": "x", "min_tx_rate": 1}], "port": "p", "numa": 0, "rdma": "mlx5_0"}
+PF |= {"access": {"namespaces": ["team-a"], "max_share": 50, "entry": 1}}
 ENTRY = {"v": 1, "pci": ADDRESS, "pf": "pf0", "vf": 3, "phase": "held", "boot": "b", "uid": "uid-1", "container": "c"}
 Reader = Callable[[str], object]
 DOCUMENTS: dict[str, tuple[Reader, Any, int]] = {
@@ -68,7 +69,7 @@ DOCUMENTS: dict[str, tuple[Reader, Any, int]] = {
         MAX_BYTES,
     ),
     "ledger entry": (lambda text: read_ledger_entry(text, f"vfs/{ADDRESS}.json"), ENTRY, MAX_BYTES),
-    "offer": (read_node_offer, {"v": 1, "pfs": {ADDRESS: {"default_share_mbps": 1}}}, MAX_BYTES),
+    "offer": (read_node_offer, {"v": 1, "pfs": {ADDRESS: {"default_share_mbps": 1, "namespaces": ["a"]}}}, MAX_BYTES),
     "ports": (read_shared_ports, {"v": 1, "ports": [[ADDRESS]]}, MAX_BYTES),
     "drain": (read_drain, ["pf0"], MAX_BYTES),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mooring.annotations.inventory import Allow
+from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
 from mooring.nic.settings import MAX_VLAN
 from mooring.records.node_offer import PfOffer, dump_node_offer

@@ -44,7 +44,7 @@ _MAC_S = 3.0
 
 def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]) -> list[AttachedVf]:
     """Attach VFs whose locks the caller holds; on failure restore everything and raise CniError."""
-    offer.check(node, record.assignment.uid, vfs)
+    offer.check(node, record.assignment.uid, vfs, attachment.namespaces_of(call, record))
     attachment.check_names(record, vfs, conf, call.ifname)
     _check_mtus(node, conf, vfs)
     host_users.check_unused(node, vfs)

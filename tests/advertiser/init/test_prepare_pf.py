@@ -13,7 +13,7 @@ from advertiser.init import pci_driver, prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
-from mooring.annotations.inventory import Allow
+from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings

@@ -22,7 +22,8 @@ from advertiser.inventory.offer import EVERYTHING, Offer, OfferEntry, Terms
 from advertiser.show import as_json, print_table
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.annotations.inventory import Allow, dump_inventory, read_inventory
+from mooring.annotations.inventory import dump_inventory, read_inventory
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.nic.settings import VfSettings
 
 Tree = Mapping[str, Any]
@@ -134,6 +135,23 @@ def test_a_forced_vlan_is_published_for_new_and_old_schedulers(tmp_path: Path) -
     for vlan, is_fine in ((None, True), (100, True), (101, False), (0, False)):
         assert (pf.allow.refused(VfSettings(vlan=vlan), pf.vlan) == "") == is_fine
     assert pf.allow.refused(VfSettings(vlan=101)) == "vlan 101 is not allowed on the network"
+
+
+def test_who_may_use_a_pf_is_published_and_shown(tmp_path: Path) -> None:
+    """Without such terms the inventory has the bytes that it had before."""
+    build(tmp_path, describe_host("n1", 1, vfs=2))
+    access = Access(("team-a", "ml-*"), 50, 1)
+    restricted = (("name", "enp4s0f0"),)
+    found = judged(tmp_path, Offer((OfferEntry((), Terms(access=access)),)))
+    pfs = published(found)
+    expected = {"entry": 1, "max_share": 50, "namespaces": ["team-a", "ml-*"]}
+    assert [pf.pop("access") for pf in pfs] == [expected] * 2
+    assert pfs == published(judged(tmp_path))
+    assert {pf.access for pf in read_inventory(dump_inventory(found.inventory)).pfs} == {access}
+    shown = Console(width=160, record=True, file=io.StringIO())
+    print_table(judged(tmp_path, Offer((OfferEntry(restricted, Terms(access=access)),))), "n1", shown)
+    assert "enp4s0f0 is for namespaces team-a, ml-*" in shown.export_text(clear=False)
+    assert "each namespace may hold 50 % of the VFs of enp4s0f0 and the PFs of the same entry" in shown.export_text()
 
 
 def test_a_pf_that_cannot_have_the_forced_vlan_is_not_offered(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from advertiser.host.sysfs import read_functions
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING, Candidate, Offer, OfferError, Terms, read_offer
-from mooring.annotations.inventory import Allow
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.indexes import Indexes
 
 Tree = Mapping[str, Any]
@@ -58,6 +58,22 @@ def test_the_first_entry_that_matches_decides(tmp_path: Path) -> None:
     assert terms.offered_mbps(25_000) == 22_500
 
 
+def test_an_entry_can_be_for_some_namespaces_and_limit_their_share(tmp_path: Path) -> None:
+    """The share is of one entry's VFs, so the terms have the entry's index; without a share it is the same for all."""
+    found = offer(
+        '{v: 1, pfs: [{match: {name: x}}, {network: rail0, namespaces: [team-a, "ml-*"], max_share: 50}]}', tmp_path
+    )
+    assert found.terms(CANDIDATE) == Terms("rail0", access=Access(("team-a", "ml-*"), 50, 1))
+    (entry,) = offer('{v: 1, pfs: [{namespaces: ["*"]}]}', tmp_path).entries
+    assert entry.terms == Terms(access=Access(("*",)))
+
+
+@pytest.mark.parametrize(("offered", "share", "most"), [(16, 50, 8), (15, 50, 7), (1, 50, 1), (8, 100, 8), (3, 1, 1)])
+def test_a_share_is_rounded_down_to_at_least_one_vf(offered: int, share: int, most: int) -> None:
+    assert Access(max_share=share).most_vfs(offered) == most
+    assert Access().most_vfs(offered) == offered
+
+
 def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
     """`offer: false` takes out what a later entry would offer."""
     found = offer('{v: 1, pfs: [{match: {name: "enp4s0f0"}, offer: false}, {}]}', tmp_path)
@@ -80,6 +96,14 @@ def test_what_no_entry_matches_is_not_offered(tmp_path: Path) -> None:
         ("v: 1\npfs: [{vlan: 5, allow: {vlan: '5'}}]", r"pfs\[0\].allow.vlan: every VF of the network has vlan 5"),
         ("v: 1\npfs: [{vlan: 5}, {network: a}, {}]", r"pfs\[2\]: network 'default' has vlan none here and 5 in"),
         ("v: 1\npfs: [{network: a, vlan: 5}, {network: a, vlan: 6}]", r"pfs\[1\]: network 'a' has vlan 6 here and 5"),
+        ("v: 1\npfs: [{namespaces: []}]", r"pfs\[0\].namespaces: names no namespace; to offer a PF to none, write"),
+        ("v: 1\npfs: [{namespaces: team-a}]", r"pfs\[0\].namespaces: 'team-a' is not a list"),
+        ("v: 1\npfs: [{namespaces: [Team]}]", r"pfs\[0\].namespaces\[0\]: 'Team' is not a namespace's name or a"),
+        ("v: 1\npfs: [{namespaces: ['[a-z]']}]", r"pfs\[0\].namespaces\[0\]: '\[a-z\]' is not"),
+        ("v: 1\npfs: [{max_share: 0}]", r"pfs\[0\].max_share: 0 is not an integer from 1 to 100"),
+        ("v: 1\npfs: [{max_share: 101}]", r"pfs\[0\].max_share: 101"),
+        ("v: 1\npfs: [{namespaces: [a]}, {match: {}}]", r"pfs\[1\]: network 'default' has namespaces none here and a"),
+        ("v: 1\npfs: [{}, {namespaces: [a, b]}]", r"pfs\[1\]: network 'default' has namespaces a, b here and none in"),
         ("v: 1\npfs: [{match: {name: 2021-01-01}, network: 'A B'}]", r"pfs\[0\].network: 'A B'"),
         ("{v: 1", "not valid YAML"),
         (

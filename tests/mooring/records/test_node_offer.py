@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mooring.annotations.assignment import AssignedVf
-from mooring.annotations.inventory import Allow
+from mooring.annotations.pf_terms import Allow
 from mooring.errors import RecordError
 from mooring.files import read_own_file
 from mooring.indexes import Indexes
@@ -13,7 +13,9 @@ from mooring.nic.settings import VfSettings
 from mooring.records.node_offer import PfOffer, dump_node_offer, read_node_offer
 
 PCI = "0000:04:00.0"
-EVERY_TERM = PfOffer(500, False, "rail0", Indexes.of([0, 1]), 10, Allow(Indexes.of([7]), mac=True), 100)
+EVERY_TERM = PfOffer(
+    500, False, "rail0", Indexes.of([0, 1]), 10, Allow(Indexes.of([7]), mac=True), 100, False, ("team-a", "ml-*")
+)
 
 
 def test_what_init_writes_is_what_add_reads() -> None:
@@ -42,6 +44,8 @@ def test_a_field_of_a_later_version_is_ignored() -> None:
         (f'{{"v":1,"pfs":{{"{PCI}":{{"allow":{{"trust":1}}}}}}}}', "allow.trust"),
         (f'{{"v":1,"pfs":{{"{PCI}":{{"keep_percent":101}}}}}}', "keep_percent"),
         (f'{{"v":1,"pfs":{{"{PCI}":{{"vlan":0}}}}}}', "vlan"),
+        (f'{{"v":1,"pfs":{{"{PCI}":{{"namespaces":[]}}}}}}', "namespaces"),
+        (f'{{"v":1,"pfs":{{"{PCI}":{{"namespaces":["a/b"]}}}}}}', "namespaces[0]"),
     ],
 )
 def test_a_file_that_is_not_inits_is_refused_by_its_place(text: str, place: str) -> None:
@@ -74,8 +78,32 @@ def test_a_file_that_is_not_inits_is_refused_by_its_place(text: str, place: str)
 def test_what_a_pod_may_not_have_is_named(settings: dict[str, object], terms: dict[str, object], reason: str) -> None:
     """By the words that the scheduler uses."""
     vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings(**settings))  # type: ignore[arg-type]
-    assert PfOffer(**terms).refused(vf).startswith(reason)  # type: ignore[arg-type]
-    assert bool(PfOffer(**terms).refused(vf)) == bool(reason)  # type: ignore[arg-type]
+    refused = PfOffer(**terms).refused(vf, {"team-a"})  # type: ignore[arg-type]
+    assert refused.startswith(reason)
+    assert bool(refused) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "of_pod", "reason"),
+    [
+        ((), {"any"}, ""),
+        ((), set(), ""),
+        (("team-a",), {"team-a"}, ""),
+        (("team-a", "ml-*"), {"ml-train"}, ""),
+        (("*",), {"team-b"}, ""),
+        (("team-a", "ml-*"), {"team-b"}, "network 'rail0' is for namespaces team-a, ml-*, not for 'team-b'"),
+        (("team-a",), {"team-a-2"}, "network 'rail0' is for namespaces team-a, not for 'team-a-2'"),
+        (("team-a",), {"Team-a"}, "network 'rail0' is for namespaces team-a, not for 'Team-a'"),
+        # The record and the runtime differ, or neither names one.
+        (("team-a",), {"team-a", "team-b"}, "network 'rail0' is for namespaces team-a, not for 'team-b'"),
+        (("team-a",), set(), "network 'rail0' is for namespaces team-a, and the pod's is unknown"),
+        (("team-a",), {""}, "network 'rail0' is for namespaces team-a, and the pod's is unknown"),
+    ],
+)
+def test_a_pf_is_for_the_namespaces_of_its_offer(namespaces: tuple[str, ...], of_pod: set[str], reason: str) -> None:
+    """Without a list it is for all."""
+    vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings())
+    assert PfOffer(namespaces=namespaces).refused(vf, of_pod) == reason
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
