@@ -64,11 +64,13 @@ class PodRequest:
     """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference).
 
     ``vfs`` says where the VFs must be relative to the devices in the pod's resource claims (None: anywhere).
+    ``namespace`` is not from the annotation: the scheduler sets it where PFs are restricted to namespaces.
     """
 
     interfaces: tuple[VfRequest, ...]
     pfs: Spreading | None = None
     vfs: Near | None = None
+    namespace: str | None = None
 
 
 def read_request(annotations: Mapping[str, str]) -> PodRequest | None:

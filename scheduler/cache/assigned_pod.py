@@ -73,7 +73,7 @@ class AssignedPod:
 
     @property
     def claim(self) -> Claim | None:
-        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment)
+        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment, self.pod)
 
     @property
     def reserved(self) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
+from scheduler.kube.pod_info import PodInfo, with_namespace
 from scheduler.kube.pod_resources import SCORED, add
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import VfAccounting, disputes, free_vfs_of, vfs_in_inventory
@@ -95,6 +96,10 @@ class Cache:
         self.nodes.show_free_vfs(row, accounting.free_vfs)
         if self.nodes.unit_pools:
             self.unit_pools.put(row, node_info, self._pods.assignments(node_info.name))
+
+    def of_namespace(self, pod_info: PodInfo) -> PodInfo:
+        """Return a pod with its namespace in its request and shape, if any node's PFs differ by namespace."""
+        return with_namespace(pod_info) if self.nodes.differ_by_namespace else pod_info
 
     def put_runtime_class(self, name: str, handler: str | None) -> bool:
         """Record the handler of a RuntimeClass, None for a deleted one; return whether that changes anything."""

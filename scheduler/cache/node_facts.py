@@ -33,7 +33,7 @@ _MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
 # What `_own_facts` copies, and the columns, whose arrays are copied when they are written.
 _FIELDS = (
     *("row_of", "names", "facts", "valid", "cordoned"),
-    *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows"),
+    *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows", "_restricted_rows"),
 )
 _COLUMNS = ("taints", "published", "offers", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
@@ -75,6 +75,8 @@ class NodeFacts:
         # How many nodes publish each resource.
         self._publishers: Counter[str] = Counter()
         self._empty_rows: list[int] = []
+        # The rows with a PF whose use depends on the pod's namespace.
+        self._restricted_rows: set[int] = set()
         # Changes of a node's properties: labels, taints, capacity.
         self.renewals = Journal()
         # Whether a snapshot shares the facts.
@@ -102,6 +104,11 @@ class NodeFacts:
     def published_names(self) -> Set[str]:
         """The resources that any node publishes."""
         return self._publishers.keys()
+
+    @property
+    def differ_by_namespace(self) -> bool:
+        """Whether the use of any PF depends on the pod's namespace."""
+        return bool(self._restricted_rows)
 
     def label(self, key: str) -> Column[str | None]:
         """Return the column of a label; None for nodes that lack it."""
@@ -137,6 +144,7 @@ class NodeFacts:
         """Record which PFs a node lists, and why nothing may be assigned from them; None if it may."""
         self._own_facts()
         self.offers[row], self.models[row] = (fault, pfs), (fault, model)
+        (self._restricted_rows.discard if all(pf.access.is_open for pf in pfs) else self._restricted_rows.add)(row)
 
     def put_runtime_class(self, name: str, handler: str | None) -> None:
         """Record a RuntimeClass's handler, None once the class is deleted; all nodes are evaluated again."""

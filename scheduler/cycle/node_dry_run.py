@@ -45,7 +45,7 @@ class DryRuns:
 
         Searches for a placement spend ``steps``.
         """
-        self.pod_info = pod_info
+        self.pod_info = pod_info = cache.of_namespace(pod_info)
         self.cache = cache
         self._steps = steps
         plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]

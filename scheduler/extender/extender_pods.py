@@ -83,7 +83,7 @@ class ExtenderPods:
         pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refused(f"group {pod_info.membership.title}: {_NO_GROUPS}")
-        return pod_info
+        return pod_info if isinstance(pod_info, Refused) else self.cache.of_namespace(pod_info)
 
     def knows(self, uid: str) -> bool:
         """Return whether the watch has shown a pod that has a node, or waits for another scheduler to bind it."""

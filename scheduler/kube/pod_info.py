@@ -6,7 +6,7 @@ supported. Only a change of the pod itself can help a rejected pod.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -71,6 +71,24 @@ class PodInfo(msgspec.Struct, frozen=True):
     @property
     def interfaces(self) -> tuple[VfRequest, ...]:
         return self.request.interfaces if self.request else ()
+
+
+def with_namespace(pod_info: PodInfo) -> PodInfo:
+    """Return a pod whose request and shape name its namespace, for clusters where the use of PFs depends on it.
+
+    Elsewhere pods of all namespaces share their results.
+    """
+    request, namespace = pod_info.request, pod_info.pod.metadata.namespace
+    if request is None or not request.interfaces or request.namespace is not None:
+        return pod_info
+    shape = pod_info.shape + b"\0" + (namespace or "").encode()
+    return msgspec.structs.replace(pod_info, request=_of_namespace(request, namespace or ""), shape=shape)
+
+
+@lru_cache(maxsize=256)
+def _of_namespace(request: PodRequest, namespace: str) -> PodRequest:
+    """Return one instance of equal requests, so that results can be looked up by identity."""
+    return replace(request, namespace=namespace)
 
 
 # Requirements and tolerations are compared with every node; no real pod has as many. Numeric comparisons are evaluated

@@ -15,7 +15,8 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
-from scheduler.placement.place import MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.place import BUDGET, MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
@@ -80,6 +81,42 @@ def place_on(
         if is_kept:
             _placements.keep(key, placement)
     return placement
+
+
+def place_within(
+    demands: tuple[VfDemand, ...],
+    capacities: tuple[PfCapacity, ...],
+    preference: Spreading | None,
+    ports: SharedPorts,
+    caps: tuple[Cap, ...],
+    *,
+    steps: Steps,
+) -> Placement | Refused:
+    """Return a placement within the caps of the pod's namespace, or the reason why there is none."""
+    if refusal := unavoidable(demands, caps):
+        return refusal
+    placement = place_on(demands, capacities, preference, ports, steps=steps)
+    if isinstance(placement, Refused) or (cap := exceeded(placement.pfs, caps)) is None:
+        return placement
+    own = Steps()
+    for restricted in within(demands, caps):
+        if own.spent > BUDGET:
+            steps.spend(own.spent)
+            return Refused(OUT_OF_BUDGET)
+        own.spent += 1 + len(demands)
+        outcome = place(restricted, capacities, preference, ports=ports, steps=own)
+        if isinstance(outcome, Fit):
+            steps.spend(own.spent)
+            return Placement(outcome.pfs)
+    steps.spend(own.spent)
+    return Refused(cap.reason)
+
+
+def share_refusal(request: PodRequest, free_vfs: FreeVfs) -> Refused | None:
+    """Return the refusal by a share that every placement of a request's interfaces exceeds; None if there is none."""
+    caps = caps_for(free_vfs.shares, request.namespace)
+    demands = demands_on(request, free_vfs.pfs) if caps else ()
+    return None if isinstance(demands, Refused) else unavoidable(demands, caps)
 
 
 def _placement(outcome: FitResult) -> Placement | Refused:

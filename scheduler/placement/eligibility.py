@@ -55,7 +55,7 @@ class Eligibility:
     """The results for one request; earlier results are kept."""
 
     def __init__(self, request: PodRequest) -> None:
-        self._interfaces = request.interfaces
+        self._interfaces, self._namespace = request.interfaces, request.namespace
         self._every = (1 << len(request.interfaces)) - 1
         # None if each interface takes any PF that has its rate.
         selective = set(map(_selectors_of, request.interfaces)) != {_EVERY_PF}
@@ -113,6 +113,8 @@ class Eligibility:
         return parts
 
     def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
+        if refusal := pf.access.refused(self._namespace, pf.network):
+            return refusal
         reason = kind.reasons.get(index)
         if reason is None:
             interface = self._interfaces[index]
@@ -143,15 +145,17 @@ class Eligibility:
             if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
             able = 0
-            for mask in self._equal:
+            for mask in () if pf.access.refused(self._namespace, pf.network) else self._equal:
                 interface = self._interfaces[next(bits(mask))]
                 able |= 0 if _refusal(interface.settings, interface.netdev, pf) else mask
             kind = self._kinds[terms] = _Kind(able, {})
         return kind
 
 
-# All fields of a PF that determine whether its VFs can have given settings.
-_terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter("link", "can", "mbps", "allow", "vlan", "vf_netdevs")
+# All fields of a PF that determine whether its VFs can have given settings, and for which namespaces they are.
+_terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter(
+    "link", "can", "mbps", "allow", "vlan", "vf_netdevs", "access"
+)
 
 
 class _Selectors:

@@ -143,9 +143,9 @@ def _intern_request(request: GpuRequest) -> GpuRequest:
 
 
 def _selectors(request: PodRequest) -> PodRequest:
-    """Return a request without rates and other settings: only where each interface may be."""
+    """Return a request without rates and other settings: only where each interface may be, for its namespace."""
     bare = [replace(interface, settings=VfSettings(), name=None, containers=None) for interface in request.interfaces]
-    return _intern_selectors(PodRequest(tuple(bare)))
+    return _intern_selectors(PodRequest(tuple(bare), namespace=request.namespace))
 
 
 @lru_cache(maxsize=256)

@@ -14,8 +14,9 @@ from mooring.annotations.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_on
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_within
 from scheduler.placement.place import VfDemand
+from scheduler.placement.shares import caps_for
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -71,8 +72,9 @@ class VfPart:
             raise Unmet(demands.reason)
         for proposal in beside.values():
             demands = _narrow(demands, proposal.narrows.get(VFS, {}), pfs)
-        placement = place_on(
-            demands, self.free_vfs.capacities, self.request.pfs, self.free_vfs.shared_ports, steps=steps
+        free_vfs, caps = self.free_vfs, caps_for(self.free_vfs.shares, self.request.namespace)
+        placement = place_within(
+            demands, free_vfs.capacities, self.request.pfs, free_vfs.shared_ports, caps, steps=steps
         )
         if isinstance(placement, Refused):
             raise Unmet(placement.reason)

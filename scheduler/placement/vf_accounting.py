@@ -17,6 +17,7 @@ from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
+from scheduler.placement.shares import Share, shares_of, with_change
 
 # Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
 # not cached.
@@ -24,10 +25,15 @@ FEW = 16
 
 
 class Claim(NamedTuple):
-    """The VFs that a pod claims, and the pod's uid."""
+    """The VFs that a pod claims, the pod's uid, and its name as ``namespace/name``."""
 
     uid: str
     assignment: Assignment
+    pod: str
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.partition("/")[0]
 
 
 def reserve_rates(assignment: Assignment, reserved: Iterable[int]) -> Assignment:
@@ -42,13 +48,14 @@ class FreeVfs(NamedTuple):
     """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and the numbers of VFs and
     Mb/s.
 
-    ``shared_ports`` are those that the PFs share.
+    ``shared_ports`` are those that the PFs share, ``shares`` what namespaces hold where the operator limits that.
     """
 
     pfs: tuple[Pf, ...] = ()
     free: tuple[int, ...] = ()
     capacities: tuple[PfCapacity, ...] = ()
     shared_ports: SharedPorts = ()
+    shares: tuple[Share, ...] = ()
 
     @property
     def vf_count(self) -> int:
@@ -75,10 +82,15 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
     if inventory is None:
         return EMPTY
     rates_by_pf: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
+    holders = set[tuple[str, int, str, str]]()
     for claim in claims:
         for vf in vfs_in_inventory(inventory, claim.assignment):
             rates = rates_by_pf[vf.pf]
             rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
+            holders.add((vf.pf, vf.vf, claim.uid, claim.namespace))
+    shares, indexes = shares_of(inventory.pfs), {pf.name: index for index, pf in enumerate(inventory.pfs)}
+    for pf_name, _, _, namespace in holders if shares else ():
+        shares = with_change(shares, indexes[pf_name], namespace, 1)
     pfs, ports = inventory.pfs, shared_ports_of(inventory.pfs)
     states = [_derive_state(pf, rates_by_pf[pf.name]) for pf in pfs]
     reserved = [rate for _, rate in states]
@@ -92,6 +104,7 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
             )
         ),
         ports,
+        shares,
     )
 
 
@@ -104,7 +117,7 @@ def full_capacities(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
 
 def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
     """Return the PFs with what they have if no VF is used, with the numbers."""
-    return FreeVfs(pfs, capacities=full_capacities(pfs))
+    return FreeVfs(pfs, capacities=full_capacities(pfs), shares=shares_of(pfs))
 
 
 def vfs_in_inventory(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
@@ -194,7 +207,7 @@ class VfAccounting:
     ``model`` are its PFs without their PCIe root, for requests that do not select by it.
     """
 
-    __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "model", "pfs")
+    __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "_shares", "free_vfs", "model", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _intern_model(inventory.pfs) if inventory is not None else ()
@@ -204,6 +217,8 @@ class VfAccounting:
         self._any_out = any(pf.out for pf in self.pfs)
         self._ports = shared_ports_of(self.pfs) if any(pf.port is not None for pf in self.pfs) else ()
         self._offers = offers_of(self.pfs, self._ports) if self._ports else []
+        # Replaced when it changes.
+        self._shares = shares_of(self.pfs)
         for claim in claims:
             self._count(claim)
         # All at once: repeating it for each claim would take a quarter of a second on a node with the most PFs and
@@ -215,6 +230,7 @@ class VfAccounting:
                 self._port_capacities() if self._ports else [pf_account.capacity() for pf_account in self._pf_accounts]
             ),
             self._ports,
+            self._shares,
         )
 
     def copy(self) -> "VfAccounting":
@@ -230,12 +246,16 @@ class VfAccounting:
         """Count a claim; return the PFs that it is on."""
         vfs = self._listed_vfs(claim)
         for index, vf in vfs:
+            if self._shares and self._pf_accounts[index].rate_of(vf.vf, claim.uid) is None:
+                self._shares = with_change(self._shares, index, claim.namespace, 1)
             self._pf_accounts[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
         return {index for index, _ in vfs}
 
     def remove(self, claim: Claim) -> None:
         vfs = self._listed_vfs(claim)
         for index, vf in vfs:
+            if self._shares and self._pf_accounts[index].rate_of(vf.vf, claim.uid) is not None:
+                self._shares = with_change(self._shares, index, claim.namespace, -1)
             self._pf_accounts[index].release(vf.vf, claim.uid)
         self._show({index for index, _ in vfs})
 
@@ -277,7 +297,7 @@ class VfAccounting:
             free[index], capacities[index] = self._pf_accounts[index].free, self._pf_accounts[index].capacity()
         if self._ports:
             capacities = self._port_capacities()
-        self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities), self._ports)
+        self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities), self._ports, self._shares)
 
     def _port_capacities(self) -> list[PfCapacity]:
         """Return what each PF has left if PFs share a port; all PFs are counted again."""

@@ -17,7 +17,7 @@ from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import Placement
+from scheduler.placement.assign import Placement, share_refusal
 from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
@@ -100,6 +100,8 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Pla
     """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
     free_vfs = nodes.free_vfs_of_row[row]
     vfs = pod_info.request if pod_info.interfaces else None
+    if vfs is not None and (refusal := share_refusal(vfs, free_vfs)):
+        return refusal
     parts: list[Part] = [
         KindPart(wish, nodes.unit_pools[wish.kind.name][row].units, vfs, free_vfs.pfs) for wish in pod_info.wishes
     ]

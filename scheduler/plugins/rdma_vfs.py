@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.inventory import Pf
-from mooring.annotations.request import PodRequest, Spreading
+from mooring.annotations.request import PodRequest
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import NOT_KEPT, Column
@@ -21,11 +21,11 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
-from scheduler.placement.bin_packing import SharedPorts
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_within
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
 from scheduler.placement.shared_ports import shared_ports_of
+from scheduler.placement.shares import caps_for, shares_of
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities
 from scheduler.plugins.interface import (
@@ -119,7 +119,7 @@ class _Demands:
     """
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
-        self.spreading: Spreading | None = request.pfs
+        self.request = request
         self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
         # The Mb/s and VFs that every node needs to serve it.
         self.least = sum(self.eligibility.rates), len(request.interfaces)
@@ -139,13 +139,13 @@ class _Demands:
             entry = self._entries[id(pfs)] = pfs, self.eligibility.demands(pfs)
         return entry[1]
 
-    def place(
-        self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts, steps: Steps
-    ) -> Placement | Refused:
-        demands = self.on(pfs)
+    def place(self, free_vfs: FreeVfs, steps: Steps) -> Placement | Refused:
+        demands = self.on(free_vfs.pfs)
         if isinstance(demands, Refused):
             return demands
-        return place_on(demands, capacities, self.spreading, ports, steps=steps)
+        request, ports = self.request, free_vfs.shared_ports
+        caps = caps_for(free_vfs.shares, request.namespace)
+        return place_within(demands, free_vfs.capacities, request.pfs, ports, caps, steps=steps)
 
 
 def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
@@ -162,8 +162,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
         return None
 
     def choose(row: int, steps: Steps) -> Placement | Refused:
-        free_vfs = nodes.free_vfs_of_row[row]
-        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, steps)
+        return demands.place(nodes.free_vfs_of_row[row], steps)
 
     return choose
 
@@ -214,17 +213,17 @@ class _Vfs(ExactDevices):
         self._demands = demands
 
     def _place(self) -> Placement | Refused:
-        free_vfs = self._vf_accounting.free_vfs
-        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, self._steps)
+        return self._demands.place(self._vf_accounting.free_vfs, self._steps)
 
 
 class _VfSums(PreFilterExtensions):
     """The same if each VF has one claim: add the VFs of removed pods to the free ones, subtract those of added pods."""
 
     def __init__(
-        self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None, steps: Steps
+        self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], request: PodRequest, steps: Steps
     ) -> None:
-        self._vf_accounting, self._demands, self._spreading, self._steps = vf_accounting, demands, spreading, steps
+        self._vf_accounting, self._demands, self._request, self._steps = vf_accounting, demands, request, steps
+        self._caps = caps_for(vf_accounting.free_vfs.shares, request.namespace)
         self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
         self._shared_ports = vf_accounting.free_vfs.shared_ports
@@ -233,7 +232,9 @@ class _VfSums(PreFilterExtensions):
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
-        placement = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
+        placement = place_within(
+            self._demands, capacities, self._request.pfs, self._shared_ports, self._caps, steps=self._steps
+        )
         return (placement.reason,) if isinstance(placement, Refused) else ()
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
@@ -243,6 +244,10 @@ class _VfSums(PreFilterExtensions):
             held = self._held.get(assigned.uid)
             if held is None:
                 held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
+            if self._caps and assigned.pod.partition("/")[0] == self._request.namespace:
+                self._caps = tuple(
+                    [cap.without(sign * sum([cap.pfs >> index & 1 for index, _ in held])) for cap in self._caps]
+                )
             for index, rate in held:
                 self._vfs[index] -= sign
                 if self._shared_ports and rate:
@@ -274,7 +279,7 @@ def _sums(demands: _Demands, vf_accounting: VfAccounting, steps: Steps) -> _VfSu
     on_pfs = demands.on(vf_accounting.pfs)
     if isinstance(on_pfs, Refused) or not vf_accounting.is_plain:
         return None
-    return _VfSums(vf_accounting, on_pfs, demands.spreading, steps)
+    return _VfSums(vf_accounting, on_pfs, demands.request, steps)
 
 
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
@@ -296,7 +301,8 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
         if sum([pf.mbps for pf in unused]) < rate or sum([pf.vfs for pf in unused]) < count:
             # Most nodes, if a request is too large for any: even a search that takes no step costs something.
             return False
-        placement = demands.place(pfs, unused, shared_ports_of(pfs), steps)
+        free_vfs = FreeVfs(pfs, capacities=unused, shared_ports=shared_ports_of(pfs), shares=shares_of(pfs))
+        placement = demands.place(free_vfs, steps)
         return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

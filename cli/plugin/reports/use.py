@@ -88,7 +88,7 @@ def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
     for pod in pods or ():
         assignment, _ = pod.held()
         if assignment is not None and not pod.is_over:
-            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node)))
+            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node)), pod.key)
             claims.setdefault(assignment.node, []).append(claim)
             keys[pod.metadata.uid] = pod.key
     return [_use(node, None if pods is None else claims.get(node.metadata.name, []), keys) for node in ordered]

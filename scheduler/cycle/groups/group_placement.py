@@ -29,7 +29,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, requests_of, together_by
+from scheduler.cycle.groups.members import alike, namespace_of, requests_of, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.placement_budget import TurnSpent
@@ -75,7 +75,7 @@ class _LazySums:
 
     @cached_property
     def _sums(self) -> NetworkSums:
-        return NetworkSums(self._nodes.size, requests_of(self._members))
+        return NetworkSums(self._nodes.size, requests_of(self._members), namespace_of(self._members))
 
     def read(self, budget: GroupBudget) -> Turns[None]:
         """Compute the sums while no member is on its node."""

@@ -101,6 +101,11 @@ def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
     return counts_by_request
 
 
+def namespace_of(members: Sequence[PodInfo]) -> str | None:
+    """Return the namespace of a group's members; None without members."""
+    return next((member.pod.metadata.namespace for member in members), None)
+
+
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
     """Return one member of each shape."""
     return list({member.shape: member for member in members}.values())

@@ -12,6 +12,7 @@ import numpy as np
 from mooring.annotations.request import PodRequest
 from scheduler.cache.column import Amounts
 from scheduler.placement.place import PfCapacity
+from scheduler.placement.shares import Cap, caps_for
 from scheduler.placement.vf_accounting import FreeVfs
 
 # Number of nodes that are evaluated between two turns, and of networks whose sums are kept as arrays over all nodes.
@@ -25,25 +26,27 @@ _FreeByNetwork = dict[str, tuple[int, int]]
 class NetworkSums:
     """The free VFs and Mb/s of some nodes on each network; networks are numbered."""
 
-    def __init__(self, size: int, requests: Counter[PodRequest | None]) -> None:
-        """Store the members' requests, each with the number of members that have it."""
+    def __init__(self, size: int, requests: Counter[PodRequest | None], namespace: str | None) -> None:
+        """Store the members' requests, each with the number of members that have it, and their namespace."""
+        self._namespace = namespace
         self._size, self._count = size, sum(requests.values())
         items = requests.items()
         self._requests = [(request, count) for request, count in items if request is not None and request.interfaces]
         self._nodes: dict[str, list[tuple[int, int, int]]] = {}
         self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
         # Sums by PF capacities: nodes of one model share their PFs.
-        self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...]], _FreeByNetwork] = {}
+        self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...], tuple[int, ...]], _FreeByNetwork] = {}
 
     def add(self, nodes: Iterable[tuple[int, FreeVfs]]) -> Iterator[int]:
         """Add these nodes; yield how many were evaluated, in portions."""
         portion = 0
         for number, free_vfs in nodes:
             portion += 1
-            key = id(free_vfs.pfs), free_vfs.capacities
+            caps = caps_for(free_vfs.shares, self._namespace)
+            key = id(free_vfs.pfs), free_vfs.capacities, tuple([cap.vfs for cap in caps])
             free = self._free_by_model.get(key)
             if free is None:
-                free = self._free_by_model[key] = _free_by_network(free_vfs)
+                free = self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
             for network, (vfs, mbps) in free.items():
                 self._nodes.setdefault(network, []).append((number, vfs, mbps))
             if portion == _AT_ONCE:
@@ -82,14 +85,17 @@ class NetworkSums:
         return arrays
 
 
-def _free_by_network(free_vfs: FreeVfs) -> _FreeByNetwork:
-    free = _FreeByNetwork()
-    pairs: Sequence[tuple[str, int, int]] = [
-        (pf.network, capacity.vfs, max(capacity.mbps, 0))
-        for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True)
-        if pf.up
-    ]
-    for network, vfs, mbps in pairs:
-        old_sums = free.get(network, (0, 0))
-        free[network] = old_sums[0] + vfs, old_sums[1] + mbps
+def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str | None) -> _FreeByNetwork:
+    free, capped = _FreeByNetwork(), dict[tuple[int, str], int]()
+    for index, (pf, capacity) in enumerate(zip(free_vfs.pfs, free_vfs.capacities, strict=True)):
+        if not pf.up or pf.access.refused(namespace, pf.network):
+            continue
+        vfs = capacity.vfs
+        if (number := next((number for number, cap in enumerate(caps) if cap.pfs >> index & 1), None)) is not None:
+            # The VFs that the share leaves count once for each network.
+            left = capped.get((number, pf.network), max(caps[number].vfs, 0))
+            vfs = min(vfs, left)
+            capped[number, pf.network] = left - vfs
+        old_sums = free.get(pf.network, (0, 0))
+        free[pf.network] = old_sums[0] + vfs, old_sums[1] + max(capacity.mbps, 0)
     return free

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Allow, Pf
+from mooring.annotations.inventory import Pf
+from mooring.annotations.pf_terms import Allow
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.annotations.inventory import Allow, Pf
+from mooring.annotations.inventory import Pf
+from mooring.annotations.pf_terms import Allow
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity

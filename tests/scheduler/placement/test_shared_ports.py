@@ -166,7 +166,7 @@ def claim(uid: str, *vfs: tuple[Pf, int, int]) -> Claim:
         AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network, VfSettings(min_tx_rate=rate))
         for pf, vf, rate in vfs
     )
-    return Claim(uid, Assignment(uid, "n1", tuple(assigned)))
+    return Claim(uid, Assignment(uid, "n1", tuple(assigned)), "default/p")
 
 
 def left_mbps(left: FreeVfs) -> list[int]:
@@ -230,7 +230,7 @@ def test_pods_that_come_and_go_never_hold_more_than_a_port_offers(seed: int) -> 
             found = place_on(demands, free.capacities, None, free.shared_ports, steps=Steps())
             if not isinstance(found, Refused):
                 vfs = pick_vfs(interfaces, free, found, {})
-                claims[uid] = Claim(uid, Assignment(uid, "n1", vfs))
+                claims[uid] = Claim(uid, Assignment(uid, "n1", vfs), "default/p")
                 accounting.add(claims[uid])
         assert accounting.free_vfs == free_vfs_of(inventory, claims.values())
         for cable in {pf.port or pf.name for pf in pfs}:
@@ -252,7 +252,7 @@ def test_a_dry_run_by_sums_agrees_with_the_accounting(seed: int) -> None:
     request = PodRequest((VfRequest(settings=VfSettings(min_tx_rate=random.randrange(40, 100))),))
     demands = demands_on(request, pfs)
     assert not isinstance(demands, Refused)
-    sums = _VfSums(accounting, demands, None, steps=Steps())
+    sums = _VfSums(accounting, demands, request, steps=Steps())
     pods = [AssignedPod(each.uid, "ns/p", "n1", assignment=each.assignment) for each in claims]
     gone: set[int] = set()
     for _ in range(12):

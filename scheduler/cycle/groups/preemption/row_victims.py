@@ -25,6 +25,7 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
 from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Found, SelectVictims, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
+from scheduler.placement.shares import shares_of
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
@@ -136,7 +137,7 @@ class RowVictims:
             for index, rate in accounting.held(assigned_pod.uid, assignment) if assignment is not None else ():
                 vfs, mbps = capacities[index]
                 capacities[index] = PfCapacity(vfs + 1, mbps + rate)
-        return FreeVfs(free_vfs.pfs, capacities=tuple(capacities))
+        return FreeVfs(free_vfs.pfs, capacities=tuple(capacities), shares=shares_of(free_vfs.pfs))
 
 
 def is_terminating(assigned_pod: AssignedPod) -> bool:

@@ -13,7 +13,7 @@ from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import alike, distinct, requests_of
+from scheduler.cycle.groups.members import alike, distinct, namespace_of, requests_of
 from scheduler.cycle.groups.network_sums import NetworkSums
 from scheduler.cycle.groups.preemption.least_loss import LeastLoss, VictimPlacement
 from scheduler.cycle.groups.preemption.row_candidates import in_order
@@ -94,7 +94,8 @@ class GroupVictimSearch:
         """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
         nodes, demand = self.snapshot.cache.nodes, self.demand
         rows = domain.row_numbers(nodes)
-        sums, is_same = NetworkSums(nodes.size, requests_of(demand.members)), demand.group.rails == "same"
+        sums = NetworkSums(nodes.size, requests_of(demand.members), namespace_of(demand.members))
+        is_same = demand.group.rails == "same"
         for count in sums.add((row, self._free_vfs(row)) for row in rows.tolist()) if is_same else ():
             self.budget.charge_dry_runs(count // _SUMMED_AS_LONG)
             if self.budget.turn_is_over:

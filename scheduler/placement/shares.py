@@ -1,0 +1,153 @@
+"""What each namespace holds of the VFs of an entry of the offer that limits its share (`max_share`). Pure.
+
+A placement must leave each namespace within its share of every entry, over all PFs of the entry on the node. The search
+for a placement knows slots of a PF, and not of several PFs together. So a placement is searched without the shares
+first. If it exceeds one, the search is repeated with fewer interfaces that may be on the entry's PFs: as many as the
+share has left. Interfaces with equal demands are interchangeable, so few choices exist, and all of them are tried
+within the steps of one search. Any placement within the shares puts the other interfaces elsewhere, so it is found with
+one of these choices.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from mooring.annotations.inventory import Pf
+from scheduler.kube.refused import Refused
+from scheduler.placement.place import VfDemand
+
+
+class Share(NamedTuple):
+    """The PFs of one entry on a node, as bits, and what each namespace holds of their VFs.
+
+    ``most`` is how many VFs one namespace may hold. ``held`` has no zeros, and is replaced when it changes.
+    """
+
+    pfs: int
+    most: int
+    percent: int
+    networks: str
+    held: Mapping[str, int]
+
+    def cap(self, namespace: str) -> "Cap":
+        return Cap(self.pfs, self.most - self.held.get(namespace, 0), self, namespace)
+
+
+class Cap(NamedTuple):
+    """How many more VFs of some PFs one namespace may have."""
+
+    pfs: int
+    vfs: int
+    share: Share
+    namespace: str
+
+    def without(self, vfs: int) -> "Cap":
+        """Return the cap after the namespace has got more VFs of these PFs; a negative number gives some back."""
+        return self._replace(vfs=self.vfs - vfs)
+
+    @property
+    def reason(self) -> str:
+        share = self.share
+        return (
+            f"namespace {self.namespace!r} holds {share.most - self.vfs} of the {share.most} VFs of "
+            f"{share.networks} that max_share {share.percent} allows it"
+        )
+
+
+def shares_of(pfs: Sequence[Pf]) -> tuple[Share, ...]:
+    """Return the shares of a node's PFs with nothing held, in the order of the entries."""
+    members: dict[int, list[int]] = {}
+    for index, pf in enumerate(pfs):
+        if pf.access.max_share is not None:
+            members.setdefault(pf.access.entry, []).append(index)
+    return tuple([_share([(index, pfs[index]) for index in indexes]) for _, indexes in sorted(members.items())])
+
+
+def _share(pfs: Sequence[tuple[int, Pf]]) -> Share:
+    offered = sum([len(pf.vfs) for _, pf in pfs])
+    strictest = min([pf.access for _, pf in pfs], key=lambda access: access.max_share or 0)
+    networks = sorted({pf.network for _, pf in pfs})
+    return Share(
+        sum([1 << index for index, _ in pfs]),
+        strictest.most_vfs(offered),
+        strictest.max_share or 0,
+        f"network{'s' if len(networks) > 1 else ''} {', '.join(map(repr, networks))}",
+        {},
+    )
+
+
+def with_change(shares: tuple[Share, ...], index: int, namespace: str, change: int) -> tuple[Share, ...]:
+    """Return the shares after a namespace has got VFs of the PF with this index, or given them back."""
+    return tuple([_changed(share, namespace, change) if share.pfs >> index & 1 else share for share in shares])
+
+
+def _changed(share: Share, namespace: str, change: int) -> Share:
+    count = share.held.get(namespace, 0) + change
+    others = {name: number for name, number in share.held.items() if name != namespace}
+    return share._replace(held={**others, namespace: count} if count else others)
+
+
+def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...]:
+    """Return what a namespace may still have; nothing if the namespace is not known."""
+    return tuple([share.cap(namespace) if namespace else Cap(share.pfs, 0, share, "") for share in shares])
+
+
+def exceeded(pfs: Sequence[int], caps: Sequence[Cap]) -> Cap | None:
+    """Return the first cap that VFs on these PFs would exceed."""
+    return next((cap for cap in caps if sum([cap.pfs >> index & 1 for index in pfs]) > max(cap.vfs, 0)), None)
+
+
+def unavoidable(demands: Sequence[VfDemand], caps: Sequence[Cap]) -> Refused | None:
+    """Return the refusal by the first cap that every placement exceeds: too many demands have no other PF."""
+    for cap in caps:
+        if sum([not demand.pfs & ~cap.pfs for demand in demands]) > max(cap.vfs, 0):
+            return Refused(cap.reason)
+    return None
+
+
+def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap]) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the demands with such restrictions that no placement exceeds a cap, until all placements are covered."""
+    if not caps:
+        yield demands
+        return
+    cap, others = caps[0], caps[1:]
+    for chosen in _choices(demands, cap):
+        yield from within(chosen, others)
+
+
+def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the demands with at most as many on the cap's PFs as it has left."""
+    flexible: dict[VfDemand, list[int]] = {}
+    bound = 0
+    for index, demand in enumerate(demands):
+        if demand.pfs & cap.pfs:
+            if demand.pfs & ~cap.pfs:
+                flexible.setdefault(demand, []).append(index)
+            else:
+                bound += 1
+    room = max(cap.vfs, 0) - bound
+    if room < 0:
+        return
+    if sum(map(len, flexible.values())) <= room:
+        yield demands
+        return
+    kinds = list(flexible.items())
+    for counts in _splits([len(indexes) for _, indexes in kinds], room):
+        moved = [indexes[count:] for (_, indexes), count in zip(kinds, counts, strict=True)]
+        elsewhere = {index for indexes in moved for index in indexes}
+        yield tuple(
+            [
+                VfDemand(demand.min_tx_rate, demand.pfs & ~cap.pfs) if index in elsewhere else demand
+                for index, demand in enumerate(demands)
+            ]
+        )
+
+
+def _splits(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Yield all numbers that add up to a total, each at most its size; there are some, and no step leads nowhere."""
+    if not sizes:
+        yield ()
+        return
+    size, others = sizes[0], sizes[1:]
+    for count in range(min(size, total), max(0, total - sum(others)) - 1, -1):
+        for rest in _splits(others, total - count):
+            yield (count, *rest)

@@ -1,0 +1,231 @@
+"""Networks for some namespaces, and the share of each: what the scheduler decides, by whichever way a pod comes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mooring import names
+from mooring.annotations.pf_terms import Access
+from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
+from mooring.kube.events import Changed, Identity
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.instructions import DeleteVictims
+from scheduler.extender.extender_pods import Verdict
+from scheduler.extender.wire_format import Victims
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
+from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.state.machine import Machine
+from tests.scheduler.extender.scene import NOW, Scene
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+
+OF_A = Access(("team-a", "ml-*"))
+HALF = Access(max_share=50, entry=0)
+REFUSED = "network 'rail0' is for namespaces team-a, ml-*"
+
+
+@pytest.fixture
+def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
+    return Life(machine, make_node, make_pf, make_pod)
+
+
+def node(life: Life, name: str, *access: Access, vfs: int = 4, **fields: Any) -> None:
+    """Put a node with a PF of each access; the PFs have networks of their own."""
+    pfs = tuple(life.make_pf(index, vfs, access=each, network=f"rail{index}") for index, each in enumerate(access))
+    life.machine.nodes(Changed(Identity(name), life.make_node(name, pfs, **fields)), life.now)
+
+
+def pod_of(life: Life, namespace: str, name: str = "", request: object = ({},), **fields: Any) -> Pod:
+    pod = life.make_pod(name, list(request) if isinstance(request, tuple) else request, **fields)
+    return changed(pod, metadata={"namespace": namespace})
+
+
+def placed(life: Life, *pods: Pod) -> tuple[list[Pod], dict[str, str]]:
+    """Decide about pods; return those that are bound, and what the others are told."""
+    found = life.see(*pods) + life.work(60)
+    return life.bound(*binds(found)), told(found)
+
+
+def networks(pod: Pod) -> list[str]:
+    return [vf["network"] for vf in json.loads(pod.annotations[names.ASSIGNMENT])["vfs"]]
+
+
+def test_a_pod_gets_vfs_only_of_networks_for_its_namespace(life: Life) -> None:
+    """Others are refused in words; a pod that names no network gets one that it may use."""
+    node(life, "n1", OF_A)
+    others = [pod_of(life, namespace, name) for namespace, name in (("team-b", "b"), ("team-a-2", "c"), ("", "d"))]
+    _, waiting = placed(life, *others)
+    assert {name: REFUSED in text for name, text in waiting.items()} == {"b": True, "c": True, "d": True}
+    bound, waiting = placed(life, pod_of(life, "team-a"), pod_of(life, "ml-train"))
+    assert (len(bound), waiting) == (2, {})
+    life.gone(*others)
+    node(life, "n2", OF_A, Access())
+    bound, _ = placed(life, *(pod_of(life, "team-b", request=({}, {})) for _ in range(2)))
+    assert [networks(pod) for pod in bound] == [["rail1", "rail1"]] * 2
+    _, waiting = placed(life, pod_of(life, "team-b", "b", [{"network": "rail0"}]))
+    assert REFUSED in waiting["b"]
+
+
+def test_an_equal_pod_of_another_namespace_is_decided_about_anew(life: Life) -> None:
+    """In either order, before and after the first restriction, and after the last."""
+    for access in (Access(), OF_A, Access(), OF_A):
+        node(life, "n1", access, vfs=64)
+        for namespace in ("team-a", "team-b", "team-a", "team-b"):
+            bound, waiting = placed(life, pod_of(life, namespace, "p"))
+            is_admitted = namespace == "team-a" or access.is_open
+            assert (len(bound), [REFUSED in text for text in waiting.values()]) == (
+                (1, []) if is_admitted else (0, [True])
+            )
+            for uid in list(life.machine.pending_pods.pending):
+                life.gone(life.machine.pending_pods.pending[uid].pod)
+
+
+def test_pods_of_all_namespaces_share_their_scores_where_nothing_is_restricted(life: Life) -> None:
+    node(life, "n1", Access())
+    infos = [read_pod_info(pod_of(life, namespace)) for namespace in ("a", "b")]
+    first, second = (life.machine.cache.of_namespace(info) for info in infos if isinstance(info, PodInfo))
+    assert (first.shape, first.request) == (second.shape, second.request)
+    node(life, "n2", OF_A)
+    first, second = (life.machine.cache.of_namespace(info) for info in infos if isinstance(info, PodInfo))
+    assert first.shape != second.shape
+    life.remove_node("n2")
+    assert life.machine.cache.of_namespace(first) is first
+
+
+def test_no_namespace_holds_more_than_its_share_of_a_node(life: Life) -> None:
+    """Over all PFs of the entry; what one may not have another may, and what it gives back it may have again."""
+    node(life, "n1", HALF, HALF)
+    bound, waiting = placed(life, *(pod_of(life, "team-a", f"a{number}", ({}, {})) for number in range(3)))
+    assert (len(bound), list(waiting)) == (2, ["a2"])
+    reason = "namespace 'team-a' holds 4 of the 4 VFs of networks 'rail0', 'rail1' that max_share 50 allows it"
+    assert reason in waiting["a2"]
+    others, _ = placed(life, pod_of(life, "team-b", request=({}, {}, {}, {})))
+    assert len(others) == 1
+    life.gone(bound[0])
+    again, _ = placed(life)
+    assert [pod.metadata.name for pod in again] == ["a2"]
+
+
+def test_a_new_leader_counts_the_share_again(life: Life, make_node: MakeNode, make_pf: MakePf) -> None:
+    node(life, "n1", HALF)
+    bound, _ = placed(life, pod_of(life, "team-a", request=({}, {})))
+    other = Life(Machine("mooring"), make_node, make_pf, life.make_pod)
+    other.see(*bound)
+    node(other, "n1", HALF)
+    _, waiting = placed(other, pod_of(life, "team-a", "late"))
+    assert "holds 2 of the 2 VFs of network 'rail0' that max_share 50 allows" in waiting["late"]
+    assert len(placed(other, pod_of(life, "team-b"))[0]) == 1
+
+
+def test_interfaces_go_to_other_entries_where_the_share_is_used_up(life: Life) -> None:
+    """A packed pod would otherwise take all of them from one PF."""
+    node(life, "n1", HALF, Access())
+    packed = {names.PLACEMENT: '{"pfs":"pack"}'}
+    bound, _ = placed(life, pod_of(life, "team-a", request=({},) * 6, annotations=packed))
+    assert sorted(networks(bound[0])) == ["rail0"] * 2 + ["rail1"] * 4
+
+
+def test_only_pods_of_the_same_namespace_are_evicted_for_a_share(life: Life) -> None:
+    """What another tenant loses gives this one nothing."""
+    node(life, "n1", HALF, vfs=8)
+    low, _ = placed(life, pod_of(life, "team-b", "other", ({},)), pod_of(life, "team-a", "own", ({},) * 4))
+    assert len(low) == 2
+    high = pod_of(life, "team-a", "high", ({}, {}), spec={"priority": 9})
+    found = life.see(high) + life.work(60)
+    assert [[victim.pod for victim in one.victims] for one in found if isinstance(one, DeleteVictims)] == [
+        ["team-a/own"]
+    ]
+    life.gone(high)
+    none = pod_of(life, "team-c", "none", ({},) * 5, spec={"priority": 9})
+    found = life.see(none) + life.work(60)
+    assert not [one for one in found if isinstance(one, DeleteVictims)]
+    assert "Preemption is not helpful" in told(found)["none"]
+
+
+def test_nobody_is_evicted_on_a_network_of_others(life: Life) -> None:
+    node(life, "n1", OF_A, vfs=1)
+    assert len(placed(life, pod_of(life, "team-a"))[0]) == 1
+    found = life.see(pod_of(life, "team-b", "b", spec={"priority": 9})) + life.work(60)
+    assert not [one for one in found if isinstance(one, DeleteVictims)]
+    assert REFUSED in told(found)["b"]
+
+
+@pytest.mark.parametrize("rails", ["", ',"rails":"same"', ',"rails":"index"'])
+def test_a_group_is_placed_within_its_namespaces_networks_and_shares(rails: str, life: Life) -> None:
+    """One of the same name in another namespace is another group."""
+    for name in ("n1", "n2"):
+        node(life, name, Access(("team-a",)), Access(max_share=50, entry=1))
+    group = {names.GROUP: f'{{"name":"train","min":4{rails}}}'}
+    members = [pod_of(life, "team-b", f"b{number}", annotations=group) for number in range(4)]
+    others = [pod_of(life, "team-c", f"c{number}", annotations=group) for number in range(3)]
+    bound, waiting = placed(life, *members, *others)
+    if rails == ',"rails":"index"':
+        assert not bound
+        assert all("network 'rail0' is for namespaces team-a" in waiting[pod.metadata.name] for pod in members)
+        return
+    assert sorted(pod.metadata.name for pod in bound) == ["b0", "b1", "b2", "b3"]
+    assert {tuple(networks(pod)) for pod in bound} == {("rail1",)}
+    _, waiting = placed(life, *(pod_of(life, "team-b", f"more{number}", annotations={}) for number in range(1)))
+    assert "namespace 'team-b' holds 2 of the 2 VFs of network 'rail1'" in waiting["more0"]
+
+
+def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
+    """One member could be placed, and the group's networks are counted by what the share leaves."""
+    node(life, "n1", HALF)
+    group = {names.GROUP: '{"name":"train","min":3,"rails":"same"}'}
+    bound, waiting = placed(life, *(pod_of(life, "team-a", f"a{number}", annotations=group) for number in range(3)))
+    assert not bound
+    assert len(waiting) == 3
+
+
+def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+    """Both are placed together; the share of a pod with GPUs counts as any other's."""
+    life = Life(Machine("mooring", kinds=Kinds([gpu_kind()])), make_node, make_pf, make_pod)
+    gpus = GpuInventory(tuple(Gpu(f"0000:{number}b:00.0", f"GPU-{number}", "nvidia") for number in range(1, 5)))
+    node(life, "n1", OF_A, HALF, annotations={KEY: dump_gpu_inventory(gpus)}, allocatable={"mooring.dev/gpu": "4"})
+    limit: dict[str, Any] = {
+        "spec": {
+            "containers": [
+                {"name": "c", "resources": {name: {"mooring.dev/gpu": "1"} for name in ("limits", "requests")}}
+            ]
+        }
+    }
+    bound, waiting = placed(life, *(pod_of(life, "team-b", f"b{number}", **limit) for number in range(3)))
+    assert [networks(pod) for pod in bound] == [["rail1"]] * 2, waiting
+    assert "namespace 'team-b' holds 2 of the 2 VFs of network 'rail1'" in waiting["b2"]
+    bound, _ = placed(life, pod_of(life, "team-a", request=[{"network": "rail0"}], **limit))
+    assert [networks(pod) for pod in bound] == [["rail0"]]
+    life.machine.check()
+
+
+def test_kube_schedulers_pods_are_held_to_the_same_terms(
+    machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """When nodes are filtered, when one is bound, and when victims are proposed."""
+    scene = Scene(machine, make_pf, make_node, make_pod)
+    scene.add_node("n1", vfs=4, access=OF_A)
+    scene.add_node("n2", vfs=2, access=HALF)
+
+    def pod_info(namespace: str) -> PodInfo:
+        return scene.pod_info(metadata={"namespace": namespace})
+
+    first, second = pod_info("team-b"), pod_info("team-b")
+    assert scene.judge(first, "n1", "n2") == {"n1": Verdict(REFUSED, for_good=True), "n2": Verdict()}
+    assert scene.extender_pods.reserve(first, "n1", NOW) == Refused(f"node 'n1': {REFUSED}")
+    assert scene.extender_pods.make_room(first, "n1", Victims((), 0), NOW) is None
+    scene.reserve(first, "n2")
+    share = "namespace 'team-b' holds 1 of the 1 VFs of network 'rail0' that max_share 50 allows it"
+    assert scene.judge(second, "n2") == {"n2": Verdict(share)}
+    assert scene.extender_pods.reserve(second, "n2", NOW) == Refused(f"node 'n2': {share}")
+    assert scene.reserve(pod_info("ml-train"), "n1").assigned.node == "n1"
+
+
+def test_an_assignment_that_a_pod_brings_with_it_gives_it_nothing(life: Life) -> None:
+    """The scheduler writes its own, and counts none before the pod has a node."""
+    node(life, "n1", OF_A)
+    honest, _ = placed(life, pod_of(life, "team-a"))
+    forged = {names.ASSIGNMENT: honest[0].annotations[names.ASSIGNMENT], names.RATES: "{}"}
+    _, waiting = placed(life, pod_of(life, "team-b", "b", annotations=forged))
+    assert REFUSED in waiting["b"]
