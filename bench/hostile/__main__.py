@@ -6,8 +6,9 @@
 Before each attack the program that is attacked is started again. Innocents go on from before the attack until after it:
 see `bench.hostile.innocents`. "left" is the program's resident memory after what the attacker can delete is deleted and
 the program is at rest, less that before; "most" is the most meanwhile; "load" is the machine's of the last minute. Exit
-status 1 if an innocent waited more than 1 s, or more than 64 MiB were left. With ``--cpu`` the CPU that the program
-used during a wait counts in place of the wait: on a machine whose cores others use too, that is what the attack costs.
+status 1 if an innocent waited more than 1 s, more than 64 MiB were left, or the attacker got what is another
+tenant's. With ``--cpu`` the CPU that the program used during a wait counts in place of the wait: on a machine whose
+cores others use too, that is what the attack costs.
 """
 
 import argparse
@@ -41,10 +42,12 @@ class Outcome:
     most_mib: float
     # Processes that wanted a core meanwhile, on average: what a wait by the clock is to be read with.
     load: float = 0.0
+    # What the attacker got that is another tenant's.
+    reached: tuple[str, ...] = ()
 
     def harmless(self, *, by_cpu: bool) -> bool:
         waits_s = (longest.cpu_s if by_cpu else longest.wall_s for longest in self.longest.values())
-        return max(waits_s) <= LONGEST_S and self.left_mib <= MOST_MIB
+        return not self.reached and max(waits_s) <= LONGEST_S and self.left_mib <= MOST_MIB
 
 
 async def carry_out(stage: Stage, attack: Attack) -> Outcome:
@@ -66,7 +69,9 @@ async def carry_out(stage: Stage, attack: Attack) -> Outcome:
     await asyncio.wait([samples])
     await stage.at_rest(attack.program)
     after_mib = stage.rss_mib(attack.program)
-    return Outcome(dict(waits.longest), after_mib - before_mib, max(seen_mib) - before_mib, os.getloadavg()[0])
+    reached, stage.reached = tuple(stage.reached), []
+    most_mib = max(seen_mib) - before_mib
+    return Outcome(dict(waits.longest), after_mib - before_mib, most_mib, os.getloadavg()[0], reached)
 
 
 async def _sample(stage: Stage, program: str, seen_mib: list[float]) -> None:
@@ -81,7 +86,9 @@ def report(attack: Attack, outcome: Outcome, *, by_cpu: bool) -> str:
     each = sorted(outcome.longest.items())
     waits = "".join(f" {name:>9} {longest.wall_s:6.2f} {longest.cpu_s:6.2f}" for name, longest in each)
     verdict = "harmless" if outcome.harmless(by_cpu=by_cpu) else "HARMFUL"
-    return f"  {attack.name:28} {outcome.left_mib:8.1f} {outcome.most_mib:7.1f} {outcome.load:6.1f}  {verdict:8}{waits}"
+    reached = "".join(f"\n    {text}" for text in outcome.reached)
+    sizes = f"{outcome.left_mib:8.1f} {outcome.most_mib:7.1f} {outcome.load:6.1f}"
+    return f"  {attack.name:28} {sizes}  {verdict:8}{waits}{reached}"
 
 
 async def run(chosen: Iterable[Attack], nodes: int, *, by_cpu: bool = False) -> list[Outcome]:

@@ -49,6 +49,8 @@ class Stage:
         self.processes = Processes(root / "logs")
         self.node = NodePrograms(root, self.processes)
         self.api: Client
+        # What attackers have got that is another tenant's, in words.
+        self.reached: list[str] = []
         self._floods = 0
 
     @asynccontextmanager

@@ -31,10 +31,13 @@ async def test_an_attack_is_carried_out_and_one_that_harms_is_found() -> None:
     """An inventory, or annotations, cost nobody anything; a program that stands still is seen by all it serves."""
     hostile = replace(ATTACKS["inventory-overlapping"], lasts_s=0.0)
     fatal = Attack("stopped", "somebody stops the scheduler", "scheduler", 0.0, _stopped)
+    tenants = replace(ATTACKS["others-networks"], lasts_s=1.0)
     on_node = replace(ATTACKS["shim-annotations"], lasts_s=0.0)
     fatal_on_node = Attack("stopped", "somebody stops the shim", "shim", 0.0, partial(_stopped, program="shim"))
-    harmless, harmful, node, harmed = await run([hostile, fatal, on_node, fatal_on_node], nodes=10)
+    harmless, apart, harmful, node, harmed = await run([hostile, tenants, fatal, on_node, fatal_on_node], nodes=10)
     assert harmless.harmless(by_cpu=True)
+    assert apart.reached == ()
+    assert apart.harmless(by_cpu=True)
     assert node.harmless(by_cpu=True)
     assert node.longest.keys() == {"status", "sandbox", "container", "services"}
     assert {name for name, longest in harmed.longest.items() if longest.wall_s > LONGEST_S} == node.longest.keys()
@@ -43,11 +46,12 @@ async def test_an_attack_is_carried_out_and_one_that_harms_is_found() -> None:
 
 
 def test_memory_that_is_left_is_harm() -> None:
-    """Also where nobody waited."""
+    """Also where nobody waited; and so is what is another tenant's."""
     quick = {"pod": Longest(0.1, 0.1, 1)}
     assert Outcome(quick, MOST_MIB, 900.0).harmless(by_cpu=False)
     assert not Outcome(quick, MOST_MIB + 1, 900.0).harmless(by_cpu=False)
     assert not Outcome({"pod": Longest(0.1, LONGEST_S + 1, 1)}, 0.0, 0.0).harmless(by_cpu=True)
+    assert not Outcome(quick, 0.0, 0.0, reached=("pod a/b has a VF of network 'c'",)).harmless(by_cpu=False)
 
 
 def test_attacks_are_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:

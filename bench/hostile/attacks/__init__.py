@@ -10,6 +10,7 @@ from bench.hostile.attacks import (
     inventories,
     pods,
     scheduler_ports,
+    tenants,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "inventories",
     "pods",
     "scheduler_ports",
+    "tenants",
 ]
