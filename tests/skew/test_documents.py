@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from mooring.annotations.assignment import AssignedVf, Assignment
-from mooring.annotations.inventory import Allow, Inventory, Out, Pf
+from mooring.annotations.inventory import Inventory, Out, Pf
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates
 from mooring.gpu.assignment import GpuAssignment, details_of
 from mooring.gpu.inventory import Gpu, GpuInventory, GpuOut
@@ -60,6 +61,7 @@ INVENTORY_PF = Pf(
     vlan=7,
     vf_netdevs=True,
     tested={"min_tx_rate": "shown"},
+    access=Access(("team-a", "ml-*"), 50, 2),
 )
 INVENTORY = Inventory("b1", (INVENTORY_PF,), {"mooring-cni": "0.2.0"}, True, frozenset({"runc"}))
 ORIGINAL = Original(
@@ -89,7 +91,7 @@ ENTRY = LedgerEntry(
     in_doubt=True,
 )
 RATES = PodRates("u1", "n1", 2, (VfRates(1000, 2000),), (1500,))
-OFFER = PfOffer(10, False, "rail0", Indexes.parse("0-1"), 5, ALLOW, 7, True)
+OFFER = PfOffer(10, False, "rail0", Indexes.parse("0-1"), 5, ALLOW, 7, True, ("team-a",))
 CHECK = NodeCheck(datetime(2026, 11, 22, 14, tzinfo=UTC), "bypass", "on", (Finding("kubelet", "/etc/x", "differs"),))
 LACKING = WithoutDevices("ns/p", "u1", "main", "c1", (VF,), True, (GPU,))
 
@@ -112,7 +114,7 @@ DOCUMENTS = {
         "read_inventory",
         "dump_inventory",
         INVENTORY,
-        replace(INVENTORY, handlers=None, pfs=(replace(INVENTORY_PF, tested={}),)),
+        replace(INVENTORY, handlers=None, pfs=(replace(INVENTORY_PF, tested={}, access=Access()),)),
     ),
     "assignment": Document("mooring.annotations.assignment", "read_assignment", "dump_assignment", ASSIGNED),
     "rates": Document("mooring.annotations.rates", "read_rates", "dump_rates", RATES),
@@ -164,7 +166,13 @@ DOCUMENTS = {
         RatesState("ns/p", 2, True, Refusal(VF, "EINVAL")),
         name="u1.json",
     ),
-    "node's offer": Document("mooring.records.node_offer", "read_node_offer", "dump_node_offer", {PF: OFFER}),
+    "node's offer": Document(
+        "mooring.records.node_offer",
+        "read_node_offer",
+        "dump_node_offer",
+        {PF: OFFER},
+        {PF: replace(OFFER, namespaces=())},
+    ),
     "shared ports": Document(
         "mooring.records.shared_ports", "read_shared_ports", "dump_shared_ports", ((PF, "0000:05:00.0"),)
     ),
