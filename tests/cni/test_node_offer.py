@@ -54,7 +54,7 @@ def refused(host: Any, *vfs: dict[str, Any], **environment: Any) -> tuple[int, s
         (
             {},
             {"namespaces": ("team-a", "ns-*")},
-            "vf 1 of pf 'enp4s0f0': network 'default' is for namespaces team-a, ns-*, not for 'ns'",
+            "network 'default' is for namespaces team-a, ns-*, not for 'ns'",
         ),
         ({"vlan": 8}, {"vlan": 7}, "vlan 8 is not allowed on the network, where every VF has vlan 7"),
     ],
