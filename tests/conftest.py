@@ -4,7 +4,7 @@ With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``api
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
 with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
 mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it. Of the versions of containerd in
-MOORING_RUNTIMES it takes one for each file, and of the tests marked ``slow`` one in four. So it is with the seeds of a
+MOORING_RUNTIMES it takes one for each file, and of the tests marked ``slow`` one in eight. So it is with the seeds of a
 test that has many.
 """
 
@@ -128,7 +128,7 @@ def part(request: pytest.FixtureRequest) -> Part:
 
 # Marks of the tests that `run test --quick` leaves out.
 _NOT_QUICK = ("root", "apiserver", "slow")
-_SLOW_ONE_IN = 4
+_SLOW_ONE_IN = 8
 # Of a test with at least so many seeds an ordinary run takes one in four.
 _MANY_SEEDS, _SEEDS_ONE_IN = 8, 4
 _NO_PARAMETERS = SimpleNamespace(params={})
@@ -194,7 +194,7 @@ def _quick_ones(items: Iterable[pytest.Item], config: pytest.Config) -> list[pyt
 
 
 def _slow_ones(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
-    """Return the tests marked ``slow`` that an ordinary run leaves out: three in four of each tier."""
+    """Return the tests marked ``slow`` that an ordinary run leaves out: seven in eight of each tier."""
     of_tier: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow") is not None:

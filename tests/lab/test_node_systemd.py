@@ -15,6 +15,7 @@ SCENARIO = Path(__file__).parent / "inside/node_scenario.py"
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
     """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing.
 

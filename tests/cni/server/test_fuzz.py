@@ -262,7 +262,7 @@ def test_any_input_to_the_real_executable_changes_nothing(host: Any) -> None:
             with host.served():
                 feed(program, chance, host, 60)
         else:
-            feed(program, chance, host, 12)
+            feed(program, chance, host, 6)
     assert host.everything() == before
 
 
