@@ -17,7 +17,6 @@ from cni.server.dispatch import BOOT_ID, answer
 from cni.server.show import show
 from cni.server.socket_server import AlreadyServedError, serving
 from cni.spec.skel import BAD_CONFIG, CALLED_AGAIN, IN_IPAM, IO_FAILURE, VERSIONS, CniError, error_answer
-from cni.vf import own_ipam
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.files import write_shared
@@ -57,9 +56,10 @@ class Options:
     )
     plugin: Path = option(
         Path("/etc/mooring/cni.json"),
-        "file of this plugin's own fields; it and the chains in /etc/cni/net.d list the IPAM plugins that a "
+        "file of this plugin's own fields; it and the configurations in CHAINS list the IPAM plugins that a "
         "network's configuration may use",
     )
+    chains: Path = option(Path("/etc/cni/net.d"), "folder of the network configurations that the runtime reads")
     output: str = option("table", "output format of show: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
@@ -70,7 +70,7 @@ class Options:
 
     def ipam_files(self) -> tuple[str, ...] | None:
         """Return the node's own files that name IPAM plugins; None if the machine has no configuration file."""
-        return (str(self.plugin), own_ipam.CHAINS) if is_configured(os.environ) else None
+        return (str(self.plugin), str(self.chains)) if is_configured(os.environ) else None
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
         """Return the Node on which the server's repairs work."""

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from cli.node.errors import NodeError
 from cli.node.kubelet_process import kubelet_process
-from cli.node.plan import cni_folder, init_unit, settings, steps, texts
+from cli.node.plan import init_unit, runtime_cni, settings, steps, texts
 from cli.node.plan.kubelet import endpoint
-from cli.node.plan.states import File, Host, Link
+from cli.node.plan.states import CniFolders, File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
 from mooring.folders import entry_names, record_names
+from mooring.gpu.runtime_files import UnreadableError, documents
 from mooring.nic.function_devices import all_netdevs
 from mooring.nic.host_facts import read_facts
 from mooring.nic.vf_users import NO_FACTS, VfDevices, user_of
 from mooring.records import ledger
 
-# Folders that are read completely, because other programs' files there affect the changes.
-_FOLDERS = (cni_folder.FOLDER,)
 _FILES = (
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED, init_unit.RULES),
-    *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
+    *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.CURRENT),
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
     *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),
 )
@@ -35,9 +35,10 @@ _MOST_LINKS = 40
 
 def look(root: Path, further: Iterable[str] = (), kubelet_config: str = "") -> Host:
     """Return the host's files at the paths of an installation and at ``further`` paths; raise OSError."""
-    paths = {*_FILES, *further, *_listed(root)}
-    found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
-    host, paths = _with_kubelet(root, Host(found, kubelet=kubelet_process(root)), kubelet_config, paths)
+    paths = {*_FILES, *further, *_units(root)}
+    host = Host(_states(root, paths), kubelet=kubelet_process(root))
+    host, paths = _with_kubelet(root, host, kubelet_config, paths)
+    host, paths = _with_cni(root, host, kubelet_config, paths)
     return replace(host, folders=frozenset(_folders(root, paths)), used_vfs=frozenset(_used_vfs(root)))
 
 
@@ -50,6 +51,30 @@ def _with_kubelet(root: Path, host: Host, named: str, paths: set[str]) -> tuple[
         read = {path: file for path in sorted(files) if (file := _file_behind(root, path)) is not None}
         host, paths = replace(host, found={**host.found, **read}), paths | files
     return host, paths
+
+
+def _with_cni(root: Path, host: Host, kubelet_config: str, paths: set[str]) -> tuple[Host, set[str]]:
+    """Add the runtime's CNI folders with all network configurations, because other programs' files matter there."""
+    cni = _cni_folders(root, host, kubelet_config)
+    there = below(root, cni.conf, through=True)
+    more = {f"{cni.conf}/{name}" for name in entry_names(there, lambda _: True)} | {steps.forwarder_path(cni)}
+    return replace(host, found={**host.found, **_states(root, more)}, cni=cni), paths | more
+
+
+def _cni_folders(root: Path, host: Host, kubelet_config: str) -> CniFolders:
+    try:
+        socket = steps.runtime_socket(host, kubelet_config)
+    except NodeError:
+        socket = None
+    places = [below(root, path, through=True) for path in runtime_cni.config_paths(socket)]
+    try:
+        return runtime_cni.cni_folders([document for place in places for document in documents(place, root)])
+    except UnreadableError as broken:
+        return CniFolders(why_unknown=f"the runtime's CNI folders are unknown: {broken}")
+
+
+def _states(root: Path, paths: Iterable[str]) -> dict[str, File | Link]:
+    return {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
 
 
 def _asked(root: Path, asked: str) -> Iterator[str]:
@@ -124,10 +149,7 @@ def below(root: Path, path: str, *, through: bool = False) -> Path:
     return there
 
 
-def _listed(root: Path) -> Iterator[str]:
-    for folder in _FOLDERS:
-        there = below(root, folder)
-        yield from (f"{folder}/{name}" for name in entry_names(there, lambda _: True))
+def _units(root: Path) -> Iterator[str]:
     for kind in ("path", "service", "timer"):
         for link in below(root, str(_UNITS)).glob(f"**/mooring-*.{kind}"):
             yield str(Path("/") / link.relative_to(root))

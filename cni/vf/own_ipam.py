@@ -20,8 +20,6 @@ from cni.spec.skel import CniError
 from mooring.files import read_own_file
 
 _log = structlog.get_logger()
-# The folder that runtimes read by default.
-CHAINS = "/etc/cni/net.d"
 _ENDINGS = (".conf", ".conflist", ".json")
 _MOST_BYTES = 1 << 20
 

@@ -18,6 +18,7 @@ DEFAULT_RUNTIME = ":".join(
     ("/etc/containerd/config.toml", "/etc/containerd/conf.d", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 )
 _SUFFIXES = (".toml", ".conf")
+_OF_CRIO = "crio.conf.d"
 _MOST_FILES = 256
 DEFAULT_TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
 
@@ -39,11 +40,11 @@ class RuntimeFiles:
         A file that cannot be read forbids it, too, because the runtime may have read it before.
         """
         try:
-            runtime = [document for path in self.runtime for document in _read(path, self.root)]
+            runtime = [document for path in self.runtime for document in documents(path, self.root)]
         except UnreadableError as unknown:
-            return str(unknown)
+            return f"the default runtime is unknown: {unknown}"
         try:
-            toolkit = next(_read(self.toolkit, self.root), None)
+            toolkit = next(documents(self.toolkit, self.root), None)
         except UnreadableError:
             # As without the file: NVIDIA's runtime accepts the variable.
             toolkit = None
@@ -51,14 +52,19 @@ class RuntimeFiles:
 
 
 class UnreadableError(ValueError):
-    """A file cannot be read, so the default runtime is unknown."""
+    """A file of a runtime's configuration cannot be read."""
 
 
-def _read(path: Path, root: Path) -> Iterator[Document]:
-    """Yield a file, or the files of a folder, each before the files that it imports."""
+def documents(path: Path, root: Path) -> Iterator[Document]:
+    """Yield a file, or the files of a folder, each before the files that it imports; raise UnreadableError.
+
+    CRI-O reads every file of its folder, whatever its name (UpdateFromPath in cri-o's pkg/config/config.go).
+    OpenShift's is called 00-default.
+    """
     try:
         files = [path / name for name in entry_names(path, lambda _: True)] if path.is_dir() else [path]
-        waiting = [one for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
+        is_any = path.name == _OF_CRIO
+        waiting = [one for one in files if (is_any or one.suffix in _SUFFIXES) and not one.is_dir()]
         known = set(waiting)
         for _ in range(_MOST_FILES):
             if not waiting:
@@ -74,8 +80,7 @@ def _read(path: Path, root: Path) -> Iterator[Document]:
             waiting = more + waiting
         raise ValueError(f"more than {_MOST_FILES} files")
     except (OSError, ValueError, RecursionError) as broken:
-        what = f"the default runtime is unknown: configuration {str(path)!r} cannot be read: {broken}"
-        raise UnreadableError(what) from broken
+        raise UnreadableError(f"configuration {str(path)!r} cannot be read: {broken}") from broken
 
 
 def _imported(document: Document, folder: Path, root: Path) -> Iterator[Path]:

@@ -8,7 +8,6 @@ from typing import Any
 from cli.node.errors import NodeError
 from cli.node.plan.states import Host
 
-FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
 # Our file names, the preferred one first; each sorts before the previous one. The preferred one sorts after Multus'
 # files (00-multus.conf, 00-multus.conflist): if Multus is installed later, the runtime still uses Multus' file.
@@ -43,21 +42,32 @@ def list_of(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def configurations(host: Host, without: Collection[str] = (), *, strict: bool = False) -> Iterator[Configuration]:
     """Yield the folder's configurations; skip unreadable ones or, if ``strict``, raise NodeError for them."""
-    for name in host.below(FOLDER):
+    folder = host.cni.conf
+    for name in host.below(folder):
         if not name.endswith(_ENDINGS) or name in without:
             continue
         try:
-            yield _read(name, host.text(f"{FOLDER}/{name}") or "")
+            yield _read(folder, name, host.text(f"{folder}/{name}") or "")
         except NodeError:
             if strict:
                 raise
 
 
-def _read(name: str, text: str) -> Configuration:
+def used(host: Host, without: Collection[str] = (), *, strict: bool = False) -> Configuration | None:
+    """Return the configuration that the runtime uses: the first one or, for CRI-O, the first with a given name.
+
+    CRI-O's ``cni_default_network`` names it (loadNetworks in ocicni's pkg/ocicni/ocicni.go).
+    """
+    network = host.cni.network
+    found = configurations(host, without, strict=strict)
+    return next((each for each in found if network in ("", each.raw["name"])), None)
+
+
+def _read(folder: str, name: str, text: str) -> Configuration:
     """Read a file; raise NodeError if libcni would not load it (NetConf and NetConfList in pkg/types)."""
     raw = json_of(text)
     if (wrong := _wrong(raw, is_list=name.endswith(".conflist"))) is not None:
-        raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong}")
+        raise NodeError(f"network configuration {name!r} in {folder!r} cannot be read: {wrong}")
     assert isinstance(raw, dict), "it has been checked"
     if name.endswith(".conflist"):
         return Configuration(name, raw, raw["plugins"])
@@ -99,7 +109,7 @@ def json_of(text: str) -> object:
 
 def raw_entries(host: Host, name: str) -> Iterator[Mapping[str, Any]]:
     """Yield the plugins of a file that may be invalid."""
-    yield from entries_of(json_of(host.text(f"{FOLDER}/{name}") or ""))
+    yield from entries_of(json_of(host.text(f"{host.cni.conf}/{name}") or ""))
 
 
 def entries_of(document: object) -> Iterator[Mapping[str, Any]]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.plan.cni_folder import (
-    FOLDER,
     OURS,
     PLUGIN,
     Configuration,
@@ -53,29 +52,29 @@ def capabilities(plugin: Mapping[str, Any]) -> dict[str, Any]:
     return {_ANNOTATIONS: True, **plugin.get("capabilities", {})}
 
 
-def refuse_others(configuration: Configuration) -> None:
+def refuse_others(folder: str, configuration: Configuration) -> None:
     """Raise NodeError for a plugin other than Multus that calls another configuration of the folder, or a copy."""
     for entry in configuration.plugins:
         kind = entry.get("type")
-        if kind in MULTUS or not (kind in _BY_FOLDER or any(map(_is_configuration, entry.values()))):
+        if kind in MULTUS or not (kind in _BY_FOLDER or _is_configuration(folder, [*entry.values()])):
             continue
         raise NodeError(
-            f"plugin {kind!r} of {configuration.name!r} in {FOLDER!r} calls another configuration there, and would "
+            f"plugin {kind!r} of {configuration.name!r} in {folder!r} calls another configuration there, and would "
             f"call itself in a copy: configure it to call the cluster network's file, add {PLUGIN} as the last plugin "
             "there, and use --network none"
         )
 
 
-def _is_configuration(value: object) -> bool:
+def _is_configuration(folder: str, value: object) -> bool:
     """Return whether a value is the path of a configuration in the folder, or a whole configuration."""
     if isinstance(value, str):
-        return _file_of(value) not in (None, "")
+        return _file_of(folder, value) not in (None, "")
     if isinstance(value, list):
-        return any(map(_is_configuration, value))
+        return any(_is_configuration(folder, each) for each in value)
     if not isinstance(value, dict):
         return False
     is_whole = isinstance(value.get("plugins"), list) or {"type", "name"} <= value.keys()
-    return is_whole or any(map(_is_configuration, value.values()))
+    return is_whole or any(_is_configuration(folder, each) for each in value.values())
 
 
 def without_ours(
@@ -105,27 +104,28 @@ def _multus_without(
     host: Host, entry: Mapping[str, Any], ours: Collection[str], plugin: Mapping[str, Any], name: str
 ) -> Mapping[str, Any]:
     """Return an entry of Multus, in a configuration called ``name``, changed so that it does not call our chain."""
+    folder = host.cni.conf
     cluster = next((each for each in configurations(host, ours) if not _is_of_multus(each)), None)
     path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
     if isinstance(path, str) and path:
         if not _leads_to(host, entry, path, ours, name):
             return entry
-        changed = {**entry, "clusterNetwork": _path_like(_place(entry, path), _needed(cluster).name)}
+        changed = {**entry, "clusterNetwork": _path_like(folder, _place(entry, path), _needed(folder, cluster).name)}
     elif isinstance(delegates, list) and any(map(_is_copy_of_ours, delegates)):
-        instead = [dict(_needed(cluster).raw) if _is_copy_of_ours(each) else each for each in delegates]
+        instead = [dict(_needed(folder, cluster).raw) if _is_copy_of_ours(each) else each for each in delegates]
         changed = {**entry, "delegates": instead}
     else:
         return entry
     # Remove capabilities that are there only because Multus called our chain.
-    gone = capabilities(plugin).keys() - _capabilities_of(_needed(cluster).raw)
+    gone = capabilities(plugin).keys() - _capabilities_of(_needed(folder, cluster).raw)
     left = {name: value for name, value in (entry.get("capabilities") or {}).items() if name not in gone}
     others = {name: value for name, value in changed.items() if name != "capabilities"}
     return others | ({"capabilities": left} if left else {})
 
 
-def _needed(cluster: Configuration | None) -> Configuration:
+def _needed(folder: str, cluster: Configuration | None) -> Configuration:
     if cluster is None:
-        raise NodeError(f"Multus calls Mooring's own chain, and folder {FOLDER!r} has no other network configuration")
+        raise NodeError(f"Multus calls Mooring's own chain, and folder {folder!r} has no other network configuration")
     return cluster
 
 
@@ -146,7 +146,7 @@ def _leads_to(host: Host, entry: Mapping[str, Any], network: str, ours: Collecti
     """Return whether ``network`` (a path or a name) leads to our chain; that has the ``name`` of what it copies."""
     if "/" in network:
         return _target(host, entry, network) in ours
-    return network == name and _file_of(_place(entry, network)) == ""
+    return network == name and _file_of(host.cni.conf, _place(entry, network)) == ""
 
 
 def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
@@ -154,7 +154,7 @@ def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
 
     Values without a slash are names. None if ``network`` does not lead to the folder.
     """
-    file = _file_of(_place(entry, network))
+    file = _file_of(host.cni.conf, _place(entry, network))
     if file != "":
         return file
     name = None if "/" in network else network
@@ -167,7 +167,7 @@ def _place(entry: Mapping[str, Any], network: str) -> str:
     return network if "/" in network else folder if isinstance(folder, str) else ""
 
 
-def _file_of(path: str) -> str | None:
+def _file_of(folder: str, path: str) -> str | None:
     """Return a path's file name in the folder, empty for the folder itself; the folder may be mounted elsewhere.
 
     A file with one of our chain's names counts as ours in any folder.
@@ -175,16 +175,16 @@ def _file_of(path: str) -> str | None:
     path = posixpath.normpath(path)
     if (own := posixpath.basename(path)) in OURS:
         return own
-    _, there, name = path.rpartition(FOLDER)
+    _, there, name = path.rpartition(folder)
     if not there or (name and not name.startswith("/")) or "/" in name[1:]:
         return None
     return name[1:] if not name or name.endswith((".conf", ".conflist", ".json")) else None
 
 
-def _path_like(path: str, name: str) -> str:
+def _path_like(folder: str, path: str, name: str) -> str:
     """Return the path of the file ``name`` in the same folder, as mounted for the program that uses ``path``."""
     path = posixpath.normpath(path)
-    return f"{path if path.endswith(FOLDER) else posixpath.dirname(path)}/{name}"
+    return f"{path if path.endswith(folder) else posixpath.dirname(path)}/{name}"
 
 
 def calls(host: Host, configuration: Configuration) -> Iterator[PluginCall]:
@@ -214,6 +214,6 @@ def _calls_of(
         return  # A NetworkAttachmentDefinition or a path elsewhere, which cannot lead back to the folder.
     if name in files:
         raise DelegationError(f"calls itself endlessly: {' -> '.join((*files, name))}")
-    if (text := host.text(f"{FOLDER}/{name}")) is None:
-        raise DelegationError(f"Multus would call {name!r}, which is not in {FOLDER!r}: pods get no network")
+    if (text := host.text(f"{host.cni.conf}/{name}")) is None:
+        raise DelegationError(f"Multus would call {name!r}, which is not in {host.cni.conf!r}: pods get no network")
     yield from _calls(host, json_of(text), (*files, name), depth)

@@ -9,12 +9,13 @@ itself. Service meshes insert their plugin into the first configuration; there i
 """
 
 import json
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.plan import delegation
-from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, is_ours, json_of, raw_entries
+from cli.node.plan.cni_folder import OURS, PLUGIN, Configuration, configurations, is_ours, json_of, raw_entries, used
 from cli.node.plan.states import Change, File, Host, PathChange
 
 _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; lists with older versions get this one.
@@ -23,9 +24,25 @@ _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; lists with old
 # in Consul's control-plane/subcommand/install-cni/cniconfig.go, likewise Kuma's app/cni/pkg/install; install_cni_conf
 # of Linkerd's install-cni.sh puts its own into each configuration.
 _JOINING = ("consul-cni", "istio-cni", "kuma-cni", "linkerd-cni")
-# Cilium renames configurations that it disables to this ending (cleanupOtherCNI in daemon/cmd/cni/config.go).
-SET_ASIDE = ".cilium_bak"
+# Who renames others' configurations, by the ending: Cilium whenever the folder changes (cleanupOtherCNI in its
+# daemon/cmd/cni/config.go), Multus when it starts (createMultusConfig in its cmd/thin_entrypoint/main.go).
+_RENAMERS = {
+    ".cilium_bak": ("Cilium", "set cni.exclusive: false in its Helm values (cni-exclusive in ConfigMap cilium-config)"),
+    ".old": ("Multus", "remove --rename-conf-file from the arguments of its DaemonSet"),
+}
 CILIUM = "cilium-cni"
+# Who writes a configuration, by its name or a plugin's type.
+_OWNERS = {
+    "multus": "Multus",
+    "multus-shim": "Multus",
+    "cilium-cni": "Cilium",
+    "calico": "Calico",
+    "kindnet": "kindnet",
+    "ovn-k8s-cni-overlay": "OVN-Kubernetes",
+    "istio-cni": "Istio",
+    "antrea": "Antrea",
+    "kube-ovn": "Kube-OVN",
+}
 
 
 def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
@@ -38,11 +55,12 @@ def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
     by_operator = [is_ours(entry) for entry in first.plugins]
     if any(by_operator) and (not ours or all(by_operator)):
         return []
-    delegation.refuse_others(first)
-    path = f"{FOLDER}/{_name_before(first.name)}"
+    folder = host.cni.conf
+    delegation.refuse_others(folder, first)
+    path = f"{folder}/{_name_before(folder, first.name)}"
     document = _joined(_chained(delegation.without_ours(host, first, OURS, plugin), plugin), host, ours)
     wanted = File(json.dumps(document, indent=2) + "\n")
-    stale = [f"{FOLDER}/{name}" for name in ours if f"{FOLDER}/{name}" != path]
+    stale = [f"{folder}/{name}" for name in ours if f"{folder}/{name}" != path]
     moved: list[Change] = [PathChange(old, host.at(old), None) for old in stale]
     placed = (
         [] if _is_at(host, path, document) else [PathChange(path, host.at(path), wanted, host.missing_folder(path))]
@@ -52,11 +70,12 @@ def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
 
 def released(host: Host) -> list[Change]:
     """Return the changes that keep others' copies of our chain from calling mooring-cni once it is removed."""
+    folder = host.cni.conf
     found: list[Change] = [
-        PathChange(f"{FOLDER}/{name}", host.at(f"{FOLDER}/{name}"), None) for name in _set_aside(host)
+        PathChange(f"{folder}/{name}", host.at(f"{folder}/{name}"), None) for name in _set_aside(host)
     ]
     for configuration in configurations(host):
-        path = f"{FOLDER}/{configuration.name}"
+        path = f"{folder}/{configuration.name}"
         state = host.at(path)
         types = {str(entry.get("type")) for entry in configuration.plugins}
         if not isinstance(state, File) or configuration.name in OURS or not types & {*delegation.MULTUS, CILIUM}:
@@ -72,25 +91,29 @@ def released(host: Host) -> list[Change]:
 
 def advice(host: Host) -> Iterator[str]:
     """Yield advice for the operator about the node's network before mooring-cni is chained to it."""
+    folder = host.cni.conf
     if any(entry.get("type") == CILIUM for each in configurations(host) for entry in each.plugins):
-        setting = "set cni.exclusive: false in its Helm values (default: true)"
-        yield f"Cilium must not manage {FOLDER} exclusively: {setting}"
+        yield f"Cilium must not manage {folder} exclusively (its default): {_RENAMERS['.cilium_bak'][1]}"
 
 
 def problems(host: Host) -> Iterator[tuple[str, str]]:
     """Yield path and description of each problem with the plugins that the runtime would call for a pod."""
-    for name in _set_aside(host) if not _ours(host) else ():
-        yield f"{FOLDER}/{name}", "Cilium has disabled Mooring's chain: set cni.exclusive: false in its Helm values"
-    first = next(iter(configurations(host)), None)
+    folder, ours = host.cni.conf, _ours(host)
+    for name in _set_aside(host) if not ours else ():
+        who, setting = _renamer(name)
+        yield f"{folder}/{name}", f"{who} has disabled Mooring's chain: {setting or 'find out who renames files there'}"
+    first = used(host)
     if first is None:
         return
-    path = f"{FOLDER}/{first.name}"
+    path = f"{folder}/{first.name}"
     try:
         calls = list(delegation.calls(host, first))
     except delegation.DelegationError as wrong:
         yield path, str(wrong)
         return
     depths = [call.depth for call in calls if call.type == PLUGIN]
+    if ours and not depths:
+        yield path, f"the runtime uses this file of {_owner(first)}, not Mooring's chain: run mooring-node install"
     if len(depths) > 1:
         yield path, f"{PLUGIN} would be called {len(depths)} times for each pod"
     if any(depths):
@@ -99,13 +122,25 @@ def problems(host: Host) -> Iterator[tuple[str, str]]:
         yield path, "Multus would call itself"
 
 
+def _renamer(name: str) -> tuple[str, str]:
+    """Return who renames configurations to names with this ending, and the setting that ends it, empty if unknown."""
+    return _RENAMERS.get(posixpath.splitext(name)[1], ("another program", ""))
+
+
+def _owner(configuration: Configuration) -> str:
+    """Return the program that writes a configuration, by its name or its plugins."""
+    kinds = [str(configuration.raw["name"]), *(str(entry.get("type")) for entry in configuration.plugins)]
+    return next((_OWNERS[kind] for kind in kinds if kind in _OWNERS), repr(kinds[1]))
+
+
 def _first(host: Host) -> Configuration:
     """Return the first configuration that is not ours."""
-    first = next((each for each in configurations(host, OURS, strict=True)), None)
+    first = used(host, OURS, strict=True)
     if first is None:
+        named = f" called {host.cni.network!r}" if host.cni.network else ""
         raise NodeError(
-            f"folder {FOLDER!r} has no network configuration: install the cluster's network first, or use "
-            "--network none"
+            f"folder {host.cni.conf!r} has no network configuration{named}: install the cluster's network first, "
+            "or use --network none"
         )
     return first
 
@@ -138,17 +173,19 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
-def _name_before(first: str) -> str:
+def _name_before(folder: str, first: str) -> str:
     found = next((name for name in OURS if name.encode() < first.encode()), None)
     if found is None:
-        raise NodeError(f"no file name sorts before {first!r} in {FOLDER!r}: rename that file")
+        raise NodeError(f"no file name sorts before {first!r} in {folder!r}: rename that file")
     return found
 
 
 def _ours(host: Host) -> Sequence[str]:
     """Return the names of our existing files, in byte order."""
-    return [name for name in host.below(FOLDER) if name in OURS and any(map(is_ours, raw_entries(host, name)))]
+    return [name for name in host.below(host.cni.conf) if name in OURS and any(map(is_ours, raw_entries(host, name)))]
 
 
 def _set_aside(host: Host) -> Sequence[str]:
-    return [name for name in host.below(FOLDER) if name.removesuffix(SET_ASIDE) in OURS and name not in OURS]
+    """Return the names of files that were ours until another program renamed them."""
+    renamed = tuple(f"{name}." for name in OURS)
+    return [name for name in host.below(host.cni.conf) if name.startswith(renamed)]

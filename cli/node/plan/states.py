@@ -38,6 +38,20 @@ class KubeletProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class CniFolders:
+    """Where the container runtime looks for network configurations, and where for plugins.
+
+    ``network`` is the name of the configuration that it uses, empty if it is the first one. ``why_unknown`` says why
+    the runtime's own configuration could not be read; then the others are the defaults.
+    """
+
+    conf: str = "/etc/cni/net.d"
+    bin: str = "/opt/cni/bin"
+    network: str = ""
+    why_unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """The state of a host: the files and links that an installation reads or writes, and their folders.
 
@@ -48,6 +62,7 @@ class Host:
     folders: frozenset[str] = frozenset()
     used_vfs: frozenset[str] = frozenset()
     kubelet: KubeletProcess | None = None
+    cni: CniFolders = CniFolders()
 
     def at(self, path: str) -> State:
         return self.found.get(path)

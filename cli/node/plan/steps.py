@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cli.node.errors import NodeError
 from cli.node.plan import init_unit, network, settings, texts
+from cli.node.plan.cni_folder import PLUGIN
 from cli.node.plan.kubelet import endpoint as kubelet
-from cli.node.plan.states import Change, File, Host, Link, PathChange, State, VenvBuild
+from cli.node.plan.states import Change, CniFolders, File, Host, Link, PathChange, State, VenvBuild
 
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"
-FORWARDER = "/opt/cni/bin/mooring-cni"
 COMPLETE = "complete"  # The last file that is written into a release's folder.
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
@@ -87,12 +88,23 @@ class Sockets:
 
 
 def sockets(host: Host, choices: Choices) -> Sockets:
-    """Return both sockets; the runtime's is the kubelet's configured one, or the one that an earlier run recorded."""
-    told = kubelet.endpoint(host, choices.kubelet_config)
-    if told in (None, *OURS):
-        told = str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
+    """Return both sockets."""
+    told = runtime_socket(host, choices.kubelet_config)
     crio = posixpath.basename(told) == "crio.sock"
     return Sockets(told, LISTEN_CRIO if crio else LISTEN)
+
+
+def runtime_socket(host: Host, kubelet_config: str) -> str:
+    """Return the runtime's socket: the kubelet's configured one, or the one that an earlier run recorded."""
+    told = kubelet.endpoint(host, kubelet_config)
+    if told is None or told in OURS:
+        return str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
+    return told
+
+
+def forwarder_path(cni: CniFolders) -> str:
+    """Return the path of the executable that the runtime calls."""
+    return f"{cni.bin}/{PLUGIN}"
 
 
 def steps(host: Host, choices: Choices) -> list[Step]:
@@ -174,8 +186,11 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     """Plan configuration and units, and last the link that makes a release the current one."""
     shim = {"listen": ways.listen, "runtime": ways.runtime}
     wanted: dict[str, Any] = {"node_name": choices.node_name, "mooring-cri-shim": shim}
-    if choices.await_init:
-        wanted["mooring-cni"] = {"await_init": True}
+    plugin: dict[str, Any] = {"await_init": True} if choices.await_init else {}
+    if host.cni.conf != CniFolders().conf:
+        plugin["chains"] = host.cni.conf
+    if plugin:
+        wanted["mooring-cni"] = plugin
     chosen = {"advertiser": choices.advertiser, "network": choices.network}
     if choices.kubelet_config:
         chosen["kubelet_config"] = choices.kubelet_config
@@ -210,7 +225,9 @@ def _with_sockets(choices: Choices, ways: Sockets) -> Choices:
 
 
 def _network(host: Host, choices: Choices) -> list[Change]:
-    placed = _placed(host, [(FORWARDER, File(choices.forwarder, 0o755))])
+    if host.cni.why_unknown:
+        raise NodeError(host.cni.why_unknown)
+    placed = _placed(host, [(forwarder_path(host.cni), File(choices.forwarder, 0o755))])
     return [*placed, *(network.chain(host, choices.plugin) if choices.network == "chain" else ())]
 
 

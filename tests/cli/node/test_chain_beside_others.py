@@ -303,6 +303,44 @@ def test_cilium_that_takes_the_folder_for_itself_is_named(host_of: HostOf) -> No
     assert names(host) == ["05-cilium.conflist"]
 
 
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [
+        (".old", "Multus has disabled Mooring's chain: remove --rename-conf-file from the arguments of its DaemonSet"),
+        (".off", "another program has disabled Mooring's chain: find out who renames files there"),
+    ],
+)
+def test_whoever_renames_our_chain_is_named(host_of: HostOf, ending: str, says: str) -> None:
+    """By the new name's ending; the renamed file goes with the installation."""
+    host = host_of(KUBEADM)
+    run_install(host)
+    ours = host.root / FOLDER.lstrip("/") / names(host)[0]
+    ours.rename(ours.with_name(f"{ours.name}{ending}"))
+    assert any(says in line for line in _check(host))
+    assert host.run("remove")[0] == 0
+    assert names(host) == [FLANNEL_AT.rpartition("/")[2]]
+
+
+@pytest.mark.parametrize(
+    ("raw", "who"),
+    [
+        ({"name": "x", "type": "bridge"}, "'bridge'"),
+        ({"name": "kindnet", "type": "ptp"}, "kindnet"),
+        ({"name": "ovn-kubernetes", "type": "ovn-k8s-cni-overlay"}, "OVN-Kubernetes"),
+    ],
+)
+def test_a_network_whose_file_sorts_before_ours_is_named(host_of: HostOf, raw: dict[str, str], who: str) -> None:
+    """Pods would get no VFs; `install` chooses an earlier name and chains to that network."""
+    host = host_of(KUBEADM)
+    run_install(host)
+    host.write(f"{FOLDER}/00-aaa.conf", json.dumps({"cniVersion": "0.4.0", **raw}))
+    assert any(
+        f"00-aaa.conf: the runtime uses this file of {who}, not Mooring's chain" in line for line in _check(host)
+    )
+    assert host.run("install", "--wheelhouse", str(host.root.parent / "first"))[0] == 0
+    assert (_check(host), called(host)) == ([], [raw["type"], "mooring-cni"])
+
+
 def test_a_copy_that_cilium_has_made_of_our_chain_is_not_copied_again(host_of: HostOf) -> None:
     """Chained behind another network it copies the first file with that network's name, and that is ours."""
     aws = json.dumps({"cniVersion": "0.4.0", "name": "aws-cni", "plugins": [{"type": "aws-cni"}, {"type": "portmap"}]})

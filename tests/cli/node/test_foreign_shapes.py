@@ -11,11 +11,12 @@ import yaml
 from cli.node.admission_policies import read_policies
 from cli.node.errors import NodeError
 from cli.node.plan import network, settings
-from cli.node.plan.cni_folder import FOLDER
-from cli.node.plan.states import File, Host, PathChange
+from cli.node.plan.states import CniFolders, File, Host, PathChange
 from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.cli.node.installing import HostOf
 from tests.support.wrong_shapes import wrong_shapes
+
+FOLDER = CniFolders().conf
 
 _CHAIN = {
     "cniVersion": "0.3.1",
