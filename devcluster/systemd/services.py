@@ -21,12 +21,22 @@ FOLDER = Path("/etc/systemd/system")
 JOURNAL = Path("/var/log/journal")
 # The sockets on which services report readiness.
 NOTIFY = Path("/run/systemd")
+# The packages of the runtimes that mooring-node has installed, and the module that an interpreter imports at its start.
+RUNTIMES = "opt/mooring/versions/*/python/lib/python3.11/dist-packages"
+_SITE = Path("/devcluster/site/sitecustomize.py")
 _TIMER, _PATH = ".timer", ".path"
 # systemd is told by inotify.
 _LOOK_S = 0.2
 # A service that reports readiness has so many seconds (DefaultTimeoutStartSec).
 _READY_S = 90.0
 _Trigger = TypeVar("_Trigger")
+
+
+def simulate_vf_settings(root: Path = Path("/")) -> None:
+    """Put the one file of a simulated host into each installed runtime: its interpreter reads no PYTHONPATH."""
+    for folder in root.glob(RUNTIMES):
+        if not (link := folder / _SITE.name).is_symlink():
+            link.symlink_to(_SITE)
 
 
 class UnitError(RuntimeError):
@@ -73,6 +83,7 @@ class Service:
             await self.process.wait()
 
     async def _launch(self) -> None:
+        simulate_vf_settings()
         for path, mode in self.unit.folders:
             Path(path).mkdir(parents=True, exist_ok=True)
             Path(path).chmod(mode)

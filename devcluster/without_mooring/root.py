@@ -135,7 +135,7 @@ class HostRoot:
 
     def _write_command(self, name: str, text: str) -> None:
         path = self.layout.root / COMMANDS.lstrip("/") / name
-        path.write_text("#!/bin/sh\n" + text.format(python=sys.executable) + "\n")
+        path.write_text(f"#!/bin/sh\nexport PYTHONPATH={_SITE}\n{text.format(python=sys.executable)}\n")
         path.chmod(0o755)
 
 

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 _NAMESPACES = ("mnt", "uts", "ipc", "net")
-_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,7 +43,7 @@ class HostProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=_ENVIRONMENT,
+                env={"PATH": self._path(), "LC_ALL": "C.UTF-8"},
                 preexec_fn=self._entry(opened),
             )
         ends = asyncio.ensure_future(_ended(child, say))
@@ -51,6 +52,11 @@ class HostProcess:
         except asyncio.CancelledError:
             await ends
             raise
+
+    def _path(self) -> str:
+        """Return the folders of commands: those of process 1, then the usual ones."""
+        settings = Path(f"/proc/{self.pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        return ":".join([*(line.removeprefix("PATH=") for line in settings if line.startswith("PATH=")), _PATH])
 
     def _entry(self, opened: ExitStack) -> Callable[[], None]:
         def descriptor(path: str, flags: int) -> int:

@@ -18,7 +18,7 @@ from cli.node.journal import FILE as JOURNAL
 from cli.node.look import below, state_of
 from cli.node.plan.init_unit import SERVICE as INIT
 from cli.node.plan.states import Link
-from cli.node.plan.steps import CURRENT, HOME
+from cli.node.plan.steps import HOME
 from mooring.files import read_file, write_shared
 from mooring.records import node_install
 from mooring.records.node_check import Finding
@@ -140,7 +140,7 @@ class FleetNode:
 
     def _present(self) -> str | None:
         """Return the name of the release that is the current one on the host."""
-        link = state_of(self.root, CURRENT)
+        link = state_of(self.root, f"{HOME}/current")
         return Path(link.target).name if isinstance(link, Link) else None
 
     def _wanted_plugin(self) -> str | None:

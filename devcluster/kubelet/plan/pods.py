@@ -149,6 +149,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[ContainerSpec, ...] = ()
     restart_policy: str = "Always"
     host_network: bool = False
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
     termination_grace_period_seconds: int = 30
     service_account_name: str = "default"
     security_context: SecurityContext | None = None

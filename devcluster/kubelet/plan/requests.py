@@ -27,7 +27,9 @@ def sandbox_config(pod: Pod, attempt: int, log_folder: str = "") -> Any:
     """Return the pod's sandbox; a pod on the host's network leaves the host name empty."""
     about = pod.metadata
     metadata = cri.PodSandboxMetadata(name=about.name, uid=about.uid, namespace=about.namespace, attempt=attempt)
-    security = cri.LinuxSandboxSecurityContext(namespace_options=_namespaces(pod))
+    every = (*pod.spec.containers, *pod.spec.init_containers)
+    is_privileged = any(one.security_context is not None and one.security_context.privileged for one in every)
+    security = cri.LinuxSandboxSecurityContext(namespace_options=_namespaces(pod), privileged=is_privileged)
     return cri.PodSandboxConfig(
         metadata=metadata,
         hostname="" if pod.spec.host_network else about.name,
@@ -73,7 +75,8 @@ def _identity(pod: Pod) -> dict[str, str]:
 
 
 def _namespaces(pod: Pod) -> Any:
-    return cri.NamespaceOption(network=cri.NODE if pod.spec.host_network else cri.POD, pid=cri.CONTAINER)
+    network, pid = cri.NODE if pod.spec.host_network else cri.POD, cri.NODE if pod.spec.host_pid else cri.CONTAINER
+    return cri.NamespaceOption(network=network, pid=pid)
 
 
 def _security(pod: Pod, spec: ContainerSpec) -> Any:

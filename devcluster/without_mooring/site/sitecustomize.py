@@ -1,6 +1,7 @@
 """Where a simulated host differs from a real one: its kernel's RTNETLINK has no SR-IOV.
 
-Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.nic.vf_settings`,
+Python imports this module at its start on such a host: by PYTHONPATH, or from a runtime of Mooring's, in which the host
+puts a link to it. When a program imports `mooring.nic.vf_settings`,
 the settings of VFs become the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
 started from the repository. Nothing else is changed, and a program that moves no VFs is not affected.
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 TABLE = Path("/devcluster/nic/vftable.json")
+SITE = "/devcluster/site"
 PORT = "mooring.nic.vf_settings"
 
 
@@ -33,6 +35,8 @@ class SimulatedVfSettings:
 
         def execute_and_replace(module: ModuleType) -> None:
             execute(module)
+            if SITE not in sys.path:
+                sys.path.append(SITE)
             from devcluster.hosts.vftable import VfTable
 
             vars(module)["RtnetlinkVfSettings"] = lambda: VfTable(TABLE)
