@@ -15,17 +15,17 @@ import yaml
 from devcluster.api import Api, Object
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
+# The scheduler's namespace.
 NAMESPACE = "mooring-system"
 _RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
-_OWN = f"/api/v1/namespaces/{NAMESPACE}"
 _PATHS = {
     "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": f"{_OWN}/serviceaccounts",
-    "ConfigMap": f"{_OWN}/configmaps",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
-    "Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "Role": f"{_RBAC}/namespaces/{{}}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{{}}/rolebindings",
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }
@@ -50,8 +50,8 @@ class Accounts:
     def apply(self, components: Sequence[str] = ()) -> None:
         """Create what the manifests have, and change what is there, as `kubectl apply` does."""
         api = Api.of(self.admin)
-        for document in _documents(self.manifests, components):
-            path = _PATHS[document["kind"]]
+        for namespace, document in _documents(self.manifests, components):
+            path = _PATHS[document["kind"]].format(namespace)
             try:
                 api.request("POST", path, document)
             except urllib.error.HTTPError as refused:
@@ -72,7 +72,8 @@ class Accounts:
     def kubeconfig(self, component: str, node: str | None = None) -> Path:
         """Write and return a kubeconfig of a component's account, bound to a node where one is named."""
         bound = {} if node is None else {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
-        path = f"{_PATHS['ServiceAccount']}/mooring-{component}/token"
+        namespace = _namespace(self.manifests / "base" / component)
+        path = f"{_PATHS['ServiceAccount'].format(namespace)}/mooring-{component}/token"
         answer = Api.of(self.admin).request("POST", path, {"spec": {"expirationSeconds": _TOKEN_S, **bound}})
         config = json.loads(self.admin.read_text())
         config["users"][0]["user"] = {"token": answer["status"]["token"]}
@@ -81,11 +82,17 @@ class Accounts:
         return own
 
 
-def _documents(manifests: Path, components: Sequence[str]) -> Iterator[Object]:
-    """Yield what an account or a policy is made of, the namespace first."""
+def _namespace(folder: Path) -> str:
+    """Return the namespace that a kustomization gives its objects; releases differ in that of the advertiser."""
+    file = folder / "kustomization.yaml"
+    return str((yaml.safe_load(file.read_text()) if file.exists() else {}).get("namespace", NAMESPACE))
+
+
+def _documents(manifests: Path, components: Sequence[str]) -> Iterator[tuple[str, Object]]:
+    """Yield what an account or a policy is made of, with its namespace; the namespaces come first."""
     files = [manifests / "base/namespace.yaml", *sorted(manifests.glob("base/*/*.yaml"))]
     files += [manifests / "components" / name / "rbac.yaml" for name in components]
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
             if document and document["kind"] in _PATHS:
-                yield document
+                yield document["metadata"].get("namespace") or _namespace(file.parent), document

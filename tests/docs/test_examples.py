@@ -29,7 +29,7 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
 
 def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
     """Every field that the advertiser's page and the installation's show exists."""
-    [text], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
+    [text, _], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
     assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").entries for one in (text, small))
 
 
@@ -53,8 +53,9 @@ def test_every_alert_has_its_line() -> None:
 def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
     """The `kubectl logs` and `exec` commands of the pages name containers and labels of the manifests."""
     text = page.read_text(encoding="utf-8")
-    objects = "".join(path.read_text(encoding="utf-8") for path in MANIFESTS)
-    commands = [line for line in text.splitlines() if "kubectl -n mooring-system" in line]
+    components = sorted((ROOT / "manifests/components").rglob("*.yaml"))
+    objects = "".join(path.read_text(encoding="utf-8") for path in [*MANIFESTS, *components])
+    commands = [line for line in text.splitlines() if re.search("kubectl -n mooring-(system|node) ", line)]
     named = {name for line in commands for name in re.findall(r" -c ([a-z]+)", line)}
     selected = {name for line in commands for name in re.findall(r" -l app\.kubernetes\.io/name=(\S+)", line)}
     assert {name for name in named if f"- name: {name}\n" not in objects} == set()

@@ -169,8 +169,11 @@ def _run_the_first_pod(person: Person) -> None:
     assert len(devices) == 3
     assert "rdma_cm" in devices
     assert "devices injected" in person.type_on(node, "journalctl -u mooring-cri-shim")
-    for program in ("deployment/mooring-scheduler", "daemonset/mooring-advertiser"):
-        assert "forbidden" not in person.type(f"kubectl -n mooring-system logs {program}").lower()
+    for program in (
+        "mooring-system logs deployment/mooring-scheduler",
+        "mooring-node logs daemonset/mooring-advertiser",
+    ):
+        assert "forbidden" not in person.type(f"kubectl -n {program}").lower()
 
 
 def _lose_the_chain(person: Person) -> None:

@@ -15,14 +15,15 @@ from mooring.kube.client import Client
 from mooring.kube.failures import Conflict
 from tests.manifests.rendering import Document, raw
 
-NAMESPACE = "mooring-system"
+# Where the scheduler is, and where the pods with rights on their node are.
+NAMESPACE, NODE_NAMESPACE = "mooring-system", "mooring-node"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _FOLDERS = {
-    "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
-    "Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "Role": f"{_RBAC}/namespaces/{{}}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{{}}/rolebindings",
 }
 
 
@@ -38,8 +39,12 @@ class Program:
     folder: str = ""
 
     @property
+    def namespace(self) -> str:
+        return NAMESPACE if self.component == "scheduler" else NODE_NAMESPACE
+
+    @property
     def user(self) -> str:
-        return f"system:serviceaccount:{NAMESPACE}:mooring-{self.component}"
+        return f"system:serviceaccount:{self.namespace}:mooring-{self.component}"
 
     @property
     def documents(self) -> list[Document]:
@@ -59,14 +64,14 @@ class Program:
 
     async def install(self, admin: Client) -> None:
         """Create account, roles and bindings."""
-        await put(admin, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await put(admin, "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         for document in self.documents:
-            await put(admin, _FOLDERS[document["kind"]], document)
+            await put(admin, _FOLDERS[document["kind"]].format(self.namespace), document)
 
     async def log_in(self, admin: Client, theirs: Path, ours: Path, **bound: Any) -> None:
         """Write a kubeconfig with a token of the account, bound to an object where one is named."""
         spec = {"expirationSeconds": 3600, **({"boundObjectRef": bound} if bound else {})}
-        path = f"{_FOLDERS['ServiceAccount']}/mooring-{self.component}/token"
+        path = f"{_FOLDERS['ServiceAccount'].format(self.namespace)}/mooring-{self.component}/token"
         answer = msgspec.json.decode(await admin.request("POST", path, msgspec.json.encode({"spec": spec})))
         config = json.loads(theirs.read_text())
         config["users"][0]["user"] = {"token": answer["status"]["token"]}
@@ -78,7 +83,7 @@ class Program:
             right
             for document in self.documents
             if document["kind"] in ("Role", "ClusterRole")
-            for right in _taken_apart(document)
+            for right in _taken_apart(document, self.namespace)
         ]
 
 
@@ -98,8 +103,8 @@ class Right:
         return self.namespace in ("", asked.namespace) and allows([rule], asked)
 
 
-def _taken_apart(role: Document) -> Iterator[Right]:
-    namespace = NAMESPACE if role["kind"] == "Role" else ""
+def _taken_apart(role: Document, own: str) -> Iterator[Right]:
+    namespace = own if role["kind"] == "Role" else ""
     for rule in role["rules"]:
         names = rule.get("resourceNames", [""])
         for group, resource, verb, name in itertools.product(

@@ -13,6 +13,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 COMPONENTS = (
     *("extender", "extender-tls", "signatures", "gpus", "network-status", "rates", "limits", "monitoring"),
     "node-installer",
+    "control-plane",
 )
 Document = dict[str, Any]
 _RENDER_S = 180

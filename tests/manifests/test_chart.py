@@ -60,7 +60,7 @@ def test_images_offer_and_flags_are_those_of_an_overlay() -> None:
         {"name": f"mooring-{one}", "newName": f"registry.example/mooring-{one}", "newTag": "2"} for one in _PROGRAMS
     ]
     flag = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--evict-lost-vfs=60"}]
-    made = {"name": "mooring-offer", "namespace": "mooring-system", "files": ["offer.yaml"]}
+    made = {"name": "mooring-offer", "namespace": "mooring-node", "files": ["offer.yaml"]}
     more = {
         "images": images,
         "configMapGenerator": [{**made, "options": {"disableNameSuffixHash": True}}],
@@ -98,7 +98,8 @@ def test_what_is_switched_off_goes_alone() -> None:
     assert plain().keys() - rendered({"guard": {"enabled": False}}).keys() == guard
     flows = plain().keys() - rendered({"flowSchemas": {"enabled": False}}).keys()
     assert {kind for kind, _ in flows} == {"FlowSchema"}
-    assert plain().keys() - rendered({"createNamespace": False}).keys() == {("Namespace", "mooring-system")}
+    namespaces = {("Namespace", "mooring-system"), ("Namespace", "mooring-node")}
+    assert plain().keys() - rendered({"createNamespace": False}).keys() == namespaces
     assert "initContainers" not in _pod(rendered({"advertiser": {"init": {"enabled": False}}}), ADVERTISER)
 
 
@@ -107,10 +108,23 @@ _COMPONENT = "app.kubernetes.io/component"
 
 def test_the_releases_namespace_is_everywhere() -> None:
     """Also in the accounts of roles, flow schemas and rules of the admission policies."""
-    here = json.dumps([*plain().items()])
-    there = json.dumps([*rendered(namespace="elsewhere").items()])
-    assert here.count("mooring-system") >= 24
-    assert there == here.replace("mooring-system", "elsewhere")
+    here, there = (
+        {json.dumps(document) for document in objects.values()}
+        for objects in (plain(), rendered(namespace="elsewhere"))
+    )
+    assert sum(document.count("mooring-system") for document in here) >= 17
+    assert there == {document.replace("mooring-system", "elsewhere") for document in here}
+
+
+def test_everything_can_be_in_one_namespace() -> None:
+    """As with another namespace for the nodes' pods, but that there is one, into which Pod Security lets them all."""
+    one, two = rendered({"nodeNamespace": ""}), rendered({"nodeNamespace": "elsewhere"})
+    (namespace,) = (document for (kind, _), document in one.items() if kind == "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    as_one = {name: json.dumps(document).replace("elsewhere", "mooring-system") for name, document in two.items()}
+    assert {name: json.dumps(document) for name, document in one.items() if name[0] != "Namespace"} == {
+        name: text for name, text in as_one.items() if name[0] != "Namespace"
+    }
 
 
 def test_values_change_what_they_name() -> None:

@@ -17,7 +17,7 @@ from tests.manifests.conftest import Guarded
 SCHEDULER = User("system:serviceaccount:mooring-system:mooring-scheduler")
 KUBELET = User("system:node:n")
 ALICE = User("alice")
-ADVERTISER = "system:serviceaccount:mooring-system:mooring-advertiser"
+ADVERTISER = "system:serviceaccount:mooring-node:mooring-advertiser"
 NOT_SCHEDULER = (
     "annotation 'mooring.dev/assignment': 'alice' is not Mooring's scheduler, which alone sets, changes or removes it"
 )

@@ -21,7 +21,7 @@ from mooring.program.config import load
 from mooring.records import extract, handed_offer
 from mooring.records.run_folder import READY
 from scheduler.__main__ import Config as SchedulerConfig
-from tests.manifests.accounts import NAMESPACE
+from tests.manifests.accounts import NAMESPACE, NODE_NAMESPACE
 from tests.manifests.rendering import ROOT, Document, built, kustomizations, of_kind
 
 pytestmark = pytest.mark.recent_kubectl
@@ -81,24 +81,45 @@ def _ports(document: Document) -> Iterator[Any]:
 
 def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
     """Roles and accounts of bindings, the accounts of pods and flows, the accounts that the guard's rules spell out."""
-    accounts = {one["metadata"]["name"] for one in of_kind(objects, "ServiceAccount")}
-    assert {one["metadata"].get("namespace", NAMESPACE) for one in objects if one["kind"] != "Namespace"} == {NAMESPACE}
+    accounts = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in of_kind(objects, "ServiceAccount")}
+    namespaces = {one["metadata"]["name"] for one in of_kind(objects, "Namespace")}
+    assert {one["metadata"]["namespace"] for one in objects if "namespace" in one["metadata"]} == namespaces
+    assert namespaces == {NAMESPACE, NODE_NAMESPACE}
     for binding in of_kind(objects, "RoleBinding", "ClusterRoleBinding"):
         role = binding["roleRef"]
         assert role["name"] in {one["metadata"]["name"] for one in of_kind(objects, role["kind"])}
         own = {(one["name"], one["namespace"]) for one in binding["subjects"] if one["kind"] == "ServiceAccount"}
-        assert own <= {(one, NAMESPACE) for one in accounts}
+        assert own <= accounts.items()
         # Kubernetes' own group of all kubelets.
         assert {one["name"] for one in binding["subjects"] if one["kind"] != "ServiceAccount"} <= {"system:nodes"}
     for flow in of_kind(objects, "FlowSchema"):
         for rule in flow["spec"]["rules"]:
-            assert {one["serviceAccount"]["name"] for one in rule["subjects"]} <= accounts
-            assert {one["serviceAccount"]["namespace"] for one in rule["subjects"]} == {NAMESPACE}
-    assert {pod["serviceAccountName"] for pod in _pods(objects)} == accounts
+            subjects = {(one["serviceAccount"]["name"], one["serviceAccount"]["namespace"]) for one in rule["subjects"]}
+            assert subjects <= accounts.items()
+    assert {pod["serviceAccountName"] for pod in _pods(objects)} == accounts.keys()
     guard = json.dumps(list(of_kind(objects, "ValidatingAdmissionPolicy")))
     # The installer writes no node: what it has done its node's advertiser reports.
-    writers = accounts - {"mooring-node-installer"}
-    assert set(re.findall(r"system:serviceaccount:([^']+)'", guard)) == {f"{NAMESPACE}:{one}" for one in writers}
+    writers = {f"{namespace}:{name}" for name, namespace in accounts.items() if name != "mooring-node-installer"}
+    assert set(re.findall(r"system:serviceaccount:([^']+)'", guard)) == writers
+
+
+def test_pods_with_rights_on_their_node_have_a_namespace_of_their_own(objects: tuple[Document, ...]) -> None:
+    """Pod Security lets none of them into the scheduler's namespace."""
+    label = "pod-security.kubernetes.io/enforce"
+    levels = {one["metadata"]["name"]: one["metadata"]["labels"][label] for one in of_kind(objects, "Namespace")}
+    assert levels == {NAMESPACE: "restricted", NODE_NAMESPACE: "privileged"}
+    for workload in of_kind(objects, *_WORKLOADS):
+        is_scheduler = workload["metadata"]["name"] == "mooring-scheduler"
+        assert workload["metadata"]["namespace"] == (NAMESPACE if is_scheduler else NODE_NAMESPACE)
+
+
+def test_the_scheduler_can_be_kept_off_workers() -> None:
+    """The component requires a control-plane node, where the base only prefers one."""
+    (scheduler,) = of_kind(built("overlays/control-plane"), "Deployment")
+    pod = scheduler["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
+    assert pod["tolerations"] == [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
 
 
 def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:

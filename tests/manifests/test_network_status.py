@@ -26,7 +26,7 @@ from tests.support.polling import eventually
 
 FOLDER = "components/network-status"
 KEY, DIGEST = "k8s.v1.cni.cncf.io/network-status", "mooring.dev/network-status"
-_ADVERTISER = "system:serviceaccount:mooring-system:mooring-advertiser"
+_ADVERTISER = "system:serviceaccount:mooring-node:mooring-advertiser"
 OWN, ELSEWHERE, NOWHERE = User(_ADVERTISER, "n1"), User(_ADVERTISER, "n2"), User(_ADVERTISER)
 ALICE, KUBELET = User("alice"), User("system:node:n1")
 MULTUS = (User("system:multus:n1"), User("system:serviceaccount:kube-system:multus", "n1"))

@@ -13,7 +13,7 @@ from mooring.program.config import load
 from mooring.records.node_install import NAME, read_node_install
 from tests.advertiser.program import free_port
 from tests.cli.node.fleet.stand_in_host import StandInHost, runtime, stand_in_host
-from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
+from tests.manifests.accounts import NODE_NAMESPACE, Program, put, unneeded
 from tests.manifests.rendering import raw
 from tests.manifests.test_rights import Cluster, cluster, running
 from tests.support import polling
@@ -21,14 +21,14 @@ from tests.support import polling
 __all__ = ["cluster"]
 FOLDER = "components/node-installer"
 INSTALLER = Program("node-installer", folder=FOLDER)
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_NAMESPACE}/leases"
 
 
 def test_the_program_takes_the_flags_and_the_lease_is_the_one_that_its_role_names() -> None:
-    flags = [flag.replace("$(NAMESPACE)", NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
+    flags = [flag.replace("$(NAMESPACE)", NODE_NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
     command, options = load(Options, PROGRAM, flags, {}, COMMANDS)
     (lease,) = raw(f"{FOLDER}/lease.yaml")
-    assert (command, options.node, options.namespace) == ("fleet", "n1", NAMESPACE)
+    assert (command, options.node, options.namespace) == ("fleet", "n1", NODE_NAMESPACE)
     assert options.lease == lease["metadata"]["name"]
     assert [right.name for right in INSTALLER.rights()] == [options.lease] * 2
     (daemonset,) = raw(f"{FOLDER}/daemonset.yaml")
@@ -52,7 +52,7 @@ async def test_the_installer_runs_under_its_rights_and_needs_each(
 ) -> None:
     """It installs the node in a turn that it ends; its own end removes nothing."""
     port = free_port()
-    flags = [flag.replace("$(NAMESPACE)", NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
+    flags = [flag.replace("$(NAMESPACE)", NODE_NAMESPACE) for flag in INSTALLER.arguments(NODE_NAME="n1")]
     image = runtime(tmp_path / "mooring", "0.2.0")
     own = [f"--runtime={image.folder}", f"--root={host.root}", f"--process={host.process}"]
     access = [f"--kubeconfig={tmp_path / 'node-installer'}", f"--addr=127.0.0.1:{port}", "--check-every=9"]

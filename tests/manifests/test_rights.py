@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -43,8 +44,9 @@ from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Pod
 from scheduler.server.evict import evict
 from scheduler.server.http.claimed_devices import ClaimedDevices
-from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
+from tests.manifests.accounts import NAMESPACE, NODE_NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
+from tests.manifests.kustomize import COMPONENTS, render
 from tests.manifests.rendering import raw
 from tests.scheduler.server.http.claims import Claims, claiming
 from tests.support import polling
@@ -341,7 +343,7 @@ async def test_the_token_of_a_pod_opens_its_own_node_to_the_advertiser(tmp_path:
             "serviceAccountName": "mooring-advertiser",
             "containers": [{"name": "c", "image": "i"}],
         }
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        path = f"/api/v1/namespaces/{ADVERTISER.namespace}/pods"
         await cluster.post(path, {"metadata": {"name": "a"}, "spec": {**spec, "automountServiceAccountToken": False}})
         async with cluster.acting(ADVERTISER, tmp_path, kind="Pod", apiVersion="v1", name="a") as advertiser:
             await patch_inventory(advertiser, "n1", "{}")
@@ -349,6 +351,38 @@ async def test_the_token_of_a_pod_opens_its_own_node_to_the_advertiser(tmp_path:
                 await patch_inventory(advertiser, "n2", "{}")
         await admin.request("DELETE", path, params={"gracePeriodSeconds": "0"})
         await _emptied(admin)
+
+
+@pytest.mark.apiserver
+@pytest.mark.recent_kubectl
+async def test_pod_security_keeps_pods_with_rights_on_their_node_out_of_the_schedulers_namespace(
+    guarded_server: Path,
+) -> None:
+    """The scheduler's pods are `restricted` with each component, and the advertiser's are not let in beside them.
+
+    This API server runs without --allow-privileged, so the node installer is not created.
+    """
+    documents = render([name for name in COMPONENTS if name != "node-installer"])
+    spaces = {one["metadata"]["name"]: one["metadata"]["labels"] for one in documents if one["kind"] == "Namespace"}
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"] | {"automountServiceAccountToken": False}
+        for one in documents
+        if one["kind"] in ("Deployment", "DaemonSet")
+    }
+    async with Client(load_access(str(guarded_server))) as admin:
+        for namespace, labels in spaces.items():
+            # The same labels for a namespace of the test's own: others' tests have pods in these.
+            await put(admin, "/api/v1/namespaces", {"metadata": {"name": f"secured-{namespace}", "labels": labels}})
+        for namespace, name in itertools.product(spaces, pods):
+            await put(admin, f"/api/v1/namespaces/secured-{namespace}/serviceaccounts", {"metadata": {"name": name}})
+            path = f"/api/v1/namespaces/secured-{namespace}/pods"
+            pod = msgspec.json.encode({"metadata": {"name": name}, "spec": pods[name]})
+            dry = admin.request("POST", path, pod, params={"dryRun": "All"})
+            if namespace == NODE_NAMESPACE or name == "mooring-scheduler":
+                await dry
+            else:
+                with pytest.raises(Refused, match='violates PodSecurity "restricted:latest"'):
+                    await dry
 
 
 @pytest.mark.apiserver

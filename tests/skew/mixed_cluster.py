@@ -43,6 +43,7 @@ class MixedCluster:
             manifests=earlier.manifests,
         )
         self._shims: dict[str, int] = {}
+        self._earlier_advertisers = {"a", "b"}
         self._pods: dict[str, Mapping[str, Any]] = {}
 
     def start(self) -> None:
@@ -73,14 +74,23 @@ class MixedCluster:
         return versions
 
     def apply(self, *, is_earlier: bool) -> None:
-        """Apply a release's manifests."""
+        """Apply a release's manifests, and restart the advertisers, whose namespace and account differ."""
         manifests = (self._earlier.manifests,) if is_earlier else ()
-        Accounts(self.cluster.kubeconfig, *manifests).apply(("rates",))
+        accounts = Accounts(self.cluster.kubeconfig, *manifests)
+        accounts.apply(("rates",))
+        for node in self.cluster.nodes:
+            accounts.kubeconfig("advertiser", node)
+            self.replace(f"{node}-advertiser", is_earlier=node in self._earlier_advertisers)
 
     def replace(self, name: str, *, is_earlier: bool) -> None:
         """Replace a program by that of a release; a shim hands over, so that no call fails."""
         environment = {**_BUFFERED, **(self._earlier.environment if is_earlier else {})}
         processes = self.cluster.processes
+        if name.endswith("-advertiser"):
+            node = {name.removesuffix("-advertiser")}
+            self._earlier_advertisers = (
+                self._earlier_advertisers | node if is_earlier else self._earlier_advertisers - node
+            )
         if name.endswith("-shim"):
             self._take_over(name, environment)
         else:

@@ -41,7 +41,7 @@ class Options:
     at_once: int = option(10, "how many nodes are changed at once, after one has succeeded alone; from 1 to 100")
     install_flags: str = option("", "further flags of mooring-node install, as a shell would split them")
     check_every: float = option(300.0, "seconds between two checks of the node")
-    namespace: str = option("mooring-system", "namespace of the Lease")
+    namespace: str = option("mooring-node", "namespace of the Lease")
     lease: str = option("mooring-node-installer", "name of the Lease that keeps the turns")
     kubeconfig: str = option("", "kubeconfig file; if empty: KUBECONFIG, then the pod's service account")
     addr: str = option("127.0.0.1:54006", "host:port of /healthz and /readyz; if empty: none")

@@ -150,7 +150,7 @@ def _node_part(patient: Patient) -> Iterator[Finding]:
         for kind, message in node.impaired.items():
             yield Finding("error", subject, f"{kind}: {message}", _CHECK)
         if node.installation:
-            remedy = f"`kubectl -n mooring-system get pods -l {NAME}=mooring-node-installer -o wide` shows its pod"
+            remedy = f"`kubectl get pods -A -l {NAME}=mooring-node-installer -o wide` shows its pod"
             yield Finding("warning", subject, node.installation, remedy)
         if node.inventory is not None and node.inventory.programs:
             # A missing shim is the node's fault already.

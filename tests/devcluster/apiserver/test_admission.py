@@ -96,12 +96,13 @@ async def test_the_guard_lets_each_advertiser_write_its_own_node_only(server: Ap
     await _guard(api)
     for name in ("n1", "n2"):
         await api.ok("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-    system = "/api/v1/namespaces/mooring-system"
+    system = "/api/v1/namespaces/mooring-node"
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "mooring-node"}})
     await api.ok("POST", f"{system}/serviceaccounts", {"metadata": {"name": "mooring-advertiser"}})
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     await api.ok("POST", f"{rbac}/clusterroles", {"metadata": {"name": "a"}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": "mooring-advertiser", "namespace": "mooring-system"}
+    subject = {"kind": "ServiceAccount", "name": "mooring-advertiser", "namespace": "mooring-node"}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "a"}
     binding = {"metadata": {"name": "a"}, "roleRef": reference, "subjects": [subject]}
     await api.ok("POST", f"{rbac}/clusterrolebindings", binding)
@@ -111,7 +112,7 @@ async def test_the_guard_lets_each_advertiser_write_its_own_node_only(server: Ap
     inventory = {"metadata": {"annotations": {"mooring.dev/inventory": "{}"}}}
     headers = {"Authorization": f"Bearer {answer['status']['token']}"}
     async with aiohttp.ClientSession(headers=headers) as session:
-        advertiser = Api(server.url, session, "mooring-system")
+        advertiser = Api(server.url, session, "mooring-node")
         await advertiser.ok("PATCH", "/api/v1/nodes/n1", inventory, _MERGE)
         code, refused = await advertiser.call("PATCH", "/api/v1/nodes/n2", inventory, _MERGE)
     assert code == 403
