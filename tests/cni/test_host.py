@@ -15,6 +15,7 @@ from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.usefixtures("server"),
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 

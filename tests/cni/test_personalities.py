@@ -15,6 +15,7 @@ from tests.support.polling import wait_until
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.usefixtures("server"),
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 NICS = ("mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3", "ionic")

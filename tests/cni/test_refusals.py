@@ -13,6 +13,7 @@ from tests.support.simulated_nics import MLX5
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.usefixtures("server"),
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 PF, VF, VF_PCI = "enp4s0f0", 1, "0000:04:00.3"
