@@ -17,7 +17,7 @@ from release.locked import REPOSITORY
 from tests.release.conftest import make_elsewhere
 from tests.support.built_release import ARCH, built_release
 
-pytestmark = pytest.mark.wheels
+pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 NAMES = ("mooring-scheduler", "mooring-advertiser", "mooring-node-installer")
 
 
@@ -112,7 +112,6 @@ def test_the_scheduler_alone_is_not_root(images: Mapping[str, Image]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_images_that_are_made_twice_have_equal_bytes(tmp_path: Path) -> None:
     """As every other file of a release that is made elsewhere."""
     again = make_elsewhere(tmp_path, "--arch", ARCH)

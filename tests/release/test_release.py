@@ -22,7 +22,8 @@ from release.source import export
 from tests.manifests.charts import plain
 from tests.release.conftest import Releases, make
 
-pytestmark = pytest.mark.wheels
+# The release is built once, within the first test: half a minute of CPU.
+pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 
 
 def _digests(folder: Path) -> dict[str, str]:
