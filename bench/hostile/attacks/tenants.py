@@ -64,13 +64,18 @@ async def others_networks(stage: Stage) -> AsyncIterator[None]:
     """The owner's own pods get theirs meanwhile."""
     offered = pf(0, "0-63", []) | {"network": _NETWORK, "access": {"namespaces": [_OWNER]}}
     inventory = json.dumps({"v": 1, "boot": load.BOOT, "pfs": [offered]})
-    own = _pod("own", _OWNER, {names.REQUEST: "[{}]"}, {"schedulerName": names.SCHEDULER_NAME})
-    async with published(stage, inventory, _NODE), _namespaces(stage), _created(stage, *_pods(), own):
+    ours = {"schedulerName": names.SCHEDULER_NAME}
+    own = _pod("own", _OWNER, {names.REQUEST: "[{}]"}, ours)
+    # A group that waits for a second member, which no tenant can be.
+    alone = _pod("alone", _OWNER, {names.REQUEST: "[{}]", names.GROUP: _GROUP}, ours)
+    async with published(stage, inventory, _NODE), _namespaces(stage), _created(stage, *_pods(), alone, own):
         await stage.patch(f"/api/v1/nodes/{_NODE}", {"metadata": {"labels": {_LABEL: _NODE}}})
         await _bind_by_extender(stage)
         yield
         await _owner_served(stage)
         stage.reached += [text async for text in _given(stage)]
+        if names.ASSIGNMENT in (await _annotations(stage, _OWNER))["alone"]:
+            stage.reached.append(f"a group of namespace {_OWNER!r} was completed by pods of another")
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import yaml
 from bench.plugin import fill, timed
 from bench.served import apiservers
 from mooring import names
+from mooring.annotations.pf_terms import Access
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
 
@@ -132,15 +133,17 @@ async def test_explain_decides_again_about_a_pending_pod_and_names_every_node(se
     for number in range(12):
         await served.add_node(node(f"n{number:02}", (pf(0, vfs=1),)))
     await served.add_node(node("other"))
+    await served.add_node(node("theirs", (pf(0, access=Access(("team-a",))),)))
     await served.lead()
     await served.add_pod(pod("wants", "[{},{}]"))
     status, out, _ = await served.run("explain", "wants", "-o", "json")
     assert status == 0
     document = json.loads(out)
     assert document["source"] == "recomputed"
-    assert document["message"].startswith("0/13 nodes are available: ")
+    assert document["message"].startswith("0/14 nodes are available: ")
+    assert document["decision"]["refused"]["network 'rail0' is for namespaces team-a"] == ["theirs"]
     refused = [name for those in document["decision"]["refused"].values() for name in those]
-    assert sorted(refused) == [*(f"n{number:02}" for number in range(12)), "other"]
+    assert sorted(refused) == [*(f"n{number:02}" for number in range(12)), "other", "theirs"]
     await served.add_pod(pod("fits", "[{}]"))
     _, out, _ = await served.run("explain", "fits")
     assert "would be bound to n00" in out

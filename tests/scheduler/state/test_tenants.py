@@ -1,6 +1,9 @@
 """Networks for some namespaces, and the share of each: what the scheduler decides, by whichever way a pod comes."""
 
 import json
+from collections import Counter
+from fnmatch import fnmatchcase
+from random import Random
 from typing import Any
 
 import pytest
@@ -229,3 +232,51 @@ def test_an_assignment_that_a_pod_brings_with_it_gives_it_nothing(life: Life) ->
     forged = {names.ASSIGNMENT: honest[0].annotations[names.ASSIGNMENT], names.RATES: "{}"}
     _, waiting = placed(life, pod_of(life, "team-b", "b", annotations=forged))
     assert REFUSED in waiting["b"]
+
+
+_RAILS = ("", ',"rails":"same"', ',"rails":"index"')
+_TERMS = (Access(), Access(("a",)), Access(("a", "b*")), Access(max_share=50, entry=1), Access(("b*", "c"), 30, 2))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_and_goes_no_namespace_has_more_than_the_offer_gives_it(seed: int, life: Life) -> None:
+    """Pods, groups and urgent pods of four namespaces; after every step each assignment is held against the offer."""
+    random, alive, served = Random(seed), dict[str, Pod](), set[str]()
+    for number in range(3):
+        node(life, f"n{number}", *random.choices(_TERMS, k=3), vfs=random.randint(1, 4))
+    for step in range(25):
+        namespace = random.choice(("a", "b", "b2", "c"))
+        request = [random.choice(({}, {}, {"network": "rail1"})) for _ in range(random.randint(1, 3))]
+        group = {names.GROUP: f'{{"name":"g{step}","min":2{random.choice(_RAILS)}}}'} if random.random() < 0.3 else {}
+        fields: dict[str, Any] = {"annotations": group, "spec": {"priority": random.choice((0, 0, 9))}}
+        pods = [pod_of(life, namespace, f"p{step}-{k}", request, **fields) for k in range(2 if group else 1)]
+        found = life.see(*pods) + life.work(60)
+        bound = life.bound(*binds(found))
+        alive |= {pod.key: pod for pod in bound}
+        for key in [victim.pod for one in found if isinstance(one, DeleteVictims) for victim in one.victims]:
+            life.gone(alive.pop(key))
+        if alive and random.random() < 0.4:
+            life.gone(alive.pop(random.choice(sorted(alive))))
+        served |= {pod.metadata.namespace or "" for pod in bound}
+        for number in range(3):
+            _hold_to_offer(life, f"n{number}")
+    assert len(served) > 2
+
+
+def _hold_to_offer(life: Life, name: str) -> None:
+    """Count by the offer's definition alone."""
+    node_info = life.machine.cache.node(name)
+    assert node_info is not None
+    assert node_info.inventory is not None
+    pfs, counts = node_info.inventory.pfs, Counter[tuple[int, str]]()
+    for pod in life.machine.cache.assigned_pods_on(name):
+        namespace = pod.pod.partition("/")[0]
+        for vf in pod.assignment.vfs if pod.assignment is not None else ():
+            (pf,) = (pf for pf in pfs if pf.name == vf.pf)
+            allowed = pf.access.namespaces or ("*",)
+            assert any(fnmatchcase(namespace, pattern) for pattern in allowed), (pod.pod, pf.access)
+            counts[pf.access.entry, namespace] += 1
+    for (entry, namespace), count in counts.items():
+        of_entry = [pf for pf in pfs if pf.access.entry == entry]
+        share = of_entry[0].access.max_share
+        assert share is None or count <= max(1, sum(len(pf.vfs) for pf in of_entry) * share // 100), namespace
