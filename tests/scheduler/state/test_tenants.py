@@ -34,9 +34,14 @@ def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakeP
     return Life(machine, make_node, make_pf, make_pod)
 
 
+_PATH = ("0000:00:01.0",)
+
+
 def node(life: Life, name: str, *access: Access, vfs: int = 4, **fields: Any) -> None:
     """Put a node with a PF of each access; the PFs have networks of their own."""
-    pfs = tuple(life.make_pf(index, vfs, access=each, network=f"rail{index}") for index, each in enumerate(access))
+    pfs = tuple(
+        life.make_pf(index, vfs, access=each, network=f"rail{index}", pcie=_PATH) for index, each in enumerate(access)
+    )
     life.machine.nodes(Changed(Identity(name), life.make_node(name, pfs, **fields)), life.now)
 
 
@@ -186,7 +191,9 @@ def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
 def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
     """Both are placed together; the share of a pod with GPUs counts as any other's."""
     life = Life(Machine("mooring", kinds=Kinds([gpu_kind()])), make_node, make_pf, make_pod)
-    gpus = GpuInventory(tuple(Gpu(f"0000:{number}b:00.0", f"GPU-{number}", "nvidia") for number in range(1, 5)))
+    gpus = GpuInventory(
+        tuple(Gpu(f"0000:{number}b:00.0", f"GPU-{number}", "nvidia", pcie=_PATH) for number in range(1, 5))
+    )
     node(life, "n1", OF_A, HALF, annotations={KEY: dump_gpu_inventory(gpus)}, allocatable={"mooring.dev/gpu": "4"})
     limit: dict[str, Any] = {
         "spec": {
@@ -198,7 +205,8 @@ def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(make_node: MakeNode, make_
     bound, waiting = placed(life, *(pod_of(life, "team-b", f"b{number}", **limit) for number in range(3)))
     assert [networks(pod) for pod in bound] == [["rail1"]] * 2, waiting
     assert "namespace 'team-b' holds 2 of the 2 VFs of network 'rail1'" in waiting["b2"]
-    bound, _ = placed(life, pod_of(life, "team-a", request=[{"network": "rail0"}], **limit))
+    beside = {f"{names.REQUEST_OF}gpu": '{"vfs":"switch"}'}
+    bound, _ = placed(life, pod_of(life, "team-a", request=[{"network": "rail0"}], annotations=beside, **limit))
     assert [networks(pod) for pod in bound] == [["rail0"]]
     life.machine.check()
 
