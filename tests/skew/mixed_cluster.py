@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,6 @@ class MixedCluster:
         )
         self._shims: dict[str, int] = {}
         self._earlier_advertisers = {"a", "b"}
-        self._pods: dict[str, Mapping[str, Any]] = {}
 
     def start(self) -> None:
         self.cluster.start()
@@ -82,8 +82,8 @@ class MixedCluster:
             accounts.kubeconfig("advertiser", node)
             self.replace(f"{node}-advertiser", is_earlier=node in self._earlier_advertisers)
 
-    def replace(self, name: str, *, is_earlier: bool) -> None:
-        """Replace a program by that of a release; a shim hands over, so that no call fails."""
+    def replace(self, name: str, *, is_earlier: bool, is_killed: bool = False) -> None:
+        """Replace a program by that of a release; a shim hands over, so that no call fails, unless it is killed."""
         environment = {**_BUFFERED, **(self._earlier.environment if is_earlier else {})}
         processes = self.cluster.processes
         if name.endswith("-advertiser"):
@@ -91,10 +91,13 @@ class MixedCluster:
             self._earlier_advertisers = (
                 self._earlier_advertisers | node if is_earlier else self._earlier_advertisers - node
             )
-        if name.endswith("-shim"):
+        if name.endswith("-shim") and not is_killed:
             self._take_over(name, environment)
         else:
-            processes.kill(name, signal.SIGTERM)
+            if (pid := self._shims.pop(name, None)) is not None:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                processes.kill(name, signal.SIGKILL if is_killed else signal.SIGTERM)
             processes.start(name, processes.command(name), environment)
 
     def _take_over(self, name: str, environment: Mapping[str, str]) -> None:
@@ -111,9 +114,18 @@ class MixedCluster:
 
     def add_pod(self, name: str, node: str, *interfaces: Mapping[str, object]) -> None:
         """Create a pod and wait until it runs on the node."""
+        self.request_pod(name, node, *interfaces)
+        self.await_pod(name)
+
+    def request_pod(self, name: str, node: str, *interfaces: Mapping[str, object]) -> None:
         pod = DemoPod(name, "Running", "", {names.REQUEST: json.dumps(interfaces or [{}])}, node=node)
         self.api.request("POST", PODS, pod.manifest())
+
+    def await_pod(self, name: str) -> None:
         wait_until(lambda: check.is_running(self.api.pods()[name]), f"pod {name} runs")
+
+    def delete_pod(self, name: str) -> None:
+        self.api.request("DELETE", f"{PODS}/{name}")
 
     def change_rates(self, pod: str, min_mbps: int, max_mbps: int) -> None:
         """Change the rates of a running pod with one VF, and wait until its NIC has them."""
@@ -126,6 +138,14 @@ class MixedCluster:
         found = self.api.pods()[pod]
         (vf, *_) = (check.assignment(found) or {})["vfs"]
         return hosts.rates(self.cluster.layout(found["spec"]["nodeName"]), vf["pf"], vf["vf"])
+
+    def printed(self, *, is_earlier: bool) -> str:
+        """Return what `kubectl mooring pods` of a release prints."""
+        arguments = ("pods", "--kubeconfig", str(self.cluster.kubeconfig))
+        if is_earlier:
+            return self._earlier.run("import sys\nfrom cli.__main__ import main\nsys.exit(main())", *arguments)
+        command = (sys.executable, "-m", "cli", *arguments)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def given_once(self) -> check.Verdict:
         """Return whether the ledger has each VF of a running pod as that pod's."""
