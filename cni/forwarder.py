@@ -8,6 +8,7 @@ The socket of this node's server is part of the text. It does not come from the 
 tenant writes that, and could redirect other pods' calls to a socket in a volume of their own pod.
 """
 
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from cni.spec.skel import CALLED_AGAIN, FORWARDER, IN_IPAM
 
 _TEXT = """\
-#!{python} -ISE
+{head}
 # Hands a CNI call to the warm server of mooring-cni; written at installation, with the paths of this node.
 import posix
 import sys
@@ -88,15 +89,23 @@ posix._exit(main())
 """
 
 
-def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -> str:
+# In Python a text without effect; in a shell the command by which Python runs this file.
+_SHELL = """\
+#!/bin/sh
+''':'
+exec {command} -ISE "$0" "$@"
+'''"""
+
+
+def render(socket: str, fallback: Sequence[str], python: Sequence[str] = (sys.executable,)) -> str:
     """Return the text of the executable.
 
     ``socket`` is the path of the server's socket, ``fallback`` the command to execute without a server, ``python`` the
-    interpreter that runs the text.
+    command of the interpreter that runs the text. The kernel starts only a single word, so a longer one needs a shell.
     """
     said = f"{FORWARDER}={version('mooring')}".encode()
     return _TEXT.format(
-        python=python,
+        head=f"#!{python[0]} -ISE" if len(python) == 1 else _SHELL.format(command=shlex.join(python)),
         socket=socket,
         fallback=list(fallback),
         version=said,

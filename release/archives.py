@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 SUMS = "SHA256SUMS"
+# Level 9 takes four times as long for 2 % fewer bytes.
+_LEVEL = 6
 
 
 def write_tar_gz(path: Path, files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> Path:
     """Write a compressed tar of plain files, of which ``programs`` can be run; return its path."""
-    path.write_bytes(gzip.compress(_tar(files, epoch, programs), mtime=epoch))
+    path.write_bytes(gzip.compress(_tar(files, epoch, programs), _LEVEL, mtime=epoch))
     return path
 
 

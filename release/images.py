@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from release import oci
 from release.cache import PACKAGES
 from release.members import Member
-from release.runtime import NODE_EXTRAS, NODE_PROGRAMS, build, debian
+from release.runtime import NODE_EXTRAS, build, debian
+from release.runtime.archive import node_runtime
 from release.source import Source
 
 Tree = Mapping[str, Member]
@@ -42,14 +43,13 @@ sys.exit({function}())
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: its name, its program, as which user that runs, which wheels and launchers it needs."""
+    """An image: its name, its program, as which user that runs, which wheels it needs."""
 
     name: str
     program: str
     title: str
     user: str
     extras: tuple[str, ...]
-    launchers: tuple[str, ...] = ()
 
 
 # Users by number, so that a kubelet can see which is not root. The advertiser's pods run as 65532 where that is enough:
@@ -57,8 +57,8 @@ class Image:
 IMAGES = (
     Image("mooring-scheduler", "mooring-scheduler", "Mooring's scheduler", "65532:65532", ("scheduler",)),
     Image("mooring-advertiser", "mooring-advertiser", "Mooring's advertiser", "0:0", ("advertiser",)),
-    # What it unpacks on a node is all that lies below /mooring.
-    Image("mooring-node-installer", "mooring-node", "Installs Mooring on a node", "0:0", NODE_EXTRAS, NODE_PROGRAMS),
+    # What it installs on a node is the runtime, which lies below /mooring.
+    Image("mooring-node-installer", "mooring-node", "Installs Mooring on a node", "0:0", NODE_EXTRAS),
 )
 
 
@@ -79,7 +79,8 @@ def _roots(source: Source, arch: str, cache: Path) -> list[Tree]:
     certificates = Member(_certificates(source, cache))
     found: list[Tree] = []
     for image in IMAGES:
-        parts = build(source, arch, cache, image.extras, image.launchers)
+        is_node = image.extras == NODE_EXTRAS
+        parts = node_runtime(source, arch, cache) if is_node else build(source, arch, cache, image.extras, ())
         module, _, function = str(scripts[image.program]).partition(":")
         script = _SCRIPT.format(module=module, function=function)
         own = {f"usr/bin/{image.program}": Member(script.encode(), 0o755), _CERTIFICATES: certificates}

@@ -1,10 +1,11 @@
 """The release's SBOM in CycloneDX 1.6: Mooring, every wheel with its hash and licence, and what needs what."""
 
 import hashlib
+import io
 import json
 import uuid
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
@@ -21,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from release.locked import EXTRAS
+from release.runtime.debian import Package
 from release.source import Source
 
 _LONGEST_LICENCE = 64
@@ -28,7 +30,7 @@ _LONGEST_LICENCE = 64
 
 @dataclass(frozen=True, slots=True)
 class _Wheel:
-    path: Path
+    content: bytes
     metadata: Message
 
     @property
@@ -48,16 +50,32 @@ class _Wheel:
 
 def describe(source: Source, ours: Path, others: Iterable[Path]) -> bytes:
     """Return the SBOM of our wheel and those that it needs; equal wheels of one commit give equal bytes."""
-    own, *needed = [_read(path) for path in (ours, *others)]
+    own, *needed = [_read(path.read_bytes()) for path in (ours, *others)]
+    return _document(source, "", own, needed, ())
+
+
+def describe_runtime(
+    source: Source, arch: str, packages: Iterable[Package], wheels: Iterable[tuple[str, bytes]]
+) -> bytes:
+    """Return the SBOM of a runtime: Debian packages, our wheel and those that it needs."""
+    own, *needed = [_read(content) for _, content in wheels]
+    return _document(source, arch, own, needed, packages)
+
+
+def _document(source: Source, arch: str, own: _Wheel, needed: Sequence[_Wheel], packages: Iterable[Package]) -> bytes:
     root = _component(own, ComponentType.APPLICATION)
     components = {one.name: _component(one, ComponentType.LIBRARY) for one in needed}
+    debian = [_package(one) for one in packages]
     bom = Bom(
-        components=components.values(),
+        components=[*components.values(), *debian],
         metadata=BomMetaData(component=root, timestamp=datetime.fromtimestamp(source.epoch, UTC)),
         # A random one would make each build another.
-        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"mooring.dev/release/{source.version}/{source.commit}"),
+        serial_number=uuid.uuid5(
+            uuid.NAMESPACE_URL, f"mooring.dev/release/{source.version}/{source.commit}{f'/{arch}' if arch else ''}"
+        ),
     )
-    bom.register_dependency(root, [components[name] for name in sorted(own.needs(EXTRAS) & components.keys())])
+    wanted = [components[name] for name in sorted(own.needs(EXTRAS) & components.keys())]
+    bom.register_dependency(root, [*wanted, *debian])
     for one in needed:
         found = sorted(one.needs(()) & components.keys())
         bom.register_dependency(components[one.name], [components[name] for name in found])
@@ -65,14 +83,26 @@ def describe(source: Source, ours: Path, others: Iterable[Path]) -> bytes:
     return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def _read(path: Path) -> _Wheel:
-    with zipfile.ZipFile(path) as archive:
+def _read(content: bytes) -> _Wheel:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1)
-        return _Wheel(path, HeaderParser().parsestr(archive.read(name).decode()))
+        return _Wheel(content, HeaderParser().parsestr(archive.read(name).decode()))
+
+
+def _package(package: Package) -> Component:
+    return Component(
+        name=package.name,
+        version=package.version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{package.name}@{package.version}",
+        purl=PackageURL("deb", "debian", package.name, package.version, {"arch": package.arch, "distro": "bookworm"}),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package.sha256)],
+        licenses=[LicenseFactory().make_from_string(package.licence)],
+    )
 
 
 def _component(wheel: _Wheel, kind: ComponentType) -> Component:
-    version, content = str(wheel.metadata["Version"]), wheel.path.read_bytes()
+    version, content = str(wheel.metadata["Version"]), wheel.content
     licence = wheel.metadata["License-Expression"] or wheel.metadata["License"]
     known = licence and len(licence) <= _LONGEST_LICENCE and "\n" not in licence
     return Component(

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -12,11 +13,12 @@ from pathlib import Path
 from platform import node as host_name
 from typing import Any
 
-from cli.node import admission_policies, bundle, bypass, run, venv
+from cli.node import admission_policies, bypass, run, runtime, venv
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
 from cli.node.look import below, state_of
+from cli.node.mounts import refuse_mounts
 from cli.node.plan import cni_folder, network, settings, steps
 from cli.node.plan.states import Link
 from cli.node.report import as_json, findings, leave_report
@@ -52,12 +54,13 @@ class Options:
     bypass on connects the kubelet to the runtime directly, bypass off to the shim again.
     """
 
-    wheelhouse: Path = option(_WHEELHOUSE, "folder with the wheels of Mooring and its dependencies")
-    bundle: str = option("", "a release's offline bundle, instead of a wheelhouse; its hashes are verified")
-    bundle_sha256: str = option("", "SHA-256 that the bundle must have, from the release's SHA256SUMS")
+    wheelhouse: Path = option(_WHEELHOUSE, "folder of wheels to install from by this host's Python, without a runtime")
+    bundle: str = option("", "archive of a release's runtime; if empty: the runtime of this program")
+    bundle_sha256: str = option("", "SHA-256 that the archive must have, from the release's SHA256SUMS")
     node_name: str = option("", "name of this node's Node object; if empty: the host name in lower case")
     root: Path = option(_ROOT, "the host's root folder; if it is not /, no commands are run")
     dry_run: bool = option(False, "print what would be done, and do nothing")
+    folder: Path = option(Path(steps.HOME), "folder of the installed programs; it must allow execution")
     advertiser: str = option(
         "daemonset", "how the advertiser runs: daemonset (deployed separately) or unit (on the host)"
     )
@@ -76,7 +79,7 @@ class Options:
     kubelet_config: str = option("", "the kubelet's configuration file, if its command line names none")
     kubeconfig: str = option("", "kubeconfig to read the admission policies with; if empty: the kubelet's")
     without_guard: bool = option(False, "install even if admission policies are missing or not enforced")
-    python: str = option("", "Python interpreter for the programs; if empty: the one of this program")
+    python: str = option("", "with --wheelhouse: Python interpreter of the programs; if empty: this program's own")
     force: bool = option(False, "remove, or turn the bypass on, even if pods have VFs")
     report: bool = option(
         False, "check: also write the findings for the advertiser, and exit with status 0 (for the timer)"
@@ -151,6 +154,8 @@ def _load(arguments: Sequence[str]) -> tuple[str, Options]:
             raise ConfigError(
                 f"option {name} of {PROGRAM}: {getattr(options, name)!r} is not one of {', '.join(words)}"
             )
+    if not (path := options.folder).is_absolute() or ".." in path.parts or any(map(str.isspace, str(path))):
+        raise ConfigError(f"option folder of {PROGRAM}: {str(path)!r} is not an absolute path without spaces")
     if not is_subdomain(name := options.node_name or host_name().lower()):
         raise ConfigError(f"option node_name of {PROGRAM}: {name!r} is not a node name (at most 253 of a-z 0-9 . -)")
     return str(command), options
@@ -161,8 +166,9 @@ def _do(command: str, options: Options) -> int:
     if command == "check":
         return _check(site, options)
     if command in ("install", "upgrade"):
-        return _install_from_bundle(command, site, options) if options.bundle else _install(command, site, options)
-    choices = _choices(options, _present(site.root) or "none")
+        with _runtime(options) as folder:
+            return _install(command, site, options, folder)
+    choices = _choices(options, _present(options) or "none")
     if command in (BYPASS_ON, BYPASS_OFF):
         return _bypass(command, site, options, choices)
     # A run that was killed may have replaced the unit of a shim that still runs.
@@ -178,19 +184,35 @@ def _do(command: str, options: Options) -> int:
     return 0
 
 
-def _install_from_bundle(command: str, site: Site, options: Options) -> int:
-    if options.wheelhouse != _WHEELHOUSE:
+@contextmanager
+def _runtime(options: Options) -> Iterator[Path | None]:
+    """Yield the folder of the runtime to install, None for a wheelhouse."""
+    own = runtime.around(sys.prefix)
+    if options.bundle:
+        if options.wheelhouse != _WHEELHOUSE:
+            raise NodeError(
+                f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r} exclude each other"
+            )
+        with runtime.unpacked(Path(options.bundle), options.bundle_sha256) as folder:
+            yield folder
+    elif options.wheelhouse == _WHEELHOUSE:
+        yield own
+    elif own is not None and not options.python:
         raise NodeError(
-            f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r} exclude each other"
+            f"option wheelhouse: {str(options.wheelhouse)!r} needs a Python of this host: name it with --python"
         )
-    with bundle.unpacked(Path(options.bundle), options.bundle_sha256) as wheels:
-        return _install(command, site, replace(options, wheelhouse=wheels))
+    else:
+        yield None
 
 
-def _install(command: str, site: Site, options: Options) -> int:
-    choices = _choices(options, venv.release_of(options.wheelhouse))
+def _install(command: str, site: Site, options: Options, folder: Path | None) -> int:
+    if folder is None:
+        choices = _choices(options, venv.release_of(options.wheelhouse))
+    else:
+        choices = _choices(options, runtime.read_release(folder).name, folder)
+    refuse_mounts(site.root, choices.folder, site.look(choices).cni.bin)
     _check_admission_policies(command, options)
-    journal, present = journals.read(site.root), _present(site.root)
+    journal, present = journals.read(site.root), _present(options)
     if journal is None or journal.open is None:
         if command == "upgrade" and present is None:
             raise NodeError("Mooring is not installed on this node: run mooring-node install")
@@ -256,7 +278,7 @@ def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) 
 
 
 def _check(site: Site, options: Options) -> int:
-    choices = _choices(options, _present(site.root) or "none", bypassed=_known_bypassed(site.root))
+    choices = _choices(options, _present(options) or "none", bypassed=_known_bypassed(site.root))
     if options.report:
         return _report(site, choices)
     found = list(findings(site, choices))
@@ -304,10 +326,18 @@ def _known_bypassed(root: Path) -> bool:
         return False
 
 
-def _choices(options: Options, release: str, *, bypassed: bool | None = None) -> steps.Choices:
+def _choices(
+    options: Options, release: str, folder: Path | None = None, *, bypassed: bool | None = None
+) -> steps.Choices:
+    """Return the choices for a release that is installed from the runtime ``folder`` or, without one, a wheelhouse.
+
+    Without ``folder`` the release may also be installed already, from the runtime of this program.
+    """
+    folder = folder or (runtime.around(sys.prefix) if not options.python else None)
     python = options.python or str(Path(sys.executable).resolve())
+    command = (python,) if folder is None else runtime.interpreter(f"{options.folder}/versions/{release}")
     # The script names its release's interpreter, so an upgrade does not affect a running call.
-    fallback = [f"{steps.HOME}/bin/{cni_folder.PLUGIN}"]
+    fallback = [f"{options.folder}/bin/{cni_folder.PLUGIN}"]
     units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
     return steps.Choices(
         release=release,
@@ -316,7 +346,7 @@ def _choices(options: Options, release: str, *, bypassed: bool | None = None) ->
         wheelhouse=str(options.wheelhouse.absolute()),
         python=python,
         node_name=options.node_name or host_name().lower(),
-        forwarder=render(_SERVER, fallback, python),
+        forwarder=render(_SERVER, fallback, command),
         units=units,
         plugin=_plugin(options),
         network=options.network,
@@ -326,6 +356,8 @@ def _choices(options: Options, release: str, *, bypassed: bool | None = None) ->
         failed_shim=options.failed_shim,
         kubelet_config=options.kubelet_config,
         bypassed=bypass.read(options.root.absolute()) is not None if bypassed is None else bypassed,
+        folder=str(options.folder),
+        runtime="" if folder is None else str(folder.absolute()),
     )
 
 
@@ -344,9 +376,9 @@ def _plugin(options: Options) -> dict[str, Any]:
     return document
 
 
-def _present(root: Path) -> str | None:
+def _present(options: Options) -> str | None:
     """Return the current release, None if nothing is installed."""
-    link = state_of(root, steps.CURRENT)
+    link = state_of(options.root.absolute(), f"{options.folder}/current")
     return Path(link.target).name if isinstance(link, Link) else None
 
 

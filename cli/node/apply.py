@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from cli.node import venv
+from cli.node import runtime, venv
 from cli.node.look import below, state_of
-from cli.node.plan.states import Change, Edit, File, Link, PathChange, State, edited, restored
+from cli.node.plan.states import Change, Edit, File, Link, PathChange, RuntimeCopy, State, edited, restored
 from mooring.files import sync_folder
 
 _NONE: Mapping[str, bytes] = {}
@@ -21,6 +21,8 @@ def apply(root: Path, change: Change) -> None:
         put(below(root, change.path), change.after)
     elif isinstance(change, Edit):
         _rewrite(root, change, edited)
+    elif isinstance(change, RuntimeCopy):
+        runtime.copy(root, change)
     else:
         venv.build(root, change)
 

@@ -22,8 +22,7 @@ from mooring.records import ledger
 
 _FILES = (
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED, init_unit.RULES),
-    *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.CURRENT),
-    *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
+    *(steps.SELINUX, settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD),
     *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),
 )
 _LEDGER = "/var/lib/mooring/vfs"

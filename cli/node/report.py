@@ -16,7 +16,7 @@ from cli.node.look import below
 from cli.node.plan import init_unit, network, settings
 from cli.node.plan.kubelet import endpoint as kubelet
 from cli.node.plan.kubelet.command_line import UNIT
-from cli.node.plan.states import Change, Edit, Host, VenvBuild
+from cli.node.plan.states import Change, Edit, Host, ReleaseFolder
 from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sockets, steps
 from cli.node.site import Site
 from mooring.annotations.inventory import ADVERTISER
@@ -151,7 +151,7 @@ def as_json(found: Sequence[Finding]) -> str:
 
 
 def _difference(step: Step, change: Change) -> Finding:
-    if isinstance(change, VenvBuild):
+    if isinstance(change, ReleaseFolder):
         return Finding(step.name, change.folder, "missing")
     if isinstance(change, Edit):
         return Finding(step.name, change.path, f"does not contain {change.new.strip()!r}")

@@ -16,8 +16,8 @@ from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.kubelet_calls import judge, restart_kubelet
 from cli.node.look import below
-from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undoing
-from cli.node.plan.steps import CURRENT, HOME, KUBELET, OURS, Choices, Step, steps
+from cli.node.plan.states import Change, Host, Link, PathChange, ReleaseFolder, undoing
+from cli.node.plan.steps import KUBELET, OURS, Choices, Step, steps
 from cli.node.site import Site
 from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
@@ -76,7 +76,7 @@ def install(site: Site, choices: Choices) -> bool:
             _backward(site, journals.read(site.root) or Journal(), plan, choices)
             raise
         if journal.open is not None:
-            journals.write(site.root, _pruned(site, journal.ended(), journal.open))
+            journals.write(site.root, _pruned(site, choices, journal.ended(), journal.open))
         return was_killed or journal.open is not None
 
 
@@ -281,14 +281,14 @@ def _remove_records(root: Path) -> None:
         (below(root, _STATE) / name).unlink(missing_ok=True)
 
 
-def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
+def _pruned(site: Site, choices: Choices, journal: Journal, done: Entries) -> Journal:
     """Remove all releases except the current one and the previous one, which running calls may still use."""
-    links = [change for _, change in done if isinstance(change, PathChange) and change.path == CURRENT]
+    links = [change for _, change in done if isinstance(change, PathChange) and change.path == choices.current]
     if not links:
         return journal
     states = (state for link in links for state in (link.before, link.after))
-    kept = {f"{HOME}/{state.target}" for state in states if isinstance(state, Link)}
-    old = [change for _, change in journal.settled if isinstance(change, VenvBuild) and change.folder not in kept]
+    kept = {f"{choices.folder}/{state.target}" for state in states if isinstance(state, Link)}
+    old = [change for _, change in journal.settled if isinstance(change, ReleaseFolder) and change.folder not in kept]
     for change in old:
         site.say("environment", f"remove {change.folder}")
         undo(site.root, change)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.node.errors import NodeError
 from cli.node.look import look
 from cli.node.plan.states import Host
-from cli.node.plan.steps import COMPLETE, HOME, Choices, Command
+from cli.node.plan.steps import Choices, Command
 
 Say = Callable[[str, str], None]  # Called with a step's name and a description of what is done.
 _COMMAND_S = 300.0
@@ -22,7 +22,7 @@ class Site:
     say: Say
 
     def look(self, choices: Choices) -> Host:
-        return look(self.root, (f"{HOME}/versions/{choices.release}/{COMPLETE}",), choices.kubelet_config)
+        return look(self.root, choices.paths, choices.kubelet_config)
 
     def run(self, step: str, commands: Iterable[Command], *, check: bool) -> None:
         """Run a step's commands; if ``check``, raise NodeError when one fails."""

@@ -10,6 +10,8 @@ INTERPRETER = "python/bin/python3.11"
 # What `sys.executable` names: a program that calls itself through it gets the same C library.
 PYTHON = "python/bin/python3"
 LOADERS = {"amd64": "lib/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
+# The unit of the shim sets PYTHONMALLOC, which -I would ignore.
+_FLAGS = {"mooring-cri-shim": "-s -P"}
 _HEAD = """\
 #!/bin/sh
 # Starts {name} by the runtime's own loader and C library. It sets nothing that a child process would inherit.
@@ -22,7 +24,7 @@ while [ -L "$self" ]; do
     *) self=${{self%/*}}/$target ;;
   esac
 done
-top=$(cd "${{self%/*}}/{up}" && pwd -P) || exit 127
+top=$(cd -P "${{self%/*}}/{up}" && pwd -P) || exit 127
 exec "$top/{loader}" --inhibit-cache --library-path "$top/lib" --argv0 "$top/{python}" "$top/{interpreter}" {words}"$@"
 """
 
@@ -33,8 +35,9 @@ def launchers(repository: Path, arch: str, programs: Sequence[str]) -> dict[str,
     texts = {PYTHON: _text(arch, "Python", "../..")}
     for program in programs:
         module, _, function = str(scripts[program]).partition(":")
+        flags = _FLAGS.get(program, "-I")
         texts[f"bin/{program}"] = _text(
-            arch, program, "..", f"-I -c 'import sys; from {module} import {function}; sys.exit({function}())' "
+            arch, program, "..", f"{flags} -c 'import sys; from {module} import {function}; sys.exit({function}())' "
         )
     return {path: Member(text.encode(), 0o755) for path, text in texts.items()}
 

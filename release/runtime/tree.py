@@ -23,6 +23,7 @@ from release.source import ReleaseError, Source
 
 NODE_EXTRAS = ("advertiser", "cni", "cri-shim")
 NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim", "mooring-node", "mooring-shim-bypass")
+PYTHON_VERSION = "3.11"
 _PYTHON = "usr/lib/python3.11"
 _STDLIB, DIST_PACKAGES = "python/lib/python3.11", "python/lib/python3.11/dist-packages"
 # Parts of the standard library that no program uses: tests, tools of developers, what needs further libraries.
@@ -57,11 +58,8 @@ def build(
 
     ``cache`` is the folder that `release/fetch wheels` and `release/fetch runtime` fill (`release/cache.py`).
     """
-    packages, root = _packages(source, arch, cache)
-    needed = [
-        _our_wheel(source),
-        *map(_read, wheels.chosen(of_programs(source.folder, extras), cache / WHEELS, arch)),
-    ]
+    _, root = _packages(source, arch, cache)
+    packages, needed = parts(source, arch, cache, extras)
     base = _interpreter(root)
     python = {**base, **_standard_library(root), **_site_packages(needed)}
     members = {
@@ -71,6 +69,15 @@ def build(
         **launchers(source.folder, arch, programs),
     }
     return dict(sorted({**members, **compiled(python, *_compiler(source, cache))}.items()))
+
+
+def parts(
+    source: Source, arch: str, cache: Path, extras: Iterable[str]
+) -> tuple[list[debian.Package], list[tuple[str, bytes]]]:
+    """Return what a runtime is made of: Debian packages, and wheels by their names, ours first."""
+    packages, _ = _packages(source, arch, cache)
+    needed = wheels.chosen(of_programs(source.folder, extras), cache / WHEELS, arch)
+    return packages, [_our_wheel(source), *map(_read, needed)]
 
 
 # The packages and Mooring's wheel are the same in the runtime and in every image.

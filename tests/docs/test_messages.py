@@ -18,7 +18,7 @@ _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 # Strings of two words that are not messages: by their beginning, with the reason.
 NOT_PRINTED = {
     "A support bundle of Mooring, made by": "a file that support-bundle writes",
-    "#!… -ISE": "the forwarder's own source; what it prints has entries",
+    "#!": "the forwarder's own source; what it prints has entries",
     "HTTP/1.1 …": "the head of an HTTP answer",
     "CONNECT … HTTP/1.1": "the head of a request",
     "import sys; open(": "a program for a subprocess",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from release.locked import REPOSITORY
-from tests.support.built_release import built_release
+from tests.support.built_release import ARCH, built_release
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +45,5 @@ def make_elsewhere(folder: Path, *flags: str) -> Path:
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Releases:
     """The release that all tests of this commit have, and one that was made elsewhere."""
-    return Releases(built_release(), make_elsewhere(tmp_path_factory.mktemp("release") / "two", "--without-images"))
+    folder = tmp_path_factory.mktemp("release") / "two"
+    return Releases(built_release(), make_elsewhere(folder, "--without-images", "--arch", ARCH))

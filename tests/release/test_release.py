@@ -3,12 +3,14 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from datetime import datetime
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
+from cli.node.runtime import RELEASE, machine
 from release.cache import helm
 from release.locked import REPOSITORY, of_programs
 from release.source import export
+from tests.cli.node.conftest import KUBEADM, NodeHost
+from tests.docs.pages import commands
 from tests.manifests.charts import plain
 from tests.release.conftest import Releases, make
 
@@ -31,6 +36,11 @@ def _digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
+def _runtime(release: Path) -> Path:
+    (found,) = release.glob(f"mooring-node-*-linux-{machine()}.tar.gz")
+    return found
+
+
 def test_two_releases_of_a_commit_have_equal_bytes(releases: Releases) -> None:
     """Every file, whatever the time zone, the language, the mask of modes and the folder were."""
     first, second = _digests(releases.first), _digests(releases.second)
@@ -40,11 +50,11 @@ def test_two_releases_of_a_commit_have_equal_bytes(releases: Releases) -> None:
 
 
 def test_every_time_in_it_is_the_commits(releases: Releases) -> None:
-    """Of the wheel, of the chart and of the SBOM."""
+    """Of the wheel, of the runtimes, of the chart and of the SBOM."""
     epoch = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))
-    for path in releases.first.glob("*.tgz"):
+    for path in (*releases.first.glob("mooring-node-*.tar.gz"), *releases.first.glob("*.tgz")):
         with tarfile.open(path) as archive:
-            assert {(one.mtime, one.uid, one.gid, one.mode) for one in archive} == {(epoch, 0, 0, 0o644)}
+            assert {(one.mtime, one.uid, one.gid) for one in archive} == {(epoch, 0, 0)}
     sbom = json.loads((releases.first / "sbom.cdx.json").read_text())
     assert datetime.fromisoformat(sbom["metadata"]["timestamp"]).timestamp() == epoch
 
@@ -88,6 +98,30 @@ def test_the_wheels_are_those_of_the_lock_and_our_own(releases: Releases) -> Non
     with zipfile.ZipFile(releases.first / "wheels" / ours) as wheel:
         names = [name for name in wheel.namelist() if name.startswith("cni/")]
     assert sorted(names) == _git("ls-tree", "-r", "--name-only", "HEAD", "cni/").splitlines()
+
+
+def test_a_runtime_lists_its_files_and_what_it_is_made_of(releases: Releases) -> None:
+    """Every file with its hash in RELEASE.json; Debian packages and wheels with theirs in the SBOM."""
+    for path in releases.first.glob("mooring-node-*.tar.gz"):
+        with tarfile.open(path) as archive:
+            tops = {name.partition("/")[0] for name in archive.getnames()}
+            files = {one.name.partition("/")[2]: _content(archive, one) for one in archive}
+        text = files.pop(RELEASE)
+        assert tops == {f"mooring-{version('mooring')}-{hashlib.sha256(text).hexdigest()[:12]}"}
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        document = json.loads(text)
+        assert document["files"] == digests
+        sbom = json.loads(files["sbom.cdx.json"])
+        kinds = {one["purl"].partition("/")[0] for one in sbom["components"]}
+        assert kinds == {"pkg:deb", "pkg:pypi"}
+        (libc,) = (one for one in sbom["components"] if one["name"] == "libc6")
+        assert (libc["hashes"][0]["alg"], document["arch"] in libc["purl"]) == ("SHA-256", True)
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = archive.extractfile(member)
+    assert content is not None, member.name
+    return content.read()
 
 
 @pytest.mark.helm
@@ -150,6 +184,37 @@ def test_the_plugin_of_krew_runs_from_its_archive(releases: Releases, tmp_path: 
 
 
 _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
+
+
+@pytest.mark.root
+def test_a_node_without_python_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
+    """In a network namespace that has not even loopback; PATH has no Python."""
+    host = NodeHost(tmp_path / "host")
+    for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
+        host.write(path, text)
+    unpack, install = commands("install-node.md", "From a release")
+    archive = _runtime(releases.first)
+    (tmp_path / next(word for word in unpack.split() if word.endswith(".tar.gz"))).symlink_to(archive)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("tar", "gzip", "sync", "readlink"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    script = "\n".join([unpack, f"{install} --root {host.root}"])
+    done = subprocess.run(
+        [str(shutil.which("unshare")), "--net", "/bin/sh", "-euc", script],
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path / "home"), "PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    program = host.root / "opt/mooring/bin/mooring-node"
+    check = [str(program), "check", "--root", str(host.root), "--node-name", "n1"]
+    checked = subprocess.run(check, env={}, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "no findings: the installation is intact\n")
+    assert "#!/bin/sh" in host.text("/opt/cni/bin/mooring-cni")
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,21 @@ class VenvBuild:
         return f"build {self.folder}: {self.requirement} from {self.wheelhouse}"
 
 
-Change = PathChange | Edit | VenvBuild
-_KINDS: Mapping[str, type[Change]] = {"placed": PathChange, "edited": Edit, "built": VenvBuild}
+@dataclass(frozen=True, slots=True)
+class RuntimeCopy:
+    """A copy of an unpacked runtime, the folder ``source``, in ``folder``; ``made`` is as in `PathChange`."""
+
+    folder: str
+    source: str
+    made: str | None = None
+
+    def __str__(self) -> str:
+        return f"copy {self.source} to {self.folder}"
+
+
+ReleaseFolder = VenvBuild | RuntimeCopy
+Change = PathChange | Edit | ReleaseFolder
+_KINDS: Mapping[str, type[Change]] = {"placed": PathChange, "edited": Edit, "built": VenvBuild, "copied": RuntimeCopy}
 
 
 def added(path: str, text: str, lines: str) -> Edit:
@@ -194,7 +207,7 @@ def undone(change: Change) -> Change:
 
 def undoing(change: Change) -> str:
     """Describe what undoing a change does."""
-    if isinstance(change, VenvBuild):
+    if isinstance(change, ReleaseFolder):
         return f"remove {change.folder}"
     back = undone(change)
     if isinstance(back, Edit):

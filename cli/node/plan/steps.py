@@ -12,10 +12,9 @@ from cli.node.errors import NodeError
 from cli.node.plan import init_unit, network, settings, texts
 from cli.node.plan.cni_folder import PLUGIN
 from cli.node.plan.kubelet import endpoint as kubelet
-from cli.node.plan.states import Change, CniFolders, File, Host, Link, PathChange, State, VenvBuild
+from cli.node.plan.states import Change, CniFolders, File, Host, Link, PathChange, RuntimeCopy, State, VenvBuild
 
-HOME = "/opt/mooring"
-CURRENT = f"{HOME}/current"
+HOME = "/opt/mooring"  # The default of the folder that holds the programs.
 COMPLETE = "complete"  # The last file that is written into a release's folder.
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
@@ -23,7 +22,9 @@ OURS = (LISTEN, LISTEN_CRIO)
 KUBELET = "kubelet"  # The step that switches the kubelet to the shim.
 BYPASS = "mooring-shim-bypass.service"
 CHECK_TIMER, _CHECK = "mooring-node-check.timer", "mooring-node-check.service"
+SELINUX = "/sys/fs/selinux/enforce"  # The kernel's file (selinuxfs): 1 if SELinux enforces its policy.
 _UNITS = "/etc/systemd/system"
+_BESIDE = ("lib", "pyvenv.cfg")
 _TAKES_OVER = "--take-over"
 _DAEMON_RELOAD = ("systemctl", "daemon-reload")
 
@@ -51,10 +52,12 @@ class Step:
 class Choices:
     """The operator's choices, and the inputs of an installation.
 
-    ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
-    units' texts by name, and ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim``: restart the shim,
-    because it may not support a hand-over. ``failed_shim`` is `bypass` or `wait`. ``bypassed``: the kubelet uses the
-    runtime directly until `bypass off`, whatever else is installed.
+    ``release`` names the folder of the runtime or virtual environment. ``runtime`` is the folder from which the runtime
+    is copied, empty for a virtual environment, which needs ``wheelhouse`` and ``python``. ``forwarder`` is the
+    executable's text, ``units`` are the units' texts by name, and ``plugin`` is mooring-cni's own entry in the chain.
+    ``restarts_shim``: restart the shim, because it may not support a hand-over. ``failed_shim`` is `bypass` or `wait`.
+    ``bypassed``: the kubelet uses the runtime directly until `bypass off`, whatever else is installed. ``folder`` holds
+    the releases.
     """
 
     release: str
@@ -73,6 +76,23 @@ class Choices:
     restarts_shim: bool = False
     failed_shim: str = "bypass"
     bypassed: bool = False
+    runtime: str = ""
+    folder: str = HOME
+
+    @property
+    def release_folder(self) -> str:
+        return f"{self.folder}/versions/{self.release}"
+
+    @property
+    def current(self) -> str:
+        """The link that makes a release the current one."""
+        return f"{self.folder}/current"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of an installation below its folder."""
+        beside = (f"{self.folder}/{name}" for name in ("bin", *_BESIDE))
+        return (f"{self.release_folder}/{COMPLETE}", self.current, *beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +143,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
     limits = (_DAEMON_RELOAD, ("systemctl", "try-restart", ways.unit))
     kubelets = (_DAEMON_RELOAD, ("systemctl", "try-restart", "kubelet.service"))
     return [
-        Step("environment", lambda seen: _environment(seen, choices)),
+        Step("environment", lambda seen: _environment(seen, choices), _labels(host, choices.release_folder)),
         Step("quiet", lambda seen: _files(seen, _quiet(seen, choices)), manager, left=manager),
         Step("limits", lambda seen: _files(seen, (texts.memlock(ways.unit),)), limits, left=limits),
         Step(
@@ -133,7 +153,12 @@ def steps(host: Host, choices: Choices) -> list[Step]:
             (*stops, ("systemctl", "stop", init_unit.SERVICE)),
             (_DAEMON_RELOAD,),
         ),
-        Step("network", lambda seen: _network(seen, choices), leftover=network.released),
+        Step(
+            "network",
+            lambda seen: _network(seen, choices),
+            _labels(host, forwarder_path(host.cni)),
+            leftover=network.released,
+        ),
         Step(
             KUBELET,
             lambda seen: _kubelet(seen, choices, ways),
@@ -150,6 +175,11 @@ def steps(host: Host, choices: Choices) -> list[Step]:
             (_DAEMON_RELOAD,),
         ),
     ]
+
+
+def _labels(host: Host, path: str) -> tuple[Command, ...]:
+    """Return the command that gives programs the labels of the host's policy: a new file has that of its folder."""
+    return (("restorecon", "-R", path),) if (host.text(SELINUX) or "").strip() == "1" else ()
 
 
 def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
@@ -176,9 +206,11 @@ def _again(host: Host, choices: Choices, name: str) -> str:
 
 
 def _environment(host: Host, choices: Choices) -> list[Change]:
-    folder = f"{HOME}/versions/{choices.release}"
+    folder = choices.release_folder
     if host.at(f"{folder}/{COMPLETE}") is not None:
         return []
+    if choices.runtime:
+        return [RuntimeCopy(folder, choices.runtime, host.missing_folder(folder))]
     return [VenvBuild(folder, choices.requirement, choices.wheelhouse, choices.python, host.missing_folder(folder))]
 
 
@@ -194,21 +226,23 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     chosen = {"advertiser": choices.advertiser, "network": choices.network}
     if choices.kubelet_config:
         chosen["kubelet_config"] = choices.kubelet_config
+    chosen |= {"folder": choices.folder} if choices.folder != HOME else {}
     chosen |= {"vf_names": "kernel"} if choices.vf_names == "kernel" else {}
     wanted["mooring-node"] = chosen | ({"failed_shim": "wait"} if choices.failed_shim == "wait" else {})
     states: list[tuple[str, State]] = []
     for name in (init_unit.SERVICE, *services(choices)):
         states += _unit(name, choices if name != BYPASS else _with_sockets(choices, ways))
     states += [*init_unit.earlier(host), init_unit.rules()]
-    # Python finds its environment beside bin; all three point to the one link that is replaced.
-    states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
-    states.append((CURRENT, Link(f"versions/{choices.release}")))
+    # A virtual environment's Python finds its packages beside bin; all three point to the one link that is replaced.
+    beside = () if choices.runtime else _BESIDE
+    states += [(f"{choices.folder}/{name}", Link(f"current/{name}")) for name in ("bin", *beside)]
+    states.append((choices.current, Link(f"versions/{choices.release}")))
     return [*settings.settle(host, wanted), *_placed(host, states)]
 
 
 def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
     """Return the unit's file and the links that enable it."""
-    text = choices.units[name]
+    text = choices.units[name].replace(f"{HOME}/", f"{choices.folder}/")
     if name == init_unit.SERVICE:
         text = init_unit.service(text, choices.advertiser)
     elif name == init_unit.PATH:

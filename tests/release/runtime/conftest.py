@@ -1,28 +1,36 @@
-"""A runtime for this machine, built from the commit."""
+"""The runtime of the commit's release."""
 
 import os
-import platform
+import tarfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from release import cache
 from release.locked import REPOSITORY
 from release.members import Member
-from release.runtime import build
+from release.runtime.archive import node_runtime
 from release.source import export
+from tests.support.built_release import ARCH, built_release
 
-ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 Members = Mapping[str, Member]
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Members]:
-    """Build the runtime of this commit for an architecture."""
-    source = export(REPOSITORY, tmp_path_factory.mktemp("source"))
-    return lambda arch: build(source, arch, cache.folder(os.environ))
+def runtime() -> Members:
+    """Return the files of the runtime for this machine."""
+    (path,) = built_release().glob(f"mooring-node-*-linux-{ARCH}.tar.gz")
+    with tarfile.open(path) as archive:
+        found = {one.name.partition("/")[2]: (archive.extractfile(one), one.mode) for one in archive}
+        return {name: Member(file.read(), mode) for name, (file, mode) in found.items() if file is not None}
 
 
-@pytest.fixture(scope="session")
-def runtime(built: Callable[[str], Members]) -> Members:
-    return built(ARCH)
+@pytest.fixture
+def built(runtime: Members, tmp_path: Path) -> Callable[[str], Members]:
+    """Return the runtime for an architecture; that of another one is built."""
+
+    def build(arch: str) -> Members:
+        return runtime if arch == ARCH else node_runtime(export(REPOSITORY, tmp_path), arch, cache.folder(os.environ))
+
+    return build

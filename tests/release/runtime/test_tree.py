@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from release.runtime import ARCHITECTURES, NODE_PROGRAMS, elf
-from tests.release.runtime.conftest import ARCH, Members
+from tests.release.runtime.conftest import Members
+from tests.support.built_release import ARCH
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.wheels
