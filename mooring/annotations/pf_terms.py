@@ -10,7 +10,6 @@ namespace at most this part of the VFs. Absent means all.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from mooring.errors import ContractError
 from mooring.indexes import LAST, Indexes
@@ -20,6 +19,8 @@ from mooring.parsing import Value
 # Every second index of `MOST_VFS` takes 10 KiB. Each range copies the set, so the time grows with the square of ranges.
 _LONGEST_RANGES = 16_384
 _MOST_NAMESPACES = 64
+# The most namespaces that one message names: a pod's condition has messages about many nodes.
+_MOST_NAMED = 8
 # A namespace's name is a DNS label; "*" matches any part of one.
 _NAMESPACES = re.compile(r"[a-z0-9*](?:[-a-z0-9*]{0,61}[a-z0-9*])?", re.ASCII)
 
@@ -79,13 +80,32 @@ class Access:
 
         Nothing is admitted to a restricted PF for a pod whose namespace is not known.
         """
-        if not self.namespaces or (namespace and any(fnmatchcase(namespace, each) for each in self.namespaces)):
+        if not self.namespaces or (namespace and any(_matches(each, namespace) for each in self.namespaces)):
             return ""
-        return f"network {network!r} is for namespaces {', '.join(self.namespaces)}"
+        more = f" and {hidden} more" if (hidden := len(self.namespaces) - _MOST_NAMED) > 0 else ""
+        return f"network {network!r} is for namespaces {', '.join(self.namespaces[:_MOST_NAMED])}{more}"
 
     def most_vfs(self, offered: int) -> int:
         """Return how many of the offered VFs one namespace may hold: the share, rounded down, but at least one."""
         return offered if self.max_share is None else max(1, offered * self.max_share // 100)
+
+
+def _matches(pattern: str, namespace: str) -> bool:
+    """Return whether a pattern with "*" matches a namespace.
+
+    An inventory may have ten thousand different patterns, and each regular expression of `fnmatch` takes 0.1 ms.
+    """
+    first, *others = pattern.split("*")
+    if not others:
+        return pattern == namespace
+    start, end = len(first), len(namespace) - len(others[-1])
+    if start > end or not namespace.startswith(first) or not namespace.endswith(others[-1]):
+        return False
+    for part in others[:-1]:
+        start = namespace.find(part, start, end) + len(part)
+        if start < len(part):
+            return False
+    return True
 
 
 def indexes(value: Value) -> Indexes:

@@ -1,11 +1,13 @@
 """The node's part of the offer: what `init` leaves for ADD."""
 
+from fnmatch import fnmatchcase
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from mooring.annotations.assignment import AssignedVf
-from mooring.annotations.pf_terms import Allow
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.errors import RecordError
 from mooring.files import read_own_file
 from mooring.indexes import Indexes
@@ -94,6 +96,11 @@ def test_what_a_pod_may_not_have_is_named(settings: dict[str, object], terms: di
         (("team-a", "ml-*"), {"team-b"}, "network 'rail0' is for namespaces team-a, ml-*, not for 'team-b'"),
         (("team-a",), {"team-a-2"}, "network 'rail0' is for namespaces team-a, not for 'team-a-2'"),
         (("team-a",), {"Team-a"}, "network 'rail0' is for namespaces team-a, not for 'Team-a'"),
+        (
+            tuple(f"n{number}" for number in range(10)),
+            {"b"},
+            "network 'rail0' is for namespaces n0, n1, n2, n3, n4, n5, n6, n7 and 2 more, not for 'b'",
+        ),
         # The record and the runtime differ, or neither names one.
         (("team-a",), {"team-a", "team-b"}, "network 'rail0' is for namespaces team-a, not for 'team-b'"),
         (("team-a",), set(), "network 'rail0' is for namespaces team-a, and the pod's is unknown"),
@@ -104,6 +111,17 @@ def test_a_pf_is_for_the_namespaces_of_its_offer(namespaces: tuple[str, ...], of
     """Without a list it is for all."""
     vf = AssignedVf("eth0", 3, "0000:04:00.5", "ethernet", "rail0", VfSettings())
     assert PfOffer(namespaces=namespaces).refused(vf, of_pod) == reason
+
+
+def test_patterns_match_as_those_of_fnmatch_do() -> None:
+    random = Random(1)
+    matched = 0
+    for _ in range(5000):
+        pattern, name = "".join(random.choices("ab*", k=random.randint(1, 6))), "".join(random.choices("ab", k=5))
+        is_admitted = Access((pattern,)).refused(name, "rail0") == ""
+        assert is_admitted == fnmatchcase(name, pattern), (pattern, name)
+        matched += is_admitted
+    assert 500 < matched < 4500
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
