@@ -15,6 +15,7 @@ from mooring.records.node_offer import NAME
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.usefixtures("server"),
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 
@@ -144,8 +145,6 @@ def test_it_is_final_when_pod_and_offer_are_five_minutes_old(
     times(host, record_s, offer_s)
     before = host.everything()
     assert host.call("ADD")["code"] == code
-    with host.served():
-        assert host.call("ADD", container="c2")["code"] == code
     assert host.everything() == before
 
 
