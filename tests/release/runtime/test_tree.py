@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,32 @@ def test_programs_start_where_there_is_only_busybox(
         names = {line.partition("=")[0] for line in environment}
         assert names - {"PWD", "SHLVL", "OLDPWD"} == {"LC_ALL", "PATH"}
         assert child == _PYTHON
+        if arch == ARCH:
+            assert _environment_of_plugin(root, tmp_path) == [sys.prefix]
+
+
+_PLUGIN = """\
+#!{python}
+import os, ssl, sys
+with open({told!r}, "w") as told:
+    print(sys.prefix, *(name for name in os.environ if name.startswith(("PYTHON", "LD_"))), file=told)
+print("{{}}")
+"""
+_STATUS = """
+from cni.vf.ipam import delegate
+delegate("STATUS", {{"cniVersion": "1.1.0", "ipam": {{"type": "plugin"}}}}, ({folder!r},))
+"""
+
+
+def _environment_of_plugin(root: Path, folder: Path) -> list[str]:
+    """Call an IPAM plugin of the host's Python by the CNI plugin; return its prefix and what it inherited."""
+    plugin, told = folder / "plugin", folder / "told"
+    plugin.write_text(_PLUGIN.format(python=sys.executable, told=str(told)))
+    plugin.chmod(0o755)
+    command = [str(root / _PYTHON[1:]), "-I", "-c", _STATUS.format(folder=str(folder))]
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return told.read_text().split()
 
 
 def test_the_runtime_has_every_library_that_its_files_need(runtime: Members) -> None:
