@@ -136,7 +136,7 @@ def _fault(member: tarfile.TarInfo, known: Container[str]) -> str:
     name, size = member.name, member.size
     if not MEMBER.fullmatch(name) or len(name) > LONGEST_NAME:
         return f"member {name[:LONGEST_NAME]!r} is not below {FOLDER}/ by a plain name"
-    if not member.isreg():
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return f"member {name!r} is not a plain file"
     if not 0 <= size <= MOST_MEMBER_BYTES:
         return f"member {name!r} has {size} bytes, the most is {MOST_MEMBER_BYTES}"
