@@ -92,7 +92,7 @@ def test_resources_that_a_node_publishes_go_with_it(
 def test_only_the_last_version_of_an_inventory_is_kept(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, traced: Callable[[], int]
 ) -> None:
-    """One node publishes 150 versions, each with 600 VFs that are out for reasons of their own."""
+    """One node publishes 40 versions, each with 600 VFs that are out for reasons of their own."""
 
     def publish(version: int) -> int:
         outs = tuple(Out(Indexes.of([index]), f"held by pod {version}-{index}", 1000) for index in range(600))
@@ -103,7 +103,7 @@ def test_only_the_last_version_of_an_inventory_is_kept(
 
     publish(0)
     before = traced()
-    sizes = [publish(version) for version in range(1, 150)]
+    sizes = [publish(version) for version in range(1, 40)]
     assert traced() - before < 4 * sizes[-1]
     machine.nodes(Removed(Identity("bad")), 0.0)
     assert traced() < before
