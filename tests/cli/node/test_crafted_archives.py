@@ -3,6 +3,8 @@
 import contextlib
 import gzip
 import tarfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 
@@ -17,6 +19,7 @@ from tests.support.seeds import Part
 
 # A name that either reader would accept.
 NAME = "mooring-support/a"
+READERS: tuple[Callable[[Path], AbstractContextManager[object]], ...] = (unpacked, reading)
 
 
 def _member(name: str, kind: bytes) -> tarfile.TarInfo:
@@ -85,7 +88,7 @@ def test_any_bytes_are_an_archive_or_refused(part: Part, tmp_path: Path) -> None
         writer.add("mooring-support/b", b"b")
     contents = [gzip.decompress(path.read_bytes()) for path in (bundle, support)]
     for _ in range(20_000 if part.whole else 200):
-        for content, read in zip(contents, (unpacked, reading), strict=True):
+        for content, read in zip(contents, READERS, strict=True):
             packed = gzip.compress(_changed(random, content), 1)
             changed.write_bytes(_changed(random, packed) if random.random() < 0.3 else packed)
             with contextlib.suppress(NodeError, BundleError), read(changed):
