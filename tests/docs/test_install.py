@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,29 +122,18 @@ def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person
 
 def _install(person: Person) -> None:
     wheelhouse.make(person.folder / "wheelhouse", EXTRAS)
-    overlay, offer = files(INSTALL, "The cluster's part")
-    (person.folder / "manifests/overlays/ours").mkdir()
-    (person.folder / "manifests/overlays/ours/kustomization.yaml").write_text(overlay)
-    (person.folder / "manifests/overlays/ours/offer.yaml").write_text(offer)
-    said = [person.type(command) for command in commands(INSTALL, "The cluster's part")][-1]
+    overlay, offer, addresses = files(INSTALL, "The cluster's part")
+    (ours := person.folder / "manifests/overlays/ours").mkdir()
+    own = {f"cni.{node}.json": addresses.replace("10.56.1.", f"10.56.{at}.") for at, node in enumerate(NODES, start=1)}
+    for name, text in own.items():
+        (ours / name).write_text(text)
+    (ours / "kustomization.yaml").write_text(overlay.replace("cni.n1.json", ", ".join(own)))
+    (ours / "offer.yaml").write_text(offer)
+    said = [person.type(command.replace(" n3 ", " ")) for command in commands(INSTALL, "The cluster's part")][-1]
     offered = {tuple(line.split("\t")) for line in said.splitlines()}
     assert offered == {(node, f"enp4s0f{pf}", "rail0", "100000", "0-7") for node in NODES for pf in (0, 1)}
-    with ThreadPoolExecutor() as at_once:
-        list(at_once.map(lambda node: _install_on(person, node), NODES))
     said = [person.type(command) for command in commands(INSTALL, "kubectl mooring")][-1]
     assert "no problems found in the API" in said
-
-
-def _install_on(person: Person, node: str) -> None:
-    (addresses,) = files(INSTALL, "Each node's part")
-    own = addresses.replace("10.56.1.", f"10.56.{NODES.index(node) + 1}.")
-    etc = person.cluster.host(node).layout.root / "etc/mooring"
-    etc.mkdir()
-    (etc / "cni.json").write_text(own)
-    (copy,) = (command for command in commands(QUICK_START, "Try the installation") if command.startswith("cp "))
-    person.type(copy.replace("n1", node))
-    said = [person.type_on(node, command) for command in commands(INSTALL, "Each node's part")][-1]
-    assert "no findings: the installation is intact" in said
 
 
 def _run_the_first_pod(person: Person) -> None:
@@ -160,8 +148,9 @@ def _run_the_first_pod(person: Person) -> None:
     assert said[2].count('"pci"') == said[3].count("\nfirst ") == 2
     refused = person.type("kubectl annotate --overwrite pod first mooring.dev/assignment={}", fails=True)
     assert "'admin' is not Mooring's scheduler, which alone sets, changes or removes it" in refused
-    (show,) = commands(INSTALL, "The first pod")
-    assert person.type_on(node, show).count("default/first") == 2
+    for command in commands(INSTALL, "The first pod"):
+        person.type(command)
+    assert person.type_on(node, "/opt/mooring/bin/mooring-cni show").count("default/first") == 2
     assert {rates for pf in ("enp4s0f0", "enp4s0f1") for rates in _rates(person, node, pf)} == {(5000, 10000)}
     runtime = hosts.Runtime(person.cluster.socket(node))
     (container,) = runtime.containers(_pod(person, "first")["metadata"]["uid"]).values()
@@ -184,7 +173,7 @@ def _lose_the_chain(person: Person) -> None:
     wait_until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
     assert not _runs(person, "second")
     assert "00-n-mooring.conflist: missing" in _checked(person, "n1")
-    person.type_on("n1", f"~/mooring-node/bin/{way_out('messages-install.md', 'missing')}")
+    person.type_on("n1", f"/opt/mooring/bin/{way_out('messages-install.md', 'missing')}")
     # As the shim's entry has it: that sandbox was made without the VF.
     person.type("kubectl delete pod second --grace-period=1")
     _apply_on(person, "second", "n1")
@@ -199,7 +188,7 @@ def _stop_the_shim(person: Person) -> None:
     assert _ready(person) == set(NODES)
     start = way_out("messages-install.md", "inactive")
     person.type_on("n1", f"{start} mooring-cri-shim")
-    check = "~/mooring-node/bin/mooring-node check; :"
+    check = "/opt/mooring/bin/mooring-node check; :"
     wait_until(lambda: "bypassed since" not in person.type_on("n1", check), "the shim serves", 60)
     assert _ready(person) == set(NODES)
     assert _runs(person, "second")
@@ -212,7 +201,7 @@ def _lose_the_scheduler(person: Person) -> None:
         lambda: "no scheduler leads: " in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler"
     )
     _apply_on(person, "third", "n2")
-    for command in commands(INSTALL, "The cluster's part")[:1]:
+    for command in commands(INSTALL, "The cluster's part")[1:2]:
         person.type(command)
     wait_until(lambda: _runs(person, "third"), "the pod runs once there are schedulers", 90)
 
@@ -221,11 +210,7 @@ def _uninstall(person: Person) -> None:
     person.type("kubectl delete pods --all --grace-period=1")
     wait_until(lambda: all(not _ledger(person, node) for node in NODES), "the VFs are given back")
     for command in commands(INSTALL, "Uninstall"):
-        if "mooring-node" in command:
-            for node in NODES:
-                person.type_on(node, command)
-        else:
-            person.type(command)
+        person.type(command)
     wait_until(
         lambda: not any("mooring" in str(one["metadata"]) for one in person.items("pods")), "Mooring's pods are gone"
     )
@@ -240,7 +225,7 @@ def _apply_on(person: Person, name: str, node: str) -> None:
 
 
 def _checked(person: Person, node: str) -> str:
-    return person.type_on(node, "~/mooring-node/bin/mooring-node check", fails=True)
+    return person.type_on(node, "/opt/mooring/bin/mooring-node check", fails=True)
 
 
 def _pod(person: Person, name: str) -> dict[str, Any]:

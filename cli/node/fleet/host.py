@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from cli.node.apply import remove_empty
 from cli.node.bypass import FILE as BYPASS
 from cli.node.fleet.agent import State
 from cli.node.fleet.enter import HostProcess, Outcome
@@ -120,7 +121,8 @@ class FleetNode:
         if ended.status != 0:
             return _why(ended, "remove")
         if not self._plugin_differs():
-            below(self.root, PLUGIN).unlink(missing_ok=True)
+            (plugin := below(self.root, PLUGIN)).unlink(missing_ok=True)
+            remove_empty(plugin.parent)
         return ""
 
     async def _check(self) -> Sequence[Finding]:

@@ -90,7 +90,7 @@ def begin(turns: Turns, node: str, target: str, at_once: int, silent: Set[str]) 
     if (failed := next((turn for turn in turns.turns if turn.failure), None)) is not None:
         return Postponement(f"node {failed.node!r} failed: {failed.failure}")
     if (lost := next((turn for turn in turns.turns if turn.node in silent), None)) is not None:
-        return Postponement(f"node {lost.node!r} has begun and does not report")
+        return Postponement(f"node {lost.node!r} has begun: waits for a sign that it works")
     limit = at_once if turns.proven == target else 1
     if len(turns.turns) >= limit:
         return Postponement("waits for its turn" if limit > 1 else "waits until the first node is done")

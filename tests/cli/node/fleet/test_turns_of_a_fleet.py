@@ -184,7 +184,7 @@ def test_a_node_that_goes_down_in_its_turn_stops_the_fleet_until_it_is_back() ->
             fleet.start(name)
         await asyncio.sleep(2000)
         assert [host.state for host in fleet.hosts.values()] == before
-        assert fleet.reasons[NODES[19]] == f"node {down!r} has begun and does not report"
+        assert fleet.reasons[NODES[19]] == f"node {down!r} has begun: waits for a sign that it works"
         fleet.start(down)
         await _until(fleet.is_complete, "the fleet is complete", 20000)
         _end(fleet)
