@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -142,7 +143,7 @@ class FleetNode:
 
     def _present(self) -> str | None:
         """Return the name of the release that is the current one on the host."""
-        link = state_of(self.root, f"{HOME}/current")
+        link = state_of(self.root, f"{_folder(self.flags)}/current")
         return Path(link.target).name if isinstance(link, Link) else None
 
     def _wanted_plugin(self) -> str | None:
@@ -158,6 +159,13 @@ class FleetNode:
             path = below(self.root, PLUGIN)
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_shared(path, wanted, _READABLE)
+
+
+def _folder(flags: Sequence[str]) -> str:
+    """Return the folder of the programs that the installation's flags name."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--folder", default=HOME)
+    return str(parser.parse_known_args(flags)[0].folder)
 
 
 def _first(findings: Sequence[Finding], *, mendable: bool) -> str:

@@ -112,3 +112,13 @@ async def test_a_removal_waits_for_pods_and_leaves_nothing_that_the_installer_br
     assert await removal.difference() == ""
     assert not (host.root / "opt/mooring").exists()
     assert not (host.root / "etc/mooring/cni.json").exists()
+
+
+async def test_a_release_is_looked_for_in_the_folder_that_the_flags_name(host: StandInHost, tmp_path: Path) -> None:
+    """Or a node on such a folder would be installed again and again."""
+    own = node(host, tmp_path)
+    assert await own.change() == ""
+    (host.root / "opt").rename(host.root / "var/programs")
+    assert await own.difference() == "not installed"
+    own.flags = ["--network", "none", "--folder=/var/programs/mooring"]
+    assert await own.difference() == ""
