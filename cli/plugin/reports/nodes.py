@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Sequence
 
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown, without_columns
-from cli.plugin.reports.use import NodeUse, PfUse
+from cli.plugin.reports.use import NodeUse, PfUse, ShareUse
 from mooring.annotations.drain import DRAINED
 from mooring.annotations.inventory import TESTED_RATES
+from mooring.annotations.pf_terms import Access
 
 _COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
-_WIDE = ("PCI", "RDMA", "NUMA", "MIN-RATE", "MAX-RATE", "WHY-OUT")
+_WIDE = ("PCI", "RDMA", "NUMA", "MIN-RATE", "MAX-RATE", "NAMESPACES", "WHY-OUT")
 # Left out where the others have to fit a terminal.
 _ONLY_WIDE = ("VFS", "OFFER-MBPS")
+# The most namespaces of a PF that the table names.
+_MOST_NAMED = 4
 
 
 def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
@@ -48,7 +51,15 @@ def _row(use: PfUse) -> tuple[object, ...]:
 def _more(use: PfUse) -> tuple[object, ...]:
     pf = use.pf
     why = "; ".join(f"{entry.vfs}: {entry.why}" for entry in pf.out)
-    return pf.pci, pf.rdma, pf.numa, *map(pf.rate_state, TESTED_RATES), why
+    return pf.pci, pf.rdma, pf.numa, *map(pf.rate_state, TESTED_RATES), _namespaces(pf.access), why
+
+
+def _namespaces(access: Access) -> str:
+    """Return who may use a PF, and the limit of each namespace: `team-a,ml-* <=50%`; empty if all may use all."""
+    names = list(access.namespaces[:_MOST_NAMED])
+    hidden = len(access.namespaces) - len(names)
+    share = "" if access.max_share is None else f"<={access.max_share}%"
+    return " ".join(filter(None, (",".join(names + [f"+{hidden}"] * bool(hidden)), share)))
 
 
 def _item(node: NodeUse) -> dict[str, object]:
@@ -58,7 +69,13 @@ def _item(node: NodeUse) -> dict[str, object]:
         "ready": node.is_ready,
         "fault": node.fault,
         "pfs": [_pf(use) for use in node.pfs],
+        "shares": [_share(share) for share in node.shares],
     }
+
+
+def _share(share: ShareUse) -> dict[str, object]:
+    held = None if share.held is None else dict(sorted(share.held.items()))
+    return {"pfs": list(share.pfs), "max_share": share.max_share, "most_vfs": share.most_vfs, "held": held}
 
 
 def _pf(use: PfUse) -> dict[str, object]:
@@ -75,6 +92,8 @@ def _pf(use: PfUse) -> dict[str, object]:
         "mbps": {"line": pf.mbps, "offered": pf.offer_mbps, "reserved": use.reserved_mbps, "left": use.left_mbps},
         "port": pf.port,
         "vf_netdevs": pf.vf_netdevs,
+        "namespaces": list(pf.access.namespaces),
+        "max_share": pf.access.max_share,
         "rates": {setting: pf.rate_state(setting) for setting in TESTED_RATES},
         "out": [{"vfs": str(entry.vfs), "why": entry.why} for entry in pf.out],
     }

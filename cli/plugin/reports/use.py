@@ -12,7 +12,7 @@ from mooring.annotations.rates import reserved_rates
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
-from scheduler.placement.vf_accounting import Claim, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
+from scheduler.placement.vf_accounting import Claim, FreeVfs, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
 
 NO_INVENTORY = "no inventory"
 NO_SHIM = "mooring-cri-shim has not started in this boot"
@@ -40,6 +40,19 @@ class PfUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareUse:
+    """What each namespace holds of the VFs of these PFs, of which it may hold ``most_vfs``.
+
+    They are the PFs of one entry of the offer with ``max_share``. ``held`` is None if pods could not be read.
+    """
+
+    pfs: tuple[str, ...]
+    max_share: int
+    most_vfs: int
+    held: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUse:
     """One node; ``fault`` is why nothing new is given there, empty if it may be.
 
@@ -58,6 +71,7 @@ class NodeUse:
     reserved: Mapping[str, int]
     impaired: Mapping[str, str]
     installation: str = ""
+    shares: tuple[ShareUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +118,12 @@ def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | N
 def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:
     inventory, fault = _inventory(node)
     pfs: tuple[PfUse, ...] = ()
+    shares: tuple[ShareUse, ...] = ()
     disputed: dict[str, tuple[str, ...]] = {}
     if inventory is not None:
-        pfs = _pfs(inventory, claims)
+        free = free_vfs_of(inventory, claims or ())
+        pfs = _pfs(inventory, claims, free)
+        shares = tuple(_shares(free, is_known=claims is not None))
         found = disputes(inventory, claims or ())
         disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
     reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}
@@ -116,7 +133,14 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
         if one.type.startswith(_OURS) and one.status == "True"
     }
     installation = _installation(node)
-    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved, impaired, installation)
+    name = node.metadata.name
+    return NodeUse(name, node.is_ready, fault, inventory, pfs, disputed, reserved, impaired, installation, shares)
+
+
+def _shares(free: FreeVfs, *, is_known: bool) -> Iterator[ShareUse]:
+    for share in free.shares:
+        pfs = tuple(pf.name for index, pf in enumerate(free.pfs) if share.pfs >> index & 1)
+        yield ShareUse(pfs, share.percent, share.most, share.held if is_known else None)
 
 
 def _installation(node: Node) -> str:
@@ -168,7 +192,7 @@ def _by_drain_reason(pf: str, entry: Out, drain: Drain) -> Iterable[Out]:
     ]
 
 
-def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, ...]:
+def _pfs(inventory: Inventory, claims: Sequence[Claim] | None, free: FreeVfs) -> tuple[PfUse, ...]:
     offers = offers_of(inventory.pfs, shared_ports_of(inventory.pfs))
     if claims is None:
         outs = [len(pf.vfs - pf.usable) for pf in inventory.pfs]
@@ -178,11 +202,10 @@ def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, .
     for claim in claims:
         for vf in vfs_in_inventory(inventory, claim.assignment):
             held.setdefault(vf.pf, set()).add(vf.vf)
-    left = free_vfs_of(inventory, claims).capacities
     alone = replace(inventory, pfs=tuple(replace(pf, port=None) for pf in inventory.pfs))
     own = free_vfs_of(alone, claims).capacities
     found = []
-    for pf, room, own_room, offer in zip(inventory.pfs, left, own, offers, strict=True):
+    for pf, room, own_room, offer in zip(inventory.pfs, free.capacities, own, offers, strict=True):
         used = len(held.get(pf.name, ()))
         # A VF that is both out and held counts as held.
         out, reserved = len(pf.vfs) - room.vfs - used, pf.offer_mbps - own_room.mbps

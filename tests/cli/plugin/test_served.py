@@ -67,9 +67,12 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "rates": {"min_tx_rate": "str", "max_tx_rate": "str"},
         "port": "NoneType",
         "vf_netdevs": "NoneType",
+        "namespaces": "list",
+        "max_share": "NoneType",
         "out": "list",
     }
     item = {"metadata": {"name": "str"}, "node": "str", "ready": "bool", "fault": "str", "pfs": [own]}
+    item |= {"shares": "list"}
     assert keys(document) == {"kind": "str", "v": "int", "items": [item], "notes": "list"}
     assert (document["kind"], document["v"]) == ("MooringNodes", 1)
     _, out, _ = await served.run("nodes", "-o", "yaml")

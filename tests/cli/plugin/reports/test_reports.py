@@ -13,6 +13,7 @@ from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.annotations.inventory import Out, dump_inventory, read_inventory
+from mooring.annotations.pf_terms import Access
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from mooring.indexes import Indexes
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod, waiting
@@ -150,6 +151,39 @@ def test_a_cable_with_two_pfs_offers_its_rate_once() -> None:
     assert [(one["pf"], one["reserved_mbps"]) for one in document["pfs"]] == [
         ("pf0", 30_000), ("pf1", 15_000), ("pf2", 0),
     ]  # fmt: skip
+
+
+def test_nodes_shows_which_namespaces_may_use_a_pf_and_what_each_holds_of_a_share() -> None:
+    """A share counts over the PFs of an entry; without the pods nobody can say what namespaces hold."""
+    half = Access(max_share=50, entry=1)
+    pfs = (pf(0, access=Access(("team-a", "ml-*"))), pf(1, access=half), pf(2, access=half), pf(3))
+    document = as_nodes(node("n1", pfs))
+    holding = as_pods(bound("a", "n1", (pfs[1], 0, 0), (pfs[2], 3, 0)), bound("b", "n1", (pfs[0], 0, 0)))
+    found = uses(document, holding)
+    table = nodes.report(found, wide=True).tables[0]
+    column = table.columns.index("NAMESPACES")
+    assert [row[column].text for row in table.rows] == ["team-a,ml-*", "<=50%", "<=50%", "-"]
+    assert "NAMESPACES" not in nodes.report(found, wide=False).tables[0].columns
+    item = _item(nodes.report(found, wide=False))
+    assert [(each["namespaces"], each["max_share"]) for each in item["pfs"]] == [
+        (["team-a", "ml-*"], None), ([], 50), ([], 50), ([], None),
+    ]  # fmt: skip
+    share = {"pfs": ["pf1", "pf2"], "max_share": 50, "most_vfs": 4}
+    assert item["shares"] == [share | {"held": {"default": 2}}]
+    assert _item(nodes.report(uses(document, None), wide=False))["shares"] == [share | {"held": None}]
+
+
+def _item(answer: Answer) -> dict[str, Any]:
+    """Return the only item of the document that programs read."""
+    (item,) = json.loads(json.dumps(answer.document))["items"]
+    return dict(item)
+
+
+def test_many_namespaces_of_a_pf_leave_a_wide_table_readable() -> None:
+    """JSON has all of them."""
+    access = Access(tuple(f"team-{number}" for number in range(64)), 25)
+    (row,) = text(nodes.report(uses(as_nodes(node("n1", (pf(access=access),))), []), wide=True))
+    assert row[-3:-1] == ["team-0,team-1,team-2,team-3,+60", "<=25%"]
 
 
 def event(uid: str, when: str, reason: str, why: str, name: str = "") -> Event:
