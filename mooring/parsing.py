@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from mooring.errors import ContractError
 
@@ -138,6 +138,14 @@ def parse(text: str, key: str, error: type[ContractError]) -> Value:
     except ValueError as unreadable:
         whole.fail(f"not valid JSON: {unreadable}")
     return Value(raw, key, error)
+
+
+def decode(text: str | bytes) -> Any:
+    """Return the value of another program's JSON; raise ValueError if it is invalid or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as deep:
+        raise ValueError("nested too deeply") from deep
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode

@@ -1,6 +1,5 @@
 """mooring-node: install Mooring's node programs on a host, upgrade, check and remove them; test its NIC."""
 
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from cli.node.report import as_json, findings, leave_report
 from cli.node.site import Site
 from cni.forwarder import render
 from mooring.names import is_subdomain
+from mooring.parsing import decode
 from mooring.program.config import ConfigError, load, option
 from mooring.records.node_check import Finding
 
@@ -366,8 +366,8 @@ def _plugin(options: Options) -> dict[str, Any]:
     if not path.exists() and options.plugin == _PLUGIN:
         return {}
     try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as wrong:
+        document = decode(path.read_text())
+    except (OSError, ValueError) as wrong:
         raise NodeError(f"plugin file {str(path)!r} cannot be read: {wrong}") from wrong
     if not isinstance(document, dict):
         raise NodeError(f"plugin file {str(path)!r} is not a JSON object")

@@ -6,7 +6,6 @@ server, its CA, and a client certificate or a token, as files or as data.
 """
 
 import base64
-import json
 import ssl
 import tempfile
 import urllib.error
@@ -20,6 +19,7 @@ from typing import Any
 from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES, POLICIES_PATH, POLICY, PolicyState, judge_documents
 from mooring.kube.kubeconfig.errors import KubeconfigError
 from mooring.kube.kubeconfig.kubeconfig_file import load_file
+from mooring.parsing import decode
 
 # kubeadm, k3s and RKE2, EKS.
 KUBECONFIGS = (
@@ -54,7 +54,7 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
         try:
             asked = urllib.request.Request(f"{server}{path}/{name}", headers=dict(headers))
             with opener.open(asked, timeout=_ANSWER_S) as answer:
-                document = json.loads(answer.read(_LONGEST))
+                document = decode(answer.read(_LONGEST))
             # Check the kind: an empty object would count as a policy that denies.
             if not isinstance(document, dict) or document.get("kind") != kind:
                 return PolicyState("unknown", f"GET {path}/{name}: incomplete answer: not a {kind}")
@@ -63,7 +63,7 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
             if refused.code != _NOT_FOUND:
                 return PolicyState("unknown", f"GET {path}/{name}: {refused.code} {refused.reason}")
             found.append(None)
-        except (OSError, ValueError, RecursionError, HTTPException) as failed:
+        except (OSError, ValueError, HTTPException) as failed:
             return PolicyState("unknown", f"GET {path}/{name}: {failed}")
     return judge_documents(name, *found)
 

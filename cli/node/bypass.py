@@ -19,6 +19,7 @@ from cli.node.errors import NodeError
 from cli.node.look import below
 from cli.node.plan.states import File
 from mooring.files import read_file
+from mooring.parsing import decode
 
 FILE = "/var/lib/mooring/install/bypass.json"
 State = Literal["turning on", "on", "turning off"]
@@ -36,15 +37,14 @@ class Bypass:
 def read(root: Path) -> Bypass | None:
     """Return a host's bypass, None without one; raise NodeError if it cannot be read."""
     path = below(root, FILE)
-    text = read_file(path)
-    if text is None:
-        return None
     try:
-        document = json.loads(text)
+        if (text := read_file(path)) is None:
+            return None
+        document = decode(text)
         if document["v"] != 1 or document["state"] not in get_args(State):
             raise ValueError(f"version {document['v']!r}, state {document['state']!r}")
         return Bypass(document["state"], str(document["since"]))
-    except (ValueError, KeyError, TypeError) as wrong:
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
         raise NodeError(f"bypass {str(path)!r} cannot be read: {wrong!r}") from wrong
 
 

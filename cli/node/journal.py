@@ -17,6 +17,7 @@ from cli.node.errors import NodeError
 from cli.node.look import below
 from cli.node.plan.states import Change, File, from_json, merge, to_json
 from mooring.files import read_file
+from mooring.parsing import decode
 
 FILE = "/var/lib/mooring/install/journal.json"
 _ROOT_ONLY = 0o600
@@ -45,16 +46,15 @@ class Journal:
 def read(root: Path) -> Journal | None:
     """Return a host's journal, None without one; raise NodeError if it cannot be read."""
     path = _path(root)
-    text = read_file(path)
-    if text is None:
-        return None
     try:
-        document = json.loads(text)
+        if (text := read_file(path)) is None:
+            return None
+        document = decode(text)
         if document["v"] != 1:
             raise ValueError(f"version {document['v']!r} is not 1")
         opened = document["open"]
         return Journal(_entries(document["settled"]), None if opened is None else _entries(opened))
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise NodeError(f"journal {str(path)!r} cannot be read: {wrong!r}") from wrong
 
 

@@ -6,7 +6,6 @@ is verified when it is copied. A folder whose copy was killed lacks its last fil
 
 import gzip
 import hashlib
-import json
 import platform
 import re
 import shutil
@@ -25,7 +24,8 @@ from cli.node.look import below
 from cli.node.plan.states import RuntimeCopy
 from cli.node.plan.steps import COMPLETE
 from cli.node.venv import remove
-from mooring.files import write_file
+from mooring.files import read_bytes, write_file
+from mooring.parsing import decode
 
 RELEASE, SBOM, VERSION = "RELEASE.json", "sbom.cdx.json", 1
 _LOADERS = {"amd64": "lib/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
@@ -59,8 +59,9 @@ def read_release(folder: Path) -> Release:
     """Read RELEASE.json; raise NodeError if it is invalid, or of another version or machine than this program."""
     path = folder / RELEASE
     try:
-        text = path.read_bytes()
-        document = json.loads(text)
+        if (text := read_bytes(path)) is None:
+            raise FileNotFoundError(f"{str(path)!r} does not exist")
+        document = decode(text)
         if document["v"] != VERSION:
             raise ValueError(f"version {document['v']!r} is not {VERSION}")
         held, arch, files = str(document["version"]), str(document["arch"]), dict(document["files"])
@@ -72,11 +73,11 @@ def read_release(folder: Path) -> Release:
         raise NodeError(f"runtime {str(folder)!r}: {RELEASE} cannot be read: {wrong!r}") from wrong
     if held != version("mooring"):
         raise NodeError(
-            f"runtime {str(folder)!r} is mooring {held}, but this is {version('mooring')}: run the mooring-node of the "
-            "same release"
+            f"runtime {str(folder)!r} is mooring {held!r}, but this is {version('mooring')}: run the mooring-node of "
+            "the same release"
         )
     if arch != machine():
-        raise NodeError(f"runtime {str(folder)!r} is for {arch}, but this machine is {machine()}")
+        raise NodeError(f"runtime {str(folder)!r} is for {arch!r}, but this machine is {machine()}")
     return Release(folder_name(held, text).removeprefix("mooring-"), files)
 
 
@@ -86,8 +87,10 @@ def machine() -> str:
 
 
 def _check_path(name: str) -> None:
+    """Raise ValueError unless a name is a relative path that file systems accept: without NUL and lone surrogates."""
     path = PurePosixPath(name)
-    if path.is_absolute() or str(path) != name or ".." in path.parts or name in (RELEASE, COMPLETE):
+    is_plain = name.isprintable() and str(path) == name and not path.is_absolute() and ".." not in path.parts
+    if not is_plain or name in (".", RELEASE, COMPLETE):
         raise ValueError(f"{name!r} is not the path of a file in the runtime")
 
 
@@ -99,14 +102,17 @@ def interpreter(top: str) -> tuple[str, ...]:
 
 
 def copy(root: Path, change: RuntimeCopy) -> None:
-    """Copy a runtime below ``root``; raise NodeError for a file that differs from its hash or is missing."""
+    """Copy a runtime below ``root``; raise NodeError if a file is missing, not as its hash, or not written."""
     source, folder = Path(change.source), below(root, change.folder)
     release = read_release(source)
-    remove(folder)
-    folder.mkdir(mode=0o755, parents=True)
-    for name, digest in release.files.items():
-        _copy_file(source / name, folder / name, digest)
-    shutil.copyfile(source / RELEASE, folder / RELEASE)
+    try:
+        remove(folder)
+        folder.mkdir(mode=0o755, parents=True)
+        for name, digest in release.files.items():
+            _copy_file(source / name, folder / name, digest)
+        shutil.copyfile(source / RELEASE, folder / RELEASE)
+    except OSError as refused:
+        raise NodeError(f"runtime: folder {str(folder)!r} cannot be written: {refused}") from refused
     subprocess.run(["sync", "--file-system", str(folder)], check=True)
     write_file(folder / COMPLETE, f"{version('mooring')}\n")
 

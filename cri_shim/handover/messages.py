@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mooring.parsing import decode
+
 PROTOCOL = 1
 MOST_BYTES = 4096
 # Seconds for the whole handover; ExecReload= has 90 (DefaultTimeoutStartSec).
@@ -34,5 +36,7 @@ def read(packet: bytes) -> Mapping[str, Any]:
     """Decode a message; raise ConnectionError if the connection ended, ValueError if it is not a message."""
     if not packet:
         raise ConnectionError("the other process closed the connection")
-    message: Mapping[str, Any] = dict(json.loads(packet))
+    message = decode(packet)
+    if type(message) is not dict:
+        raise ValueError(f"message {packet[:100]!r} is not a JSON object")
     return message

@@ -4,8 +4,9 @@ The kubelet stores the resources of registered device plugins in a checkpoint, a
 status. Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes (``RegisteredDevices``).
 """
 
-import json
 from collections.abc import Iterable, Mapping
+
+from mooring.parsing import decode
 
 # The resources of NVIDIA's and AMD's device plugins for whole GPUs; the second one is for time-shared GPUs. MIG
 # instances have other names, and Mooring does not offer partitioned GPUs.
@@ -21,9 +22,9 @@ def counted(amounts: Mapping[str, object]) -> list[str]:
 def registered(checkpoint: str) -> list[str]:
     """Return which of the resources have devices in the kubelet's checkpoint; raise ValueError if it is unreadable."""
     try:
-        devices = json.loads(checkpoint)["Data"]["RegisteredDevices"] or {}
+        devices = decode(checkpoint)["Data"]["RegisteredDevices"] or {}
         return [name for name in RESOURCES if devices.get(name)]
-    except (RecursionError, KeyError, TypeError, AttributeError) as broken:
+    except (KeyError, TypeError, AttributeError) as broken:
         raise ValueError(str(broken)) from broken
 
 

@@ -1,7 +1,6 @@
 """The node as the agent sees it: compared with the release in the image, installed or removed, and reported."""
 
 import asyncio
-import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from cli.node.plan.init_unit import SERVICE as INIT
 from cli.node.plan.states import Link
 from cli.node.plan.steps import HOME
 from mooring.files import read_file, write_shared
+from mooring.parsing import decode
 from mooring.records import node_install
 from mooring.records.node_check import Finding
 from mooring.records.node_install import NodeInstall, dump_node_install
@@ -130,7 +130,7 @@ class FleetNode:
         """Return the findings of `mooring-node check`; raise ValueError if it printed none."""
         ended = await self._mooring_node("check", "--output", "json", quiet=True)
         try:
-            return [Finding(**each) for each in json.loads(ended.output)["findings"]]
+            return [Finding(**each) for each in decode(ended.output)["findings"]]
         except (ValueError, KeyError, TypeError) as unreadable:
             raise ValueError(_why(ended, "check")) from unreadable
 

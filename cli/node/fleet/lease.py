@@ -10,6 +10,7 @@ from mooring.errors import AnnotationError
 from mooring.kube.answers import check_object
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, Status
+from mooring.parsing import decode
 
 
 class LeaseStore:
@@ -26,7 +27,7 @@ class LeaseStore:
         """Return the turns and their version; ``cached``: as the API server's cache has them, without etcd."""
         params = {"resourceVersion": "0"} if cached else None
         answer = check_object("Lease", await self._client.request("GET", self._path, params=params))
-        self._lease = lease = json.loads(answer)
+        self._lease = lease = decode(answer)
         try:
             turns = read_turns((lease["metadata"].get("annotations") or {}).get(KEY))
         except AnnotationError as wrong:

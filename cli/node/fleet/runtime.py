@@ -5,13 +5,13 @@ at ``/proc/<pid>/root`` (proc_pid_root(5)), and the runtime's own loader starts 
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli.node.errors import NodeError
+from mooring.parsing import decode
 
 RELEASE = "RELEASE.json"
 _DIGEST_CHARS = 12
@@ -31,7 +31,7 @@ class Runtime:
         path = folder / RELEASE
         try:
             text = path.read_bytes()
-            version = str(json.loads(text)["version"])
+            version = str(decode(text)["version"])
             (loader,) = (folder / "lib").glob("ld-linux-*.so.*")
         except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise NodeError(f"runtime {str(path)!r} cannot be read: {wrong!r}") from wrong

@@ -1,12 +1,12 @@
 """Run the commands of the test in groups of their own: Ctrl-C reaches the test alone, which gives back its VFs."""
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cli.node.errors import NodeError
+from mooring.parsing import decode
 
 _CALL_S = 120.0
 _SHOWN_CHARS = 500
@@ -45,7 +45,7 @@ def run_json(command: Sequence[str]) -> Any:
     """Return the JSON that a command printed, None where it printed nothing; raise CommandError."""
     said = run(command)
     try:
-        return json.loads(said) if said.strip() else None
+        return decode(said) if said.strip() else None
     except ValueError as wrong:
         raise CommandError(f"{' '.join(command[:4])}: {wrong}") from wrong
 

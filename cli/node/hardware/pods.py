@@ -15,6 +15,7 @@ from pathlib import Path
 from cli.node.hardware.commands import CommandError, attempt, run
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import remove_file, write_file
+from mooring.parsing import decode
 from mooring.records import sandbox_marks
 from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 
@@ -123,8 +124,8 @@ def call(command: str, name: str, folders: Folders) -> None:
 def refusal(failed: CommandError) -> str:
     """Return the message of mooring-cni's error answer, the command's failure if there is none."""
     try:
-        document = json.loads(failed.output)
-    except (ValueError, RecursionError):
+        document = decode(failed.output)
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         return str(failed)

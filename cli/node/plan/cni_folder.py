@@ -1,12 +1,12 @@
 """Read the network configurations in the runtime's folder as the runtime does: in byte order, as lists of plugins."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Host
+from mooring.parsing import decode
 
 PLUGIN = "mooring-cni"
 # Our file names, the preferred one first; each sorts before the previous one. The preferred one sorts after Multus'
@@ -102,8 +102,8 @@ def _wrong_field(raw: Mapping[str, Any], name: str, kind: Any, rule: str) -> str
 def json_of(text: str) -> object:
     """Return a file's JSON; None if it is invalid or nested too deeply."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return decode(text)
+    except ValueError:
         return None
 
 

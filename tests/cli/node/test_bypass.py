@@ -165,10 +165,11 @@ def test_a_dry_run_of_a_bypass_that_is_on_names_nothing(kubeadm: NodeHost) -> No
     assert kubeadm.run("bypass on", "--dry-run") == (0, "")
 
 
-def test_a_bypass_that_cannot_be_read_is_a_finding_and_told_to_the_advertiser(kubeadm: NodeHost) -> None:
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_bypass_that_cannot_be_read_is_a_finding_and_told_to_the_advertiser(kubeadm: NodeHost, text: str) -> None:
     """Whether the kubelet is to speak to the shim is not known then; the check goes on with all else."""
     run_install(kubeadm)
-    kubeadm.write(_STATE, "{")
+    kubeadm.write(_STATE, text)
     status, said = kubeadm.run("check")
     assert (status, "bypass.json' cannot be read" in said, said.splitlines()[-1]) == (1, True, "1 finding")
     assert kubeadm.run("check", "--report")[0] == 0

@@ -3,6 +3,9 @@
 import json
 from dataclasses import replace
 
+import pytest
+
+from cli.node import journal
 from cli.node.plan.steps import LISTEN
 from mooring.gpu import device_plugins
 from mooring.records.without_devices import WithoutDevices, dump_without_devices
@@ -79,3 +82,11 @@ def test_check_says_that_a_device_plugin_gives_the_gpus_too(kubeadm: NodeHost) -
     assert "cannot be read" in kubeadm.run("check")[1]
     kubeadm.write(checkpoint, '{"Data":{"RegisteredDevices":{"nvidia.com/gpu":[],"example.com/nic":["x"]}}}')
     assert kubeadm.run("check")[0] == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_journal_that_cannot_be_read_is_named(kubeadm: NodeHost, text: str) -> None:
+    """Also one that is nested too deeply."""
+    kubeadm.write(journal.FILE, text)
+    status, said = kubeadm.run("remove")
+    assert (status, "journal.json' cannot be read: " in said) == (1, True), said

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.node.runtime import machine
+from cli.node.errors import NodeError
+from cli.node.plan.states import RuntimeCopy
+from cli.node.runtime import copy, machine
 from tests.cli.node.conftest import NodeHost
 from tests.cli.node.runtimes import FILES, archive, document, whole
 
@@ -64,9 +66,21 @@ BROKEN = {
         {**whole(), f"{_TOP}/RELEASE.json": document({"../a": b""})},
         "'../a' is not the path of a file in the runtime",
     ),
+    "a hash of a name with NUL": (
+        {**whole(), f"{_TOP}/RELEASE.json": document({"a\0b": b""})},
+        "a\\\\x00b' is not the path of a file in the runtime",
+    ),
+    "a hash of a name with a lone surrogate": (
+        {**whole(), f"{_TOP}/RELEASE.json": document({"\ud800": b""})},
+        "\\\\ud800' is not the path of a file in the runtime",
+    ),
+    "hashes nested too deeply": (
+        {**whole(), f"{_TOP}/RELEASE.json": b"[" * 200_000},
+        "RELEASE.json cannot be read: ValueError('nested too deeply')",
+    ),
     "two folders": ({**whole(), "other/a": b""}, "it has 2 folders at its top instead of one"),
-    "another version": (whole(version="9.9.9"), f"is mooring 9.9.9, but this is {version('mooring')}"),
-    "another machine": (whole(arch="m68k"), f"is for m68k, but this machine is {machine()}"),
+    "another version": (whole(version="9.9.9"), f"is mooring '9.9.9', but this is {version('mooring')}"),
+    "another machine": (whole(arch="m68k"), f"is for 'm68k', but this machine is {machine()}"),
 }
 
 
@@ -79,6 +93,17 @@ def test_an_archive_that_is_not_as_it_was_made_changes_nothing(why: str, kubeadm
     assert (status, said in output) == (1, True), output
     assert kubeadm.tree() == before
     assert not any((kubeadm.root / "opt/mooring/versions").glob("0*"))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file is in the way; a full or read-only file system is reported in the same words."""
+    for name, content in whole().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "versions").write_text("a file")
+    change = RuntimeCopy("/versions/0", str(tmp_path / _TOP))
+    with pytest.raises(NodeError, match=r"^runtime: folder '.*/versions/0' cannot be written: .*Errno"):
+        copy(tmp_path, change)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])

@@ -19,7 +19,7 @@ from cri_shim import server as server_module
 from cri_shim.devices.device_check import DeviceCheck
 from cri_shim.devices.device_nodes import Roots
 from cri_shim.handover import give as give_module
-from cri_shim.handover.messages import dump, meeting_place
+from cri_shim.handover.messages import MOST_BYTES, dump, meeting_place, read
 from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError, lock
@@ -290,3 +290,10 @@ async def test_a_process_outside_of_the_service_is_refused(
     said, _ = await asyncio.to_thread(another.communicate, "\n")
     assert f"process {another.pid} is in another control group: use systemctl reload" in said
     assert not old.done()
+
+
+@pytest.mark.parametrize("packet", [b"{", b"1", b"[" * MOST_BYTES])
+def test_a_packet_that_is_not_a_message_is_a_value_error(packet: bytes) -> None:
+    """Both sides handle that error; another one would end the shim that serves."""
+    with pytest.raises(ValueError, match=r"\w"):
+        read(packet)

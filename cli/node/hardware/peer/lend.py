@@ -23,6 +23,7 @@ from cli.node.hardware.peer.channel import Channel, admit
 from cli.node.hardware.plan.stream import check_options
 from cli.node.hardware.traffic.perftest import Receiver
 from cli.node.hardware.traffic.relay import Connection, pump
+from mooring.parsing import decode
 
 CONTROL, RELAY = "control", "relay "
 MOST_ENDS = 2
@@ -106,7 +107,7 @@ class _Session:
 
     def _answer(self, request: bytes) -> dict[str, Any]:
         try:
-            document = json.loads(request)
+            document = decode(request)
             match document:
                 case {"do": "lend", "count": int(count)} if not self._ends:
                     self._ends = self._lent.enter_context(self._lender(min(max(count, 1), MOST_ENDS)))
@@ -120,7 +121,7 @@ class _Session:
                 case {"do": "stop", "end": int(number)} if number in self._servers:
                     self._servers.pop(number).close()
                     return {}
-        except (NodeError, OSError, ValueError, RecursionError) as failed:
+        except (NodeError, OSError, ValueError) as failed:
             return {"error": str(failed)}
         return {"error": f"the request {request[:100]!r} is not known here"}
 

@@ -11,6 +11,7 @@ from cli.node.hardware.peer.channel import Channel, connect
 from cli.node.hardware.peer.lend import CONTROL, RELAY
 from cli.node.hardware.traffic.perftest import Receiver
 from cli.node.hardware.traffic.relay import Connection
+from mooring.parsing import decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class _RemoteReceiver:
 
 def _ask(control: Channel, request: dict[str, Any]) -> dict[str, Any]:
     control.send(json.dumps(request).encode())
-    answer: dict[str, Any] = json.loads(control.receive() or b'{"error":"it closed the connection"}')
+    said = control.receive() or b'{"error":"it closed the connection"}'
+    try:
+        answer: dict[str, Any] = dict(decode(said))
+    except (TypeError, ValueError) as wrong:
+        raise CommandError(f"the other host: answer {said[:100]!r} is not a JSON object: {wrong}") from wrong
     if "error" in answer:
         raise CommandError(f"the other host: {answer['error']}")
     return answer

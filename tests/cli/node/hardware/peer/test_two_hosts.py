@@ -1,5 +1,6 @@
 """A test between two hosts, on one: the lending side in a thread, and its VFs' pods in namespaces of their own."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -186,6 +187,24 @@ def test_a_frame_that_is_changed_repeated_or_moved_is_refused(
     first.sendall(b"\xff\xff\xff\xff")
     with pytest.raises(ChannelError, match="exceeds 65536"):
         receiver.receive()
+
+
+@pytest.mark.parametrize("answer", [b"{", b"1", b"[" * 60_000])
+def test_an_answer_that_is_not_an_object_is_reported(answer: bytes) -> None:
+    """The message has its first 100 bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        token = new_token()
+
+        def answer_once() -> None:
+            _, control = admit(listener.accept()[0], token)
+            control.receive()
+            control.send(answer)
+            control.close()
+
+        address = listener.getsockname()[:2]
+        why = rf"the other host: answer {re.escape(repr(answer[:100]))} is not a JSON object"
+        with ThreadOf(answer_once), pytest.raises(CommandError, match=why), Peer(address, token).receivers(1):
+            pass
 
 
 def test_the_other_host_can_run_nothing_but_a_stream() -> None:
