@@ -1,10 +1,11 @@
 """Parse manifests and record the line of each value; find the pods in them. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
+from yaml.constructor import ConstructorError
 
 from mooring.bounded_yaml import Bounds, Document, YamlError, as_yaml_error, documents
 
@@ -229,7 +230,11 @@ def _value(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:
     loader.flatten_mapping(node)
     found = {}
     for key, value in node.value:
-        name = str(loader.construct_object(key, deep=True))
+        constructed = loader.construct_object(key, deep=True)
+        if not isinstance(constructed, Hashable):
+            # As SafeConstructor.construct_mapping (yaml/constructor.py) does.
+            raise ConstructorError(problem="found unhashable key", problem_mark=key.start_mark)
+        name = str(constructed)
         found[name] = _value(loader, value, (*path, name), lines)
         # A value may begin on a later line than its key, where people search.
         lines[(*path, name)] = key.start_mark.line + 1

@@ -192,6 +192,7 @@ def test_lists_of_any_kind_are_opened_and_what_is_not_an_object_is_passed_over(b
         (b"b: \x01", ":1: not YAML: character 0x1 is not allowed (column 4)"),
         (b"a: 1\n b: 2", ":2: not YAML: mapping values are not allowed in this context (column 3)"),
         (b"a: [1,\n  b: }", ":2: not YAML: did not find expected node content (column 6)"),
+        (b"kind: Pod\n---\n? {a: 1}\n: b\n", ":3: not YAML: found unhashable key (column 3)"),
         (b"[" * 5000, ":1: not YAML: nested deeper than 64 levels (column 65)"),
         (b"[" * 70 + b"]" * 70, ":1: not YAML: nested deeper than 64 levels (column 65)"),
         (
