@@ -32,6 +32,7 @@ from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.inventory.matching import entry_matches
 from advertiser.inventory.offer import Offer
+from advertiser.inventory.shared_vlans import shared_vlans
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
 from advertiser.publish.metrics import Metrics
@@ -167,11 +168,13 @@ def _show(config: Config) -> int:
     found = build_inventory(host, offer, ClusterFacts(), config.node)
     entries = [] if config.offer == DEFAULT_OFFER else list(entry_matches(host, offer, config.node))
     gpus = None if scanner.gpus is None else scanner.gpus.inventory(config.node)
+    warnings = list(shared_vlans(offer))
     if config.output == "json":
-        print(as_json(found, config.node, gpus, entries))
+        print(as_json(found, config.node, gpus, entries, warnings))
     else:
         # A pipe has no width, and wrapped lines cannot be searched.
-        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160), gpus, entries)
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        print_table(found, config.node, console, gpus, entries, warnings)
     return 1 if any(each.fault for each in entries) else 0
 
 

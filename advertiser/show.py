@@ -21,9 +21,16 @@ _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
 def as_json(
-    result: InventoryResult, node: str, gpus: GpuInventory | None = None, entries: Sequence[EntryMatch] = ()
+    result: InventoryResult,
+    node: str,
+    gpus: GpuInventory | None = None,
+    entries: Sequence[EntryMatch] = (),
+    warnings: Sequence[str] = (),
 ) -> str:
-    """Return the inventories as published, and the ignored NICs with the reasons, as JSON."""
+    """Return the inventories as published, and the ignored NICs with the reasons, as JSON.
+
+    ``warnings`` are about the offer.
+    """
     document: dict[str, object] = {
         "node": node,
         "inventory": json.loads(dump_inventory(result.inventory)),
@@ -32,6 +39,8 @@ def as_json(
     }
     if entries:
         document["entries"] = [{"entry": each.index, "pfs": list(each.pfs), "why": each.fault} for each in entries]
+    if warnings:
+        document["offer_warnings"] = list(warnings)
     if gpus is not None:
         document["gpu_inventory"] = json.loads(dump_gpu_inventory(gpus))
     return json.dumps(document, indent=2, sort_keys=True)
@@ -43,8 +52,9 @@ def print_table(
     console: Console,
     gpus: GpuInventory | None = None,
     entries: Sequence[EntryMatch] = (),
+    warnings: Sequence[str] = (),
 ) -> None:
-    """Print the PFs, then the NICs that are ignored, then the GPUs, then what each entry of the offer matches."""
+    """Print the PFs, the NICs that are ignored, the GPUs, what each entry of the offer matches, its warnings."""
     console.print(_pfs(result, node) if result.inventory.pfs else Text(f"no PF of {node} is on offer"))
     if result.ignored:
         console.print(_ignored(result.ignored))
@@ -52,6 +62,8 @@ def print_table(
         console.print(_gpus(gpus, node))
     for each in entries:
         console.print(Text(_entry(each), style="red" if each.fault else ""))
+    for warning in warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
 
 
 def _entry(found: EntryMatch) -> str:

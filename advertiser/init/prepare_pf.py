@@ -26,6 +26,7 @@ from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import OfferedPf, entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
+from advertiser.inventory.shared_vlans import shared_vlans
 from advertiser.inventory.vf_state import still_held
 from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
@@ -70,6 +71,8 @@ class PfPreparer:
         leave_offer(self.roots, host, offer, node)
         repair = NodeGuidRepair(self.roots, self.writer, self._read)
         failures: list[ForbiddenError | OSError] = []
+        for warning in shared_vlans(offer):
+            _log.warning("other namespaces can have a VLAN of the offer", node=node, reason=warning)
         for complaint in entries_without_pf(host, offer, node):
             _log.error("offer entry without a PF", node=node, reason=complaint)
             failures.append(ForbiddenError(complaint))

@@ -55,3 +55,15 @@ def test_json_has_the_entries(show: Show, capsys: pytest.CaptureFixture[str]) ->
     """By their places in the file."""
     assert show(f"[{{match: {{name: {FIRST}}}}}]", "--output", "json") == 0
     assert json.loads(capsys.readouterr().out)["entries"] == [{"entry": 0, "pfs": [FIRST], "why": ""}]
+
+
+def test_a_vlan_that_other_namespaces_can_have_is_a_warning(show: Show, capsys: pytest.CaptureFixture[str]) -> None:
+    """VLANs may repeat on separate switches, so it is no error, in the table and in JSON."""
+    offer = f"[{{match: {{name: {FIRST}}}, network: s, vlan: 100, namespaces: [a]}}, {{network: open, vlan: 100}}]"
+    assert show(offer) == 0
+    text = "network 's' is for namespaces a, but pods of other namespaces can have vlan 100 on network 'open'"
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if text in line]
+    assert line.startswith("warning: ")
+    assert show(offer, "--output", "json") == 0
+    (warning,) = json.loads(capsys.readouterr().out)["offer_warnings"]
+    assert warning.startswith(text)

@@ -13,7 +13,7 @@ from advertiser.init import pci_driver, prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
-from mooring.annotations.pf_terms import Allow
+from mooring.annotations.pf_terms import Access, Allow
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
@@ -232,6 +232,17 @@ def test_the_nodes_part_of_the_offer_is_left_for_add(roots: Roots) -> None:
     assert read_node_offer(path.read_text()) == {FIRST: plain, SECOND: plain}
     assert preparer.prepare_all(Offer((OfferEntry((("pci", SECOND),), None), *EVERYTHING.entries)), "n1") == ()
     assert read_node_offer(path.read_text()) == {FIRST: plain}
+
+
+def test_a_vlan_that_other_namespaces_can_have_is_logged(roots: Roots) -> None:
+    """The PFs are prepared: VLANs may repeat on separate switches."""
+    secret, other = Terms("secret", vlan=7, access=Access(("a",))), Terms("open", vlan=7)
+    offer = Offer((OfferEntry((("pci", SECOND),), secret), OfferEntry((), other)))
+    with structlog.testing.capture_logs() as logs:
+        assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(offer, "n1") == ()
+    (warning,) = [entry for entry in logs if entry["event"] == "other namespaces can have a VLAN of the offer"]
+    assert warning["log_level"] == "warning"
+    assert "can have vlan 7 on network 'open'" in warning["reason"]
 
 
 def test_an_offer_that_stays_as_it_is_keeps_its_time(roots: Roots) -> None:
