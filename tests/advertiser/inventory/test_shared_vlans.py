@@ -1,6 +1,7 @@
 """VLANs of a network for some namespaces that pods of other namespaces can have on another network."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,7 +12,7 @@ SECRET = {"network": "secret", "vlan": 100, "namespaces": ["a"]}
 RULE = "use different VLANs, unless the networks have separate switches"
 
 
-def warnings(*entries: dict[str, object]) -> list[str]:
+def warnings(*entries: Mapping[str, object]) -> list[str]:
     return list(shared_vlans(read_offer(json.dumps({"v": 1, "pfs": entries}), "offer.yaml")))
 
 
