@@ -17,7 +17,7 @@ from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import BUDGET, MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
-from scheduler.placement.steps import Steps
+from scheduler.placement.steps import Steps, StepsSpent
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
 # Since when each VF has been free, by PF name and VF index. A VF without an entry was never used.
@@ -96,20 +96,21 @@ def place_within(
     if refusal := unavoidable(demands, caps):
         return refusal
     placement = place_on(demands, capacities, preference, ports, steps=steps)
-    if isinstance(placement, Refused) or (cap := exceeded(placement.pfs, caps)) is None:
+    if isinstance(placement, Refused) or (refusal := exceeded(placement.pfs, caps)) is None:
         return placement
-    own = Steps()
-    for restricted in within(demands, caps):
-        if own.spent > BUDGET:
-            steps.spend(own.spent)
-            return Refused(OUT_OF_BUDGET)
-        own.spent += 1 + len(demands)
-        outcome = place(restricted, capacities, preference, ports=ports, steps=own)
-        if isinstance(outcome, Fit):
-            steps.spend(own.spent)
-            return Placement(outcome.pfs)
-    steps.spend(own.spent)
-    return Refused(cap.reason)
+    choices, searches = Steps(BUDGET), Steps()
+    try:
+        for restricted in within(demands, caps, choices):
+            outcome = place(restricted, capacities, preference, ports=ports, steps=searches)
+            if isinstance(outcome, Fit):
+                return Placement(outcome.pfs)
+            if searches.spent > BUDGET:
+                return Refused(OUT_OF_BUDGET)
+    except StepsSpent:
+        return Refused(OUT_OF_BUDGET)
+    finally:
+        steps.spend(choices.spent + searches.spent)
+    return refusal
 
 
 def share_refusal(request: PodRequest, free_vfs: FreeVfs) -> Refused | None:

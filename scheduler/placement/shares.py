@@ -5,7 +5,7 @@ for a placement knows slots of a PF, and not of several PFs together. So a place
 first. If it exceeds one, the search is repeated with fewer interfaces that may be on the entry's PFs: as many as the
 share has left. Interfaces with equal demands are interchangeable, so few choices exist, and all of them are tried
 within the steps of one search. Any placement within the shares puts the other interfaces elsewhere, so it is found with
-one of these choices.
+one of these choices. A request that all shares together cannot hold is refused before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,10 @@ from typing import NamedTuple
 from mooring.annotations.inventory import Pf
 from scheduler.kube.refused import Refused
 from scheduler.placement.place import VfDemand
+from scheduler.placement.steps import Steps
+
+# A message about several shares names so many of them.
+_MOST_NAMED = 4
 
 
 class Share(NamedTuple):
@@ -44,12 +48,12 @@ class Cap(NamedTuple):
         """Return the cap after the namespace has got more VFs of these PFs; a negative number gives some back."""
         return self._replace(vfs=self.vfs - vfs)
 
-    @property
-    def reason(self) -> str:
+    def reason(self, wanted: int) -> str:
+        """Return the message for a pod that would get so many of these VFs."""
         share = self.share
         return (
-            f"namespace {self.namespace!r} holds {share.most - self.vfs} of the {share.most} VFs of "
-            f"{share.networks} that max_share {share.percent} allows it"
+            f"namespace {self.namespace!r} has {share.most - self.vfs} VFs of {share.networks} and requests {wanted} "
+            f"more; max_share {share.percent} allows it {share.most}"
         )
 
 
@@ -91,27 +95,40 @@ def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...
     return tuple([share.cap(namespace) if namespace else Cap(share.pfs, 0, share, "") for share in shares])
 
 
-def exceeded(pfs: Sequence[int], caps: Sequence[Cap]) -> Cap | None:
-    """Return the first cap that VFs on these PFs would exceed."""
-    return next((cap for cap in caps if sum([cap.pfs >> index & 1 for index in pfs]) > max(cap.vfs, 0)), None)
-
-
-def unavoidable(demands: Sequence[VfDemand], caps: Sequence[Cap]) -> Refused | None:
-    """Return the refusal by the first cap that every placement exceeds: too many demands have no other PF."""
+def exceeded(pfs: Sequence[int], caps: Sequence[Cap]) -> Refused | None:
+    """Return the refusal by the first cap that VFs on these PFs would exceed."""
     for cap in caps:
-        if sum([not demand.pfs & ~cap.pfs for demand in demands]) > max(cap.vfs, 0):
-            return Refused(cap.reason)
+        if (count := sum([cap.pfs >> index & 1 for index in pfs])) > max(cap.vfs, 0):
+            return Refused(cap.reason(count))
     return None
 
 
-def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap]) -> Iterator[tuple[VfDemand, ...]]:
-    """Yield the demands with such restrictions that no placement exceeds a cap, until all placements are covered."""
+def unavoidable(demands: Sequence[VfDemand], caps: Sequence[Cap]) -> Refused | None:
+    """Return the refusal by caps that every placement exceeds, because too many demands have no other PF.
+
+    Each cap is compared alone, then all together: a demand without a network may have PFs of several caps.
+    """
+    for cap in caps:
+        if (count := sum([not demand.pfs & ~cap.pfs for demand in demands])) > max(cap.vfs, 0):
+            return Refused(cap.reason(count))
+    every = sum([cap.pfs for cap in caps])
+    if (count := sum([not demand.pfs & ~every for demand in demands])) > sum([max(cap.vfs, 0) for cap in caps]):
+        return Refused("; ".join([cap.reason(count) for cap in caps[:_MOST_NAMED]]))
+    return None
+
+
+def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap], steps: Steps) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the demands with such restrictions that no placement exceeds a cap, until all placements are covered.
+
+    Each choice costs steps, also one that leads to none within the further caps. Raise StepsSpent at their limit.
+    """
     if not caps:
         yield demands
         return
     cap, others = caps[0], caps[1:]
     for chosen in _choices(demands, cap):
-        yield from within(chosen, others)
+        steps.spend(1 + len(demands))
+        yield from within(chosen, others, steps)
 
 
 def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand, ...]]:

@@ -83,13 +83,35 @@ def test_a_placement_within_the_shares_is_found_exactly_where_there_is_one(seed:
 
 def test_the_choices_that_are_tried_are_few_for_equal_interfaces_and_bounded_for_others() -> None:
     equal = (VfDemand(0, 3),) * 64
-    assert len(list(within(equal, [cap(1, 20)]))) == 1
+    assert len(list(within(equal, [cap(1, 20)], Steps()))) == 1
     # Every interface has another rate, and none fits elsewhere.
     different = tuple(VfDemand(rate, 3) for rate in range(1, 65))
     steps = Steps()
     free = PfCapacity(64, 10_000), PfCapacity(64, 100)
     assert place_within(different, free, None, (), (cap(1, 20),), steps=steps) == Refused(OUT_OF_BUDGET)
     assert steps.spent < 3 * BUDGET
+
+
+def test_choices_that_no_further_share_admits_cost_steps_too() -> None:
+    """Ten interfaces have only the last two PFs, whose shares hold eight. The second has 4,845 choices."""
+    demands = (*(VfDemand(rate, 7) for rate in range(1, 11)), *(VfDemand(rate, 6) for rate in range(11, 21)))
+    free, caps = (PfCapacity(64, 10_000),) * 3, (cap(1, 20), cap(2, 4), cap(4, 4))
+    steps = Steps()
+    # All on the second PF, as a search without shares may place them.
+    full = (PfCapacity(0, 0), *free[1:])
+    assert place_within(demands, full, None, (), caps, steps=steps) == Refused(OUT_OF_BUDGET)
+    assert steps.spent < 3 * BUDGET
+
+
+def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_search() -> None:
+    """The message names each share."""
+    demands = tuple(VfDemand(rate, 3) for rate in range(1, 33))
+    free = (PfCapacity(64, 10_000),) * 2
+    steps = Steps()
+    found = place_within(demands, free, None, (), (cap(1, 8), cap(2, 8)), steps=steps)
+    assert isinstance(found, Refused)
+    assert found.reason.count("requests 32 more") == 2
+    assert steps.spent == 0
 
 
 def test_a_share_counts_over_all_pfs_of_its_entry() -> None:

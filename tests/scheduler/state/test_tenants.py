@@ -107,7 +107,7 @@ def test_no_namespace_holds_more_than_its_share_of_a_node(life: Life) -> None:
     node(life, "n1", HALF, HALF)
     bound, waiting = placed(life, *(pod_of(life, "team-a", f"a{number}", ({}, {})) for number in range(3)))
     assert (len(bound), list(waiting)) == (2, ["a2"])
-    reason = "namespace 'team-a' holds 4 of the 4 VFs of networks 'rail0', 'rail1' that max_share 50 allows it"
+    reason = "namespace 'team-a' has 4 VFs of networks 'rail0', 'rail1' and requests 2 more; max_share 50 allows it 4"
     assert reason in waiting["a2"]
     others, _ = placed(life, pod_of(life, "team-b", request=({}, {}, {}, {})))
     assert len(others) == 1
@@ -123,7 +123,7 @@ def test_a_new_leader_counts_the_share_again(life: Life, make_node: MakeNode, ma
     other.see(*bound)
     node(other, "n1", HALF)
     _, waiting = placed(other, pod_of(life, "team-a", "late"))
-    assert "holds 2 of the 2 VFs of network 'rail0' that max_share 50 allows" in waiting["late"]
+    assert "has 2 VFs of network 'rail0' and requests 1 more; max_share 50 allows it 2" in waiting["late"]
     assert len(placed(other, pod_of(life, "team-b"))[0]) == 1
 
 
@@ -176,7 +176,7 @@ def test_a_group_is_placed_within_its_namespaces_networks_and_shares(rails: str,
     assert sorted(pod.metadata.name for pod in bound) == ["b0", "b1", "b2", "b3"]
     assert {tuple(networks(pod)) for pod in bound} == {("rail1",)}
     _, waiting = placed(life, *(pod_of(life, "team-b", f"more{number}", annotations={}) for number in range(1)))
-    assert "namespace 'team-b' holds 2 of the 2 VFs of network 'rail1'" in waiting["more0"]
+    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["more0"]
 
 
 def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
@@ -204,7 +204,7 @@ def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(make_node: MakeNode, make_
     }
     bound, waiting = placed(life, *(pod_of(life, "team-b", f"b{number}", **limit) for number in range(3)))
     assert [networks(pod) for pod in bound] == [["rail1"]] * 2, waiting
-    assert "namespace 'team-b' holds 2 of the 2 VFs of network 'rail1'" in waiting["b2"]
+    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["b2"]
     beside = {f"{names.REQUEST_OF}gpu": '{"vfs":"switch"}'}
     bound, _ = placed(life, pod_of(life, "team-a", request=[{"network": "rail0"}], annotations=beside, **limit))
     assert [networks(pod) for pod in bound] == [["rail0"]]
@@ -227,7 +227,7 @@ def test_kube_schedulers_pods_are_held_to_the_same_terms(
     assert scene.extender_pods.reserve(first, "n1", NOW) == Refused(f"node 'n1': {REFUSED}")
     assert scene.extender_pods.make_room(first, "n1", Victims((), 0), NOW) is None
     scene.reserve(first, "n2")
-    share = "namespace 'team-b' holds 1 of the 1 VFs of network 'rail0' that max_share 50 allows it"
+    share = "namespace 'team-b' has 1 VFs of network 'rail0' and requests 1 more; max_share 50 allows it 1"
     assert scene.judge(second, "n2") == {"n2": Verdict(share)}
     assert scene.extender_pods.reserve(second, "n2", NOW) == Refused(f"node 'n2': {share}")
     assert scene.reserve(pod_info("ml-train"), "n1").assigned.node == "n1"
