@@ -33,8 +33,8 @@ class Backoff:
 
     Each wait is random, up to a limit that doubles from 0.8 s to 30 s. If thousands of watches expire in the same
     moment, for example when the API server restarts, their lists are spread. The limit starts again after an attempt
-    that lasted 30 s, or that brought something. Source of the two limits: NewReflectorWithOptions in client-go's
-    tools/cache/reflector.go, which resets after 2 minutes.
+    that lasted 30 s. Source of the two limits: NewReflectorWithOptions in client-go's tools/cache/reflector.go, which
+    resets after 2 minutes.
     """
 
     _FIRST_S, _MOST_S, _LASTED_S = 0.8, 30.0, 30.0
@@ -47,14 +47,10 @@ class Backoff:
         """Wait before the next attempt."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._since >= self._LASTED_S:
-            self.reset()
+            self._limit_s = self._FIRST_S
         limit_s, self._limit_s = self._limit_s, min(self._limit_s * 2, self._MOST_S)
         await asyncio.sleep(random.uniform(0, limit_s))
         self._since = loop.time()
-
-    def reset(self) -> None:
-        """Start again with short waits, because an attempt brought something."""
-        self._limit_s = self._FIRST_S
 
 
 def _failed(state: tenacity.RetryCallState) -> BaseException | None:

@@ -214,9 +214,8 @@ async def _follow(
             async with AsyncExitStack() as stack:
                 async for texts in await opening(client, path, selected | {"resourceVersion": version}, stack):
                     batch, failed = _read_lines(texts, decode)
-                    if batch:
-                        heard = True
-                        backoff.reset()
+                    # A bookmark brings nothing: a server that sends one and ends the stream is not asked at once.
+                    heard = heard or any(line.event is not None for line in batch)
                     version = next((seen for one in reversed(batch) if (seen := one.version)), version)
                     yield batch
                     if failed is not None:
