@@ -4,6 +4,8 @@ import ast
 import re
 from functools import cache
 
+import yaml
+
 from bench.hostile.attack import ATTACKS
 from bench.hostile.attacks import __all__ as files
 from tests.docs.pages import ROOT
@@ -30,3 +32,13 @@ def test_every_attack_is_named() -> None:
     """Who adds an attack says what it is against."""
     assert "pods" in files
     assert ATTACKS.keys() - set(_HELD.findall(PAGE)) == set()
+
+
+def test_the_page_lists_what_the_policy_lets_an_advertiser_write() -> None:
+    """Annotations, resources and conditions; a policy that allows more would leave the page too small."""
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("| advertiser `serve` |"))
+    policy = next(yaml.safe_load_all((ROOT / "manifests/base/guard/inventory.yaml").read_text(encoding="utf-8")))
+    allowed = {one["name"]: re.findall(r"'([^']+)'", one["expression"]) for one in policy["spec"]["variables"]}
+    listed = row.partition("its own node's ")[2].partition(";")[0]
+    wanted = [*allowed["inventories"], *allowed["resources"], *allowed["ownTypes"]]
+    assert re.findall(r"`([^`]+)`", listed) == wanted
