@@ -61,6 +61,8 @@ def make_host() -> Systemd:
     """Boot a host with a runtime and with a kubelet that polls its status, configured as kubeadm does."""
     for path in (_FLAGS, Path("/etc/cni/net.d/10-cluster.conflist"), Path(RUNTIME)):
         path.parent.mkdir(parents=True, exist_ok=True)
+    # Debian's has its CNI plugins below /usr, which is read-only here.
+    Path("/etc/containerd/config.toml").unlink(missing_ok=True)
     _FLAGS.write_text(f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix://{RUNTIME}"\n')
     Path("/etc/cni/net.d/10-cluster.conflist").write_text(
         json.dumps({"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]})

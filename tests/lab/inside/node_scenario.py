@@ -61,6 +61,8 @@ def make_host() -> None:
         subprocess.run(command.split(), check=True)
     for path in (FLAGS, Path("/etc/cni/net.d/10-flannel.conflist")):
         path.parent.mkdir(parents=True, exist_ok=True)
+    # Debian's has its CNI plugins below /usr, which is read-only here.
+    Path("/etc/containerd/config.toml").unlink(missing_ok=True)
     FLAGS.write_text(f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint={RUNTIME}"\n')
     Path("/etc/cni/net.d/10-flannel.conflist").write_text(FLANNEL)
     write_program(Path("/opt/runtime"), sys.executable, "-m", "devcluster.runtime", "--listen", RUNTIME, *SMALL)
