@@ -20,7 +20,7 @@ from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 from mooring.program.large_work import LARGE_BYTES, LargeWork
 
-MOST_S = 0.05
+MOST_S = 0.1
 
 
 @pytest.fixture
