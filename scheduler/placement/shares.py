@@ -109,12 +109,17 @@ def unavoidable(demands: Sequence[VfDemand], caps: Sequence[Cap]) -> Refused | N
     Each cap is compared alone, then all together: a demand without a network may have PFs of several caps.
     """
     for cap in caps:
-        if (count := sum([not demand.pfs & ~cap.pfs for demand in demands])) > max(cap.vfs, 0):
+        if (count := _count_within(demands, cap.pfs)) > max(cap.vfs, 0):
             return Refused(cap.reason(count))
-    every = sum([cap.pfs for cap in caps])
-    if (count := sum([not demand.pfs & ~every for demand in demands])) > sum([max(cap.vfs, 0) for cap in caps]):
+    count = _count_within(demands, sum([cap.pfs for cap in caps]))
+    if count > sum([max(cap.vfs, 0) for cap in caps]):
         return Refused("; ".join([cap.reason(count) for cap in caps[:_MOST_NAMED]]))
     return None
+
+
+def _count_within(demands: Sequence[VfDemand], pfs: int) -> int:
+    """Return how many demands have PFs, and only these."""
+    return sum([bool(demand.pfs) and not demand.pfs & ~pfs for demand in demands])
 
 
 def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap], steps: Steps) -> Iterator[tuple[VfDemand, ...]]:

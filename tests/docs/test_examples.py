@@ -37,7 +37,8 @@ def test_the_overlay_names_the_images_that_the_manifests_have() -> None:
     """An image that is not there would be renamed silently: nothing would come from the registry."""
     text, _ = blocks("install.md", "yaml")
     renamed = {image["name"] for image in yaml.safe_load(text)["images"]}
-    there = {image for path in MANIFESTS for image in re.findall(r"^\s+image: (\S+)$", path.read_text(), re.MULTILINE)}
+    paths = [*MANIFESTS, *(ROOT / "manifests/components").rglob("*.yaml")]
+    there = {image for path in paths for image in re.findall(r"^\s+image: (\S+)$", path.read_text(), re.MULTILINE)}
     assert renamed == there
 
 

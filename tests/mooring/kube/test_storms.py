@@ -119,5 +119,6 @@ def test_retry_after_is_obeyed_up_to_the_longest_wait_of_an_api_server(told: str
     finally:
         loop.close()
     waits_s = [later - earlier for earlier, later in itertools.pairwise(calls_s)]
-    assert min(waits_s) >= wait_s
+    # The clock's differences are not exact.
+    assert min(waits_s) > wait_s - 1e-9
     assert 1.0 < sum(waits_s) <= 8 * max(wait_s, 30.0)
