@@ -38,7 +38,7 @@ _OTHERS = (
     "/var/lib/cni",
     "/var/log",
     "/run",
-    "/root/.cache",
+    str(Path.home() / ".cache"),
 )
 _KINDS = (
     "namespaces,deployments,daemonsets,replicasets,pods,serviceaccounts,configmaps,services,poddisruptionbudgets,roles,"

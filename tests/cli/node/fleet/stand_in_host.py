@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.node.fleet.runtime import Runtime
+from cli.node.runtime import interpreter
 from tests.support.polling import wait_until
 
 # What stands for the runtime's loader. The host runs it from the image; its root folder is the host's.
@@ -72,7 +73,7 @@ def stand_in_host(root: Path) -> Iterator[StandInHost]:
 
 def runtime(folder: Path, version: str) -> Runtime:
     """Make a stand-in for an unpacked runtime."""
-    (loader := folder / "lib/ld-linux-stand-in.so.0").parent.mkdir(parents=True)
+    (loader := Path(interpreter(str(folder))[0])).parent.mkdir(parents=True)
     loader.touch(0o755)
     (folder / "RELEASE.json").write_text(json.dumps({"v": 1, "version": version}))
     found = Runtime.at(folder)
