@@ -64,7 +64,7 @@ def test_a_pod_that_requests_no_netdev_gets_the_rdma_device_alone(lab: Lab, mode
         """
     lines = run(lab, script, ALONE, SECOND, mode=mode)
     assert lines == [
-        *("add 0", '[["net1"],1]', in_pod(mode, "mlx5_1", "mlx5_2"), '["lo","net1"]', '["mo0-3b08",false]'),
+        *("add 0", '[["net1"],0]', in_pod(mode, "mlx5_1", "mlx5_2"), '["lo","net1"]', '["mo0-3b08",false]'),
         *('["net2",true,null]', "check 0", "1", "del 0", "same", "del 0", "same"),
         *("add 0", "del 0", "same", "add 0", "same", "ended 0"),
     ]

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devcluster.apiserver.http.faults import Fault
+from devcluster.runtime import mounts
 
 Manifest = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.root
@@ -91,7 +93,9 @@ async def test_a_failing_sandbox_is_told_by_an_event_and_tried_again(cluster: An
     await cluster.reaches("p1", "Running")
 
 
-async def test_a_deletion_interrupts_a_sandbox_in_the_making(cluster: Any, make_manifest: Manifest) -> None:
+async def test_a_deletion_interrupts_a_sandbox_in_the_making(
+    cluster: Any, make_manifest: Manifest, tmp_path: Path
+) -> None:
     """The plugin is killed, DEL follows, and the pod is gone long before the deadline of RunPodSandbox."""
     cluster.behave('test "$CNI_COMMAND" != ADD || exec sleep 600')
     await cluster.create(make_manifest("p1"))
@@ -99,6 +103,12 @@ async def test_a_deletion_interrupts_a_sandbox_in_the_making(cluster: Any, make_
     await cluster.delete("p1")
     await cluster.is_gone("p1")
     await cluster.has_called("DEL netns")
+
+    async def has_no_namespace() -> bool:
+        return mounts.mounts_below(tmp_path) == []
+
+    # A sandbox in the making is not listed: `is_gone` does not wait for its end.
+    await cluster.eventually(has_no_namespace)
 
 
 async def test_a_failing_del_keeps_the_pod_until_it_heals(cluster: Any, make_manifest: Manifest) -> None:

@@ -33,7 +33,7 @@ SEEDS, LONG_SEEDS = range(8), range(8, 240)
 # These runs meet together every case, several times.
 SEEDS_OF_ALL_CASES = (0, 2, 4)
 # In these runs leaders are killed amid the preemption of whole groups.
-DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (97, 99, 102), range(200, 300)
+DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (104, 108, 111), range(200, 300)
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
 # In these runs the schedulers' machines show a wrong UNIX time.
