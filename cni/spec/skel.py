@@ -22,7 +22,7 @@ _OF_ATTACHMENT = ("ADD", "DEL", "CHECK")
 _IN_NETNS = ("ADD", "CHECK")
 _SINCE_1_1 = ("STATUS", "GC")
 
-# The codes of the specification, then Mooring's own from 100 on (docs/architecture.md).
+# The codes of the specification, then Mooring's own from 100 on (docs/reference.md).
 INCOMPATIBLE_VERSION = 1
 UNKNOWN_CONTAINER = 3
 BAD_ENVIRONMENT = 4
