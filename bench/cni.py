@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cni.kernel import netlink, netns
+from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, load_host
 from devcluster.processes import Processes
@@ -160,16 +161,19 @@ def simulated_host(root: Path, processes: Processes, server: str = "server", pod
         hosts = ("up", "--root", str(root), "--node", NODE, "--vfs", str(_VFS))
         processes.start("hosts", [sys.executable, "-m", "devcluster.hosts", *hosts])
         processes.await_ready("hosts", layout.description.exists)
-        socket = layout.run / "cni.sock"
-        serve = ["serve", "--socket", str(socket), "--state", str(layout.state), "--run", str(layout.run)]
-        program = [sys.executable, "-m", "devcluster.hosts.cni", "--vf-table", str(layout.vftable)]
-        inside = ["nsenter", f"--net={layout.netns}"]
-        processes.start(server, [*inside, *program, *serve, "--sysfs", str(layout.sys), "--node-name", NODE])
-        processes.await_ready(server, socket.exists)
+        start_server(layout, processes, server, composed_cni(layout), layout.run / "cni.sock")
         for pod in range(pods):
             subprocess.run(("ip", "netns", "add", Path(pod_path(pod)).name), check=True)
             stack.callback(subprocess.run, ("ip", "netns", "delete", Path(pod_path(pod)).name), check=True)
         yield Bench(layout, load_host(layout.description.read_text()))
+
+
+def start_server(layout: Layout, processes: Processes, name: str, program: Sequence[str], socket: Path) -> None:
+    """Start a warm server of the host; ``program`` is the command that is mooring-cni there."""
+    serve = ["serve", "--socket", str(socket), "--state", str(layout.state), "--run", str(layout.run)]
+    inside = ["nsenter", f"--net={layout.netns}"]
+    processes.start(name, [*inside, *program, *serve, "--sysfs", str(layout.sys), "--node-name", NODE])
+    processes.await_ready(name, socket.exists)
 
 
 @contextmanager
