@@ -21,6 +21,7 @@ from referencing import Registry, Resource
 from cli.node.runtime import RELEASE, machine
 from release.cache import helm
 from release.locked import REPOSITORY, of_programs
+from release.runtime import NODE_PROGRAMS
 from release.source import export
 from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.docs.pages import commands
@@ -186,22 +187,41 @@ def test_the_plugin_of_krew_runs_from_its_archive(releases: Releases, tmp_path: 
 _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
 
 
+# Python of the host: every use of it is written down, and fails.
+_OLD_PYTHON = """\
+#!/bin/sh
+echo "$0 $*" >>{calls}
+[ "$*" != --version ] || echo Python 3.9.18
+exit 1
+"""
+
+
 @pytest.mark.root
-def test_a_node_without_python_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
-    """In a network namespace that has not even loopback; PATH has no Python."""
+def test_a_node_whose_python_is_old_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
+    """In a network namespace that has not even loopback; nothing starts the host's Python, by name or by path."""
     host = NodeHost(tmp_path / "host")
     for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
         host.write(path, text)
     unpack, install = commands("install-node.md", "From a release")
     archive = _runtime(releases.first)
     (tmp_path / next(word for word in unpack.split() if word.endswith(".tar.gz"))).symlink_to(archive)
-    programs = tmp_path / "programs"
-    programs.mkdir()
+    (programs := tmp_path / "programs").mkdir()
     for name in ("tar", "gzip", "sync", "readlink"):
         (programs / name).symlink_to(str(shutil.which(name)))
-    script = "\n".join([unpack, f"{install} --root {host.root}"])
+    old, calls = programs / "python3", tmp_path / "calls"
+    old.write_text(_OLD_PYTHON.format(calls=calls))
+    old.chmod(0o755)
+    (programs / "python").symlink_to("python3")
+    pythons = {str(path.resolve()) for path in (*Path("/usr/bin").glob("python3*"), Path(sys.executable))}
+    hidden = [f"{shutil.which('mount')} --bind {old} {python}" for python in sorted(pythons)]
+    new = f"{host.root}/opt/mooring/bin"
+    versions = [f"{new}/{program} --version" for program in NODE_PROGRAMS]
+    check = f"{new}/mooring-node check --root {host.root} --node-name n1"
     done = subprocess.run(
-        [str(shutil.which("unshare")), "--net", "/bin/sh", "-euc", script],
+        [
+            *(str(shutil.which("unshare")), "--net", "--mount", "/bin/sh", "-euc"),
+            "\n".join([*hidden, unpack, f"{install} --root {host.root}", *versions, check]),
+        ],
         cwd=tmp_path,
         env={"HOME": str(tmp_path / "home"), "PATH": str(programs)},
         capture_output=True,
@@ -210,10 +230,8 @@ def test_a_node_without_python_is_installed_by_the_pages_commands(releases: Rele
         timeout=250,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    program = host.root / "opt/mooring/bin/mooring-node"
-    check = [str(program), "check", "--root", str(host.root), "--node-name", "n1"]
-    checked = subprocess.run(check, env={}, capture_output=True, text=True, check=False)
-    assert (checked.returncode, checked.stdout) == (0, "no findings: the installation is intact\n")
+    assert done.stdout.endswith("no findings: the installation is intact\n")
+    assert not calls.exists(), calls.read_text()
     assert "#!/bin/sh" in host.text("/opt/cni/bin/mooring-cni")
 
 

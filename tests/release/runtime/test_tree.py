@@ -45,7 +45,9 @@ def _root(members: Members, root: Path, emulator: str | None) -> Path:
         path.chmod(member.mode)
     (root / "bin").mkdir()
     for program in filter(None, ("busybox", emulator)):
-        shutil.copy(str(shutil.which(program)), root / "bin" / program)
+        source = shutil.which(program)
+        assert source is not None, f"program {program!r} is not installed (Debian: busybox-static, qemu-user-static)"
+        shutil.copy(source, root / "bin" / program)
     for name in ("sh", "readlink", "env"):
         (root / "bin" / name).symlink_to("busybox")
     return root
