@@ -1,6 +1,7 @@
 """mooring-advertiser: publish what this node offers, print it, or capture it for another machine."""
 
 import asyncio
+import base64
 import os
 import platform
 import signal
@@ -15,10 +16,11 @@ from rich.console import Console
 
 from advertiser.formats.install_condition import TYPE as INSTALL_FAILED
 from advertiser.formats.vf_condition import TYPE as VFS_IMPAIRED
-from advertiser.host.capture import capture, with_capture_record
+from advertiser.host.capture import pack_capture, with_capture_record
 from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.host_events import HostEvents
+from advertiser.host.node_use import read_node_use
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_boot_id, read_host
 from advertiser.init.bind_requests import BindRequests
@@ -54,7 +56,7 @@ from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeF
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from mooring.nic.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
 from mooring.program import log
 from mooring.program.config import ConfigError, host_and_port, load, option
 
@@ -97,7 +99,11 @@ class Config:
     resync: float = option(60.0, "seconds without an event after which the host is scanned again")
     modprobe: Path = option(MODPROBE, "modprobe file that init writes if changing the RDMA mode needs a reboot")
     output: str = option("table", "output format of show: table or json", short="o")
-    archive: str = option("", "file that capture writes; if empty: mooring-<node>.tar.gz in the current folder")
+    archive: str = option(
+        "", "file that capture writes; if empty: mooring-<node>.tar.gz here; - is standard output, as base64"
+    )
+    uses: bool = option(False, "capture also how VFs are set and used, for `kubectl mooring assess`")
+    kubelet: Path = option(Path("/var/lib/kubelet"), "the kubelet's root folder; capture --uses reads its checkpoint")
 
     @property
     def node(self) -> str:
@@ -179,8 +185,17 @@ def _show(config: Config) -> int:
 
 
 def _capture(config: Config) -> None:
-    archive = Path(config.archive or f"mooring-{config.node}.tar.gz")
-    size = capture(config.sysfs, read_host(config.roots), archive)
+    host, use = read_host(config.roots), None
+    if config.uses:
+        settings = SettingsWherePfKeepsThem(RtnetlinkVfSettings(), config.sysfs)
+        use = read_node_use(host, settings, config.sysfs, config.proc, config.kubelet, time.time())
+    packed = pack_capture(config.sysfs, host, use)
+    if config.archive == "-":
+        # A pod's log is text.
+        print(base64.encodebytes(packed).decode("ascii"), end="")
+        return
+    archive, size = Path(config.archive or f"mooring-{config.node}.tar.gz"), len(packed)
+    archive.write_bytes(packed)
     command = f"`{PROGRAM} show --sysfs FOLDER/sys`"
     print(f"{archive}: {size} bytes. Unpack it in FOLDER and run {command} to get the same output")
 

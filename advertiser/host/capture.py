@@ -3,6 +3,7 @@
     sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
+    use.json                                               with --uses: VFs' settings and use (`formats/use_record.py`)
 
 The archive contains only files that ``_ALLOWLIST`` names: no MAC, GUID, serial number, VPD or configuration space,
 except that a netdev's name can contain its MAC. A node GUID is included only if it is a default that VFs have before
@@ -21,7 +22,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from advertiser.formats import use_record
 from advertiser.formats.capture_record import FILE, dump_capture_record, restore_record
+from advertiser.formats.use_record import NodeUse, dump_use
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
 from mooring.files import read_file
@@ -61,11 +64,18 @@ Content: TypeAlias = bytes | str | None
 
 def capture(sysfs: Path, host: Host, archive: Path) -> int:
     """Read the host's sysfs tree and write the archive; return its size in bytes. Raise OSError."""
-    contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
-    contents[FILE] = dump_capture_record(host).encode()
-    packed = _pack(contents)
+    packed = pack_capture(sysfs, host)
     archive.write_bytes(packed)
     return len(packed)
+
+
+def pack_capture(sysfs: Path, host: Host, use: NodeUse | None = None) -> bytes:
+    """Read the host's sysfs tree and return the archive; raise OSError."""
+    contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
+    contents[FILE] = dump_capture_record(host).encode()
+    if use is not None:
+        contents[use_record.FILE] = dump_use(use).encode()
+    return pack(contents)
 
 
 def with_capture_record(host: Host, sysfs: Path) -> Host:
@@ -158,7 +168,8 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _pack(contents: Mapping[str, Content]) -> bytes:
+def pack(contents: Mapping[str, Content]) -> bytes:
+    """Return an archive of these entries by their paths."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
         for path, content in sorted(contents.items()):

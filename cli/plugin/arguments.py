@@ -70,6 +70,18 @@ class DrainFlags:
 
 
 @dataclass(frozen=True, slots=True)
+class AssessFlags:
+    """What `assess` reads beside the API, and prints in place of the report.
+
+    ``image`` is that of the Jobs whose manifests are printed, ``rack`` the label of nodes that names their rack.
+    """
+
+    nodes_folder: str = ""
+    rack: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """A command, its flags by subject, and those that few commands have."""
 
@@ -79,6 +91,7 @@ class Arguments:
     selection: Selection = field(default=Selection())
     connectivity: ConnectivityFlags = field(default=ConnectivityFlags())
     drain: DrainFlags = field(default=DrainFlags())
+    assess: AssessFlags = field(default=AssessFlags())
     subject: flag_values.Subject = field(default=flag_values.Subject("pod", ""))
     recompute: bool = False
     watch: bool = False
@@ -116,6 +129,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         "selection": _take(Selection, given),
         "connectivity": _take(ConnectivityFlags, given) if given["command"] == "connectivity" else ConnectivityFlags(),
         "drain": _take(DrainFlags, given),
+        "assess": _take(AssessFlags, given),
     }
     return Arguments(**groups, **given)
 

@@ -77,6 +77,8 @@ def _way(arguments: Arguments) -> _Way:
         return _edit_drain
     if arguments.command == "support-bundle":
         return _support_bundle
+    if arguments.command == "assess":
+        return _assess
     return _watch if arguments.watch else _wait if arguments.wait else _run
 
 
@@ -138,6 +140,21 @@ async def _support_bundle(access: Access, invocation: Invocation, terminal: Term
     try:
         async with _client(access, invocation) as client:
             return await write_bundle(client, invocation, progress.report)
+    finally:
+        progress.end()
+
+
+async def _assess(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    """Report on a cluster that may have nothing of Mooring."""
+    from cli.plugin.assess.run import run as run_assess
+
+    progress = Progress(terminal.progress, time.monotonic)
+    try:
+        async with _client(access, invocation) as client:
+            reader = Reader(client, progress.report)
+            answer = await run_assess(reader, invocation, progress.report)
+            reader.notes += answer.notes
+            return with_notes(answer, reader)
     finally:
         progress.end()
 

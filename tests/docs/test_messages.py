@@ -35,6 +35,7 @@ NOT_PRINTED = {
     "kubectl mooring": "a program's name",
     "Show which pods hold": "a command's help",
     "No new pod gets a drained": "likewise",
+    "Report what goes wrong with the VFs": "likewise",
     "#compdef kubectl-mooring": "a shell's script, as those of bash and fish",
     "grep -sH": "a command's arguments",
     "Device Minor": "read in a file of NVIDIA's driver",

@@ -84,8 +84,8 @@ COMMANDS = {
     "mooring-cni": "serve show /opt/cni/bin/mooring-cni /opt/mooring/bin/mooring-cni --reconcile-s",
     "mooring-node": "install upgrade remove undo check bypass on off hardware-test fleet",
     "kubectl mooring": """nodes pods gpus groups explain top status doctor lint version completion drain undrain
-        support-bundle connectivity pod/NAME group/NAME job/NAME name jsonpath= bash zsh fish kubectl_complete-mooring
-        -o -l -w""",
+        support-bundle connectivity assess pod/NAME group/NAME job/NAME name jsonpath= bash zsh fish
+        kubectl_complete-mooring -o -l -w""",
     "./run release": "--arch --without-images --out --commit --cache --download-url",
 }
 OPTIONS: dict[str, tuple[Any, ...]] = {

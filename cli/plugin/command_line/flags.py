@@ -18,6 +18,10 @@ _ABOUT_BUNDLE = (
     "Write what a bug report needs into one archive: what the commands read, and the logs and metrics of Mooring's "
     "pods. Secrets and environment variables are left out. Read it with --from."
 )
+_ABOUT_ASSESS = (
+    "Report what goes wrong with the VFs of a cluster, and what Mooring would change. It only reads, and the cluster "
+    "needs nothing of Mooring."
+)
 SHELLS = ("bash", "zsh", "fish")
 _Types = Mapping[str, Callable[[str], str]]
 # What `NAME…` is of the commands that take names.
@@ -93,6 +97,7 @@ def make_parsers() -> Parsers:
     _add_support_bundle(
         add("support-bundle", parents=[cluster], help="write an archive for a bug report, without secrets")
     )
+    _add_assess(add("assess", parents=[shared, cluster], help="what is wrong with a cluster's VFs; needs no Mooring"))
     _add_connectivity(add("connectivity", parents=one, help="measure the networks between two nodes, with two pods"))
     _add_lint(add("lint", parents=[shared], help="what the scheduler would reject in a manifest; status 1 if anything"))
     _add_version(add("version", parents=one, help="the versions of this program and of those in the cluster"))
@@ -176,6 +181,15 @@ def _add_support_bundle(bundle: argparse.ArgumentParser) -> None:
         help="(default mooring-support-TIME.tar.gz in this folder)",
     )
     _add_scheduler(bundle, "schedulerName whose Lease is read")
+
+
+def _add_assess(assess: argparse.ArgumentParser) -> None:
+    assess.description = _ABOUT_ASSESS
+    add = assess.add_argument
+    add("--nodes", dest="nodes_folder", default="", metavar="DIR", help="a folder of captures: NODE.tar.gz")
+    add("--rack", default="", metavar="LABEL", help="the label of nodes that names their rack (default: a usual one)")
+    add("--print-job", dest="image", default="", metavar="IMAGE", help="print Jobs that capture each node, and end")
+    add("-n", "--namespace", type=flag_values.name_or_empty, default=argparse.SUPPRESS, help="of these Jobs")
 
 
 def _add_lint(lint: argparse.ArgumentParser) -> None:

@@ -68,7 +68,7 @@ def recompute_group(
         for item in items:
             # The scheduler does not report again what a condition of the member already has.
             shown = _without_conditions(item) if kind is Pod and not item.spec.node_name else item
-            machine.handle(kind, Changed(_identity(item), shown), now)
+            machine.handle(kind, Changed(identity_of(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
         return DecisionReport("none", "no member waits for this scheduler", {})
@@ -120,10 +120,10 @@ def _scheduling_cycle(
     cluster_objects = ClusterObjects(cache.pod_counts, cache.put_runtime_class, budgets)
     for around in (*AROUND, RuntimeClass):
         for item in objects.get(around, ()):
-            cluster_objects.take(around, Changed(_identity(item), item))
+            cluster_objects.take(around, Changed(identity_of(item), item))
     for stored in STORED:
         for item in objects[stored]:
-            cache.volumes.take(stored, Changed(_identity(item), item))
+            cache.volumes.take(stored, Changed(identity_of(item), item))
     for nomination in _nominations(live, scheduler, kinds):
         nominator.add(nomination)
     return SchedulingCycle(cache, nominator, preemption, max_named_nodes=len(objects[Node]))
@@ -148,6 +148,7 @@ def _nominations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable[
                 yield Nomination(assigned_pod_for(pod_info, node))
 
 
-def _identity(item: Any) -> Identity:
+def identity_of(item: Any) -> Identity:
+    """Return the identity of an object of any kind."""
     known = item.metadata
     return Identity(known.name, known.namespace, known.uid, known.resource_version)

@@ -146,12 +146,12 @@ def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
     """Yield a file's pods and its objects without pods, in order; raise ManifestError."""
     try:
         for document in documents(text, _BOUNDS):
-            yield from _pods(_read(document))
+            yield from pods_of(_read(document))
     except YamlError as broken:
         raise ManifestError(broken.line or 1, broken.rule, broken.column) from broken
 
 
-def _pods(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
+def pods_of(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
     """Yield the pods in one object; ``of`` is its kind if it names none, as in a PodList."""
     kind = whole.at("kind").value or of
     items = whole.at("items").value
@@ -159,7 +159,7 @@ def _pods(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
         return
     if kind.endswith("List") and isinstance(items, list):
         for index in range(len(items)):
-            yield from _pods(whole.at("items", str(index)), kind.removesuffix("List"))
+            yield from pods_of(whole.at("items", str(index)), kind.removesuffix("List"))
         return
     owner = f"{kind}/{whole.at('metadata', 'name').value or whole.at('metadata', 'generateName').value or '?'}"
     if kind == "Pod":

@@ -1,14 +1,14 @@
 """`kubectl mooring lint FILE`: what of a manifest would be refused, by line, field and rule. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
 from cli.plugin.reports.lint.group_sizes import judge_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.lint.other_groups import other_groups
-from cli.plugin.reports.lint.other_networks import read_networks
+from cli.plugin.reports.lint.other_networks import Networks, read_networks
 from cli.plugin.reports.lint.other_requests import advise
 from cli.plugin.reports.lint.template_pods import main_containers, read_template
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
@@ -47,32 +47,49 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
     networks = read_networks((there.kind, there.whole) for _, there in objects if isinstance(there, WithoutPods))
+    checked = examine(objects, schedulers, networks)
+    found += checked.findings
+    found.sort(key=lambda one: (order[one.file], one.line))
+    notes = [*map(_line, checked.notes), *map(_note, checked.without)]
+    return _answer(list(dict.fromkeys(found)), checked.pods, checked.others, tuple(dict.fromkeys(notes)))
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found in objects: what would be refused, what is only noted, and kinds without a template.
+
+    ``pods`` is how many pods and templates there were, ``others`` how many of them request devices of other programs.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    without: list[list[Finding]] = field(default_factory=list)
+    pods: int = 0
+    others: int = 0
+
+
+def examine(
+    objects: Iterable[tuple[str, PodPlace | WithoutPods]], schedulers: tuple[str, ...], networks: Networks
+) -> Checked:
+    """Check objects, each with the name of its file."""
+    checked = Checked()
     without: dict[str, list[Finding]] = {}
     looked_at: list[tuple[str, PodPlace]] = []
-    notes: list[str] = []
-    others = 0
     for file, there in objects:
         if isinstance(there, PodPlace):
             looked_at.append((file, there))
-            found += _pod(file, there, schedulers)
+            checked.findings += _pod(file, there, schedulers)
             advice = advise(there, networks, schedulers)
             remarks = [Finding(file, place.line, there.owner, place.field, rule) for place, rule in advice.remarks]
-            if advice.is_refused:
-                found += remarks
-            else:
-                notes += map(_line, remarks)
-            others += advice.is_for_others
+            (checked.findings if advice.is_refused else checked.notes).extend(remarks)
+            checked.others += advice.is_for_others
         elif there.has_pods:
             without.setdefault(there.kind, []).append(_without(file, there))
-    notes += [_note(several) for several in without.values()]
+    checked.pods, checked.without = len(looked_at), list(without.values())
     for one in judge_groups(looked_at):
         finding = Finding(one.file, one.place.line, one.owner, one.place.field, one.rule)
-        if one.is_note:
-            notes.append(_line(finding))
-        else:
-            found.append(finding)
-    found.sort(key=lambda one: (order[one.file], one.line))
-    return _answer(list(dict.fromkeys(found)), len(looked_at), others, tuple(dict.fromkeys(notes)))
+        (checked.notes if one.is_note else checked.findings).append(finding)
+    return checked
 
 
 def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[str, ...]) -> Answer:

@@ -1,0 +1,53 @@
+"""Findings about pods whose VFs are near none of their GPUs, though other PFs of the node are. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from advertiser.inventory import port
+from advertiser.inventory.facts import PciFunction
+from cli.plugin.assess.findings import Evidence, Finding
+from cli.plugin.assess.holders import Holding
+from cli.plugin.assess.snapshot import Snapshot
+from mooring.gpu.inventory import common_bridges
+
+
+def find(snapshot: Snapshot, held: Mapping[str, Sequence[Holding]]) -> Iterator[Finding]:
+    """Yield a finding for each pod and node."""
+    for node, capture in snapshot.captures.items():
+        gpus = capture.use.gpus if capture.use is not None else {}
+        pfs = [function for function in capture.host.functions if function.vfs]
+        owners = {vf.address: function for function in pfs for vf in function.vfs.values() if vf.address is not None}
+        if not gpus or not pfs:
+            continue
+        by_pod: dict[str, set[str]] = {}
+        for one in held.get(node, ()):
+            by_pod.setdefault(one.pod, set()).add(one.pci)
+        for pod, devices in by_pod.items():
+            own = {pci: gpus[pci] for pci in sorted(devices) if pci in gpus}
+            for pci in sorted(devices & owners.keys()):
+                yield from _far(node, pod, own, pci, owners[pci], pfs)
+
+
+def _far(
+    node: str, pod: str, gpus: Mapping[str, Sequence[str]], vf: str, pf: PciFunction, pfs: Sequence[PciFunction]
+) -> Iterator[Finding]:
+    nearest = {gpu: max(pfs, key=lambda each: common_bridges(path, each.path)) for gpu, path in gpus.items()}
+    if not gpus or any(
+        common_bridges(path, pf.path) >= common_bridges(path, nearest[gpu].path) for gpu, path in gpus.items()
+    ):
+        return
+    gpu = min(gpus)
+    yield Finding(
+        "gpu-far",
+        f"pod/{pod}",
+        f"VF {vf} of {_name(pf)} on {node} is near none of the pod's GPUs; {_name(nearest[gpu])} is nearest to {gpu}",
+        (
+            Evidence(f"node/{node}", f"/sys/bus/pci/devices/{gpu}", "/".join(gpus[gpu])),
+            Evidence(f"node/{node}", f"/sys/bus/pci/devices/{vf}", "/".join(pf.path)),
+            Evidence(f"node/{node}", f"/sys/bus/pci/devices/{nearest[gpu].address}", "/".join(nearest[gpu].path)),
+        ),
+    )
+
+
+def _name(function: PciFunction) -> str:
+    netdev = port.main_netdev(function.netdevs)
+    return netdev.name if netdev is not None else function.address

@@ -1,0 +1,244 @@
+"""The report of `assess`: a document for programs, and tables for people. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from cli.plugin.assess import gpu_findings, job_findings, vf_findings
+from cli.plugin.assess.findings import KINDS, Finding
+from cli.plugin.assess.holders import holdings
+from cli.plugin.assess.manifests import ManifestRemark, networks_of, remarks
+from cli.plugin.assess.requests import Job, is_for_network, is_in_host_network, jobs, rack_label
+from cli.plugin.assess.snapshot import NODES, NodeCapture, Snapshot, at, key_of
+from cli.plugin.reports.tables import Answer, Cell, Table, cells
+from mooring.natural_order import natural
+
+if TYPE_CHECKING:
+    from cli.plugin.assess.decisions import Outcome
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """All that is derived from a snapshot; ``outcome`` is None if the scheduler's rules are not installed."""
+
+    snapshot: Snapshot
+    findings: tuple[Finding, ...]
+    jobs: tuple[Job, ...]
+    rack: str
+    remarks: tuple[ManifestRemark, ...]
+    outcome: "Outcome | None"
+    not_improved: tuple[str, ...] = ()
+
+
+def assess(snapshot: Snapshot, workloads: Mapping[str, str], rack: str = "") -> Assessment:
+    """Derive everything; ``rack`` is the label of nodes that names their rack, empty for the most usual one."""
+    held, networks = holdings(snapshot), networks_of(snapshot)
+    for_network = {key_of(pod): is_for_network(pod, networks) for pod in snapshot.pods()}
+    found_jobs = jobs(snapshot, for_network)
+    rack = rack or rack_label(snapshot.all(NODES))
+    findings = (
+        *vf_findings.find(snapshot, held),
+        *gpu_findings.find(snapshot, held),
+        *job_findings.find(snapshot, found_jobs),
+    )
+    order = list(KINDS)
+    ordered = sorted(findings, key=lambda one: (order.index(one.kind), natural(one.subject), natural(one.text)))
+    try:
+        from cli.plugin.assess import decisions
+    except ModuleNotFoundError as missing:
+        if missing.name != "numpy":
+            raise
+        outcome = None
+    else:
+        outcome = decisions.decide(snapshot, for_network, found_jobs, networks, held, rack)
+    said = tuple(remarks(snapshot, networks, workloads))
+    made = Assessment(snapshot, tuple(ordered), tuple(found_jobs), rack, said, outcome)
+    return Assessment(
+        snapshot, tuple(ordered), tuple(found_jobs), rack, said, outcome, tuple(_not_improved(made, for_network))
+    )
+
+
+def report(assessment: Assessment) -> Answer:
+    """Return the report in both forms; the exit status is 0, whatever was found."""
+    document = as_document(assessment)
+    return Answer(document, tuple(_tables(assessment)), _notes(assessment))
+
+
+def as_document(assessment: Assessment) -> Json:
+    """Return the report as JSON."""
+    snapshot = assessment.snapshot
+    names = sorted(snapshot.nodes, key=natural)
+    return {
+        "kind": "MooringAssessment",
+        "v": 1,
+        "nodes": [_node(name, snapshot.captures.get(name)) for name in names],
+        "skipped": [{"node": name, "why": why} for name, why in sorted(snapshot.failed.items())],
+        "findings": [
+            {
+                "kind": one.kind,
+                "subject": one.subject,
+                "text": one.text,
+                "evidence": [asdict(each) for each in one.evidence],
+                "harm": KINDS[one.kind].harm,
+                "prevention": KINDS[one.kind].prevention,
+            }
+            for one in assessment.findings
+        ],
+        "jobs": [_job(one, assessment) for one in assessment.jobs],
+        "manifests": [asdict(one) for one in assessment.remarks],
+        "decisions": _decisions(assessment),
+        "not_improved": list(assessment.not_improved),
+    }
+
+
+def _node(name: str, capture: NodeCapture | None) -> Json:
+    if capture is None:
+        return {"node": name, "captured": False, "pfs": [], "left_out": [], "gpus": []}
+    inventory = capture.inventory
+    return {
+        "node": name,
+        "captured": True,
+        "pfs": [
+            {
+                "pf": pf.name,
+                "pci": pf.pci,
+                "link": pf.link,
+                "mbps": pf.mbps,
+                "vfs": len(pf.vfs),
+                "free": len(pf.usable),
+                "out": [{"vfs": str(one.vfs), "why": one.why} for one in pf.out],
+            }
+            for pf in inventory.inventory.pfs
+        ],
+        "left_out": [{"pci": one.pci, "name": one.name or "", "why": one.why} for one in inventory.ignored],
+        "gpus": sorted(capture.use.gpus) if capture.use is not None else [],
+    }
+
+
+def _job(job: Job, assessment: Assessment) -> Json:
+    nodes, rack = assessment.snapshot.nodes, assessment.rack
+    found: Json = {
+        "job": job.name,
+        "pods": len(job.pods),
+        "bound": len(job.bound()),
+        "racks": len(job.domains(nodes, rack)) if rack else None,
+    }
+    if assessment.outcome is not None:
+        own = {key_of(pod) for pod in job.pods}
+        decided = [one for one in assessment.outcome.decisions if one.pod in own]
+        placed = [one.node for one in decided if one.node]
+        racks = {str(at(nodes[name], "metadata", "labels", rack) or "") for name in placed if name in nodes} - {""}
+        found["with_mooring"] = {"decided": len(decided), "bound": len(placed), "racks": len(racks) if rack else None}
+    return found
+
+
+def _decisions(assessment: Assessment) -> Json | None:
+    if assessment.outcome is None:
+        return None
+    decided = assessment.outcome.decisions
+    return {
+        "pods": [asdict(one) for one in sorted(decided, key=lambda one: natural(one.pod))],
+        "placed": sum(bool(one.node) for one in decided),
+        "waiting": sum(not one.node for one in decided),
+        "left_out": [{"pod": pod, "why": why} for pod, why in sorted(assessment.outcome.left_out.items())],
+    }
+
+
+def _not_improved(assessment: Assessment, for_network: Mapping[str, bool]) -> Iterator[str]:
+    """Yield what would be the same with Mooring."""
+    snapshot = assessment.snapshot
+    unknown = [name for name in snapshot.nodes if name not in snapshot.captures]
+    if unknown:
+        yield f"{len(unknown)} of {len(snapshot.nodes)} nodes have no capture here: nothing is known about their VFs"
+    ignored = [one.why for capture in snapshot.captures.values() for one in capture.inventory.ignored]
+    for why, count in sorted(_counts(ignored).items()):
+        yield f"{count} NICs would not be on offer: {why}"
+    hosts = sum(for_network.get(key_of(pod), False) and is_in_host_network(pod) for pod in snapshot.pods())
+    if hosts:
+        yield f"{hosts} pods are in the host's network: Mooring gives VFs only to pods with a network of their own"
+    if assessment.outcome is not None:
+        waiting = [one.reason for one in assessment.outcome.decisions if not one.node]
+        for why, count in sorted(_counts(waiting).items()):
+            yield f"{count} pods would wait with Mooring, too: {why}"
+        for why, count in sorted(_counts(assessment.outcome.left_out.values()).items()):
+            yield f"{count} pods were not decided about: {why}"
+    yield "the number of VFs, their bandwidth and the number of GPUs stay what they are"
+
+
+def _counts(texts: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        found[text] = found.get(text, 0) + 1
+    return found
+
+
+def _notes(assessment: Assessment) -> tuple[str, ...]:
+    notes = [f"node {name!r} skipped: {why}" for name, why in sorted(assessment.snapshot.failed.items())]
+    if assessment.outcome is None:
+        notes.append("what Mooring would have decided needs numpy: install mooring[cli,recompute]")
+    return tuple(notes)
+
+
+def _tables(assessment: Assessment) -> Iterator[Table]:
+    snapshot = assessment.snapshot
+    rows = [
+        row for name in sorted(snapshot.nodes, key=natural) for row in _node_rows(name, snapshot.captures.get(name))
+    ]
+    columns = ("NODE", "NIC", "MB/S", "VFS", "FREE", "GPUS", "WHY NOT")
+    yield Table(columns, rows, title="Nodes", empty="no nodes")
+    if not assessment.findings:
+        yield Table(("",), [], title="Findings", empty="no fault was found")
+    for kind, about in KINDS.items():
+        found = [one for one in assessment.findings if one.kind == kind]
+        if found:
+            lines = [f"{one.subject}: {one.text}" for one in found]
+            below = [f"  harm: {about.harm}", f"  with Mooring: {about.prevention}"]
+            shown = [(Cell(line, "bad"),) for line in lines]
+            yield Table(
+                ("",), [*shown, *((Cell(line, "faint"),) for line in below)], title=f"{about.title}: {len(found)}"
+            )
+    if assessment.jobs:
+        yield Table(
+            ("JOB", "PODS", "BOUND", "RACKS", "BOUND WITH MOORING", "RACKS WITH MOORING"),
+            [_job_row(_job(one, assessment)) for one in assessment.jobs],
+            title=f"Jobs with RDMA (racks by label {assessment.rack!r})" if assessment.rack else "Jobs with RDMA",
+        )
+    if assessment.outcome is not None:
+        lines = [*_decision_lines(assessment.outcome, snapshot)]
+        yield Table(("",), [(Cell(line),) for line in lines], title="Decided by Mooring's scheduler")
+    if assessment.remarks:
+        lines = [f"{one.owner}: {one.field}: {one.rule}" for one in assessment.remarks]
+        yield Table(("",), [(Cell(line),) for line in lines], title=f"Live manifests, by lint: {len(lines)}")
+    yield Table(("",), [(Cell(line),) for line in assessment.not_improved], title="What Mooring would not improve")
+
+
+def _node_rows(name: str, capture: NodeCapture | None) -> Iterator[Sequence[Cell]]:
+    if capture is None:
+        yield cells(name, "", "", "", "", "", "no capture")
+        return
+    gpus = len(capture.use.gpus) if capture.use is not None else ""
+    for pf in capture.inventory.inventory.pfs:
+        why = "; ".join(f"VF {one.vfs}: {one.why}" for one in pf.out)
+        yield cells(name, pf.name, pf.mbps or "", len(pf.vfs), len(pf.usable), gpus, why)
+    for one in capture.inventory.ignored:
+        yield cells(name, one.name or one.pci, "", "", "", gpus, one.why)
+    if not capture.inventory.inventory.pfs and not capture.inventory.ignored:
+        yield cells(name, "", "", "", "", gpus, "no NIC")
+
+
+def _job_row(found: Mapping[str, object]) -> Sequence[Cell]:
+    other = found.get("with_mooring")
+    decided: Mapping[str, object] = other if isinstance(other, dict) else {}
+    return cells(*(found[key] for key in ("job", "pods", "bound", "racks")), decided.get("bound"), decided.get("racks"))
+
+
+def _decision_lines(outcome: "Outcome", snapshot: Snapshot) -> Iterator[str]:
+    now = {key_of(pod): str(at(pod, "spec", "nodeName") or "") for pod in snapshot.pods()}
+    placed = [one for one in outcome.decisions if one.node]
+    bound = sum(bool(now.get(one.pod)) for one in outcome.decisions)
+    yield f"{len(placed)} of {len(outcome.decisions)} pods with VFs would have a node; {bound} have one now"
+    waiting = [one for one in outcome.decisions if not one.node]
+    for one in sorted(waiting, key=lambda one: natural(one.pod)):
+        yield f"{one.pod} would wait: {one.reason}"

@@ -1,0 +1,93 @@
+"""`kubectl mooring assess` against an API server without Mooring: it only lists, and shows the report."""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from advertiser.__main__ import main as advertiser
+from cli.plugin.assess.job import arguments
+from devcluster.demo.plugin_cluster import PLANTED, PluginCluster, faulty
+from devcluster.hosts.nic import describe_host
+from devcluster.hosts.sysfs import build
+from mooring.kube.client import Client
+from tests.cli.plugin.cluster import Served
+
+
+async def fill(served: Served, cluster: PluginCluster) -> None:
+    """Create the objects of a cluster, as its own controllers would."""
+    for path, objects in cluster.objects().items():
+        for item in objects:
+            if path.endswith("/nodes"):
+                await served.add_node(item)
+            elif path.endswith("/pods"):
+                await served.add_pod(item)
+
+
+async def test_the_command_only_lists_and_finds_what_is_planted(
+    served: Served, faulty_captures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses every write from now on; the pods' uids are the server's own, so the kubelet's are unknown."""
+    await fill(served, faulty())
+    requests: list[tuple[str, str]] = []
+    ask = Client.request
+
+    async def refuse_writes(self: Client, method: str, path: str, *, params: Mapping[str, str] | None = None) -> bytes:
+        requests.append((method, path))
+        assert method == "GET", f"{method} {path}"
+        return await ask(self, method, path, params=params)
+
+    monkeypatch.setattr(Client, "request", refuse_writes)
+    status, out, err = await served.run("assess", "--nodes", str(faulty_captures), "-o", "json")
+    document = json.loads(out)
+    assert status == 0, err
+    found = {one["kind"] for one in document["findings"]}
+    # GPUs are known by the kubelet's uid of the pod alone.
+    assert found == PLANTED.keys() - {"gpu-far"}
+    assert ("GET", "/api/v1/pods") in requests
+    assert not [path for _, path in requests if "secret" in path or "configmap" in path]
+
+
+async def test_without_captures_the_pods_are_still_looked_at(served: Served) -> None:
+    await fill(served, faulty())
+    status, out, _ = await served.run("assess")
+    assert status == 0
+    assert "jobs that were started by halves: 1" in out
+    assert "3 of 3 nodes have no capture here" in out
+
+
+async def test_a_user_who_may_not_list_pods_gets_kubectls_error(guarded: Served) -> None:
+    await guarded.restrict("nodes")
+    status, _, err = await guarded.run("assess")
+    assert status == 1
+    assert "pods is forbidden" in err
+
+
+async def test_the_printed_jobs_have_no_privilege_but_reading(served: Served) -> None:
+    """Each runs on its node without a scheduler; a server takes the manifests."""
+    for node in faulty().objects()["/api/v1/nodes"]:
+        await served.add_node(node)
+    status, out, _ = await served.run(
+        "assess", "--print-job", "registry.example/mooring:1", "-n", "kube-system", "-o", "json"
+    )
+    jobs = json.loads(out)["items"]
+    assert status == 0
+    assert [job["spec"]["template"]["spec"]["nodeName"] for job in jobs] == ["n1", "n2", "n3"]
+    for job in jobs:
+        spec = job["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert all(mount["readOnly"] for mount in container["volumeMounts"])
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "privileged" not in container["securityContext"]
+        assert spec["automountServiceAccountToken"] is False
+        await served.post("/apis/batch/v1/namespaces/kube-system/jobs", job)
+
+
+def test_a_jobs_arguments_write_an_archive_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log of the pod is what the operator decodes into NODE.tar.gz."""
+    build(tmp_path / "sys", describe_host("n1", 1, vfs=2))
+    given = [argument.replace("/host/", f"{tmp_path}/") for argument in arguments("n1")]
+    assert advertiser([*given, "--state", str(tmp_path / "state"), "--run", str(tmp_path / "run")]) == 0
+    assert base64.b64decode(capsys.readouterr().out).startswith(b"\x1f\x8b")
