@@ -1,16 +1,14 @@
 """Run inside the lab: mooring-node sets this very host up, under a real systemd with stand-ins for runtime and kubelet.
 
-Prints one JSON object of what was seen after each command. The releases are there already: scripts that start the
-programs of this repository, and in the second release a shim that ends at once.
+Prints one JSON object of what was seen after each command. The folder that is given has two releases' runtimes; in the
+second one the shim ends at once. The stand-ins run by this repository's Python, Mooring by the runtime alone.
 """
 
 import json
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
-from cli.node import venv
 from tests.lab.inside.systemd_scenario import Systemd, until, write_program
 
 # Not below /tmp, which a system that boots empties.
@@ -34,24 +32,7 @@ while True:
     time.sleep(1)
 """
 SERVICE = "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart={}\n{}"
-# The interpreter of a test may lie below a home.
-DROP_IN = "[Service]\nProtectHome=no\n"
 SMALL = ("--folder", f"{PLACE}/small", "--cni-bin", f"{PLACE}/bin", "--cni-conf", f"{PLACE}/conf")
-
-
-def release(name: str, shim: tuple[str, ...]) -> Path:
-    """Make a wheelhouse whose release is built; return it."""
-    wheels = PLACE / name
-    wheels.mkdir()
-    (wheels / f"mooring-{version('mooring')}-py3-none-any.whl").write_text(name)
-    folder = Path("/opt/mooring/versions") / venv.release_of(wheels)
-    write_program(folder / "bin/mooring-cri-shim", *shim)
-    write_program(folder / "bin/mooring-cni", sys.executable, "-m", "cni")
-    write_program(folder / "bin/mooring-shim-bypass", sys.executable, "-m", "cri_shim.bypass")
-    write_program(folder / "bin/mooring-node", sys.executable, "-m", "cli.node")
-    write_program(folder / "bin/mooring-advertiser", sys.executable, "-m", "advertiser")
-    (folder / "complete").write_text(name)
-    return wheels
 
 
 def make_host() -> None:
@@ -75,11 +56,6 @@ def make_host() -> None:
     (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
     restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
     (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
-    # A unit with PrivateTmp sees no repository below /tmp otherwise.
-    visible = f"BindReadOnlyPaths={Path.cwd()}\n"
-    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-shim-bypass", "mooring-node-check", "mooring-init"):
-        (UNITS / f"{unit}.service.d").mkdir()
-        (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here + visible)
 
 
 def tree() -> dict[str, str]:
@@ -99,19 +75,17 @@ def reported() -> str:
     return str(json.loads(path.read_text())["kubelet"]) if path.exists() else "nothing"
 
 
-def main() -> None:
+def main(releases: Path) -> None:
     make_host()
-    first = release("first", (sys.executable, "-m", "cri_shim"))
-    second = release("second", ("/bin/false",))
     systemd = Systemd()
     until(lambda: told() == RUNTIME)
     before = tree()
 
-    def node(*words: str) -> tuple[int, str]:
-        done = systemd.run(sys.executable, "-m", "cli.node", *words, "--node-name", "n1")
+    def node(*words: str, release: str = "first") -> tuple[int, str]:
+        done = systemd.run(str(releases / release / "bin/mooring-node"), *words, "--node-name", "n1")
         return done.returncode, done.stdout + done.stderr
 
-    installed = node("install", "--wheelhouse", str(first))
+    installed = node("install")
     until(lambda: told() != RUNTIME)
     seen: dict[str, object] = {"install": installed, "told": told(), "check": node("check")}
     seen["limit"] = systemd.ask("systemctl", "show", "--value", "-p", "LimitMEMLOCK", "containerd.service")
@@ -134,7 +108,7 @@ def main() -> None:
     seen["again"] = systemd.ask("systemctl", "start", "mooring-cri-shim.service")
     until(lambda: not RECORD.exists())
     seen["served"] = [SOCKET.is_socket(), *node("check")]
-    seen["upgrade"] = node("upgrade", "--wheelhouse", str(second))
+    seen["upgrade"] = node("upgrade", release="second")
     seen["rolled_back"] = node("check")
     seen["remove"] = node("remove")
     until(lambda: told() == RUNTIME)
@@ -145,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
