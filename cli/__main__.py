@@ -79,6 +79,9 @@ def _answer_and_show(arguments: Arguments) -> int:
     from mooring.kube.failures import KubeError
 
     coloured = _is_coloured(arguments.output.colour)
+    if arguments.command == "report" and arguments.output.format == "html" and sys.stdout.isatty():
+        print_notes(["error: report: the page is for a browser: kubectl mooring report > cluster.html"])
+        return 1
     try:
         if arguments.output.format == "jsonpath":
             # What is wrong with it is reported before anything is read.

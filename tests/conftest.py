@@ -88,6 +88,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "kubectl": lambda: _missing_commands("kubectl"),
     "recent_kubectl": cache(kubectl_is_too_old),
     "helm": _no_helm,
+    "browser": lambda: _missing_commands("chromium"),
     "wheels": _no_wheels,
     "apiserver": _no_api_server,
 }

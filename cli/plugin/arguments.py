@@ -10,6 +10,8 @@ from cli.plugin.command_line.flags import Parsers, make_parsers
 from mooring import names
 
 T = TypeVar("T")
+# The commands whose answer is a page.
+_PAGES = ("report", "ui")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Arguments:
     bundle: str = ""
     file: str = ""
     shell: str = ""
+    port: int = 0
     scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
 
 
@@ -116,6 +119,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     namespace, extra = parsers.root.parse_known_args(argv)
     given = vars(namespace)
     _take_more_names(parsers, given, extra)
+    if given["command"] in _PAGES:
+        given.setdefault("output", ("html", ""))
     _check(parsers, given)
     given.pop("action", None)
     if "output" in given:
@@ -173,6 +178,8 @@ def _check(parsers: Parsers, given: dict[str, Any]) -> None:
         if live:
             parser.error(f"--from: not with --{live}: a bundle is read in place of the cluster")
     kind = given.get("output", ("table", ""))[0]
+    if given["command"] in _PAGES and kind not in flag_values.REPORT_FORMATS:
+        parser.error(f"output format {kind!r}: {given['command']} has {', '.join(flag_values.REPORT_FORMATS)}")
     if kind == "name" and given["command"] not in ("nodes", "pods", "groups"):
         parser.error("output format 'name': only nodes, pods and groups have names")
     if kind in ("name", "jsonpath") and given.get("watch"):

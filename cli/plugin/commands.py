@@ -13,15 +13,15 @@ from cli.plugin.invocation import Invocation
 from cli.plugin.output import errors
 from cli.plugin.output.sorting import sort_answer
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import doctor, gpus, groups, nodes, pods, status, top, versions
+from cli.plugin.reports import cluster_report, doctor, gpus, groups, nodes, pods, status, top, versions
 from cli.plugin.reports.checks import NAME, SCHEDULER, Patient
-from cli.plugin.reports.objects import Guard, Node, Pod
+from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer, without_columns
 from cli.plugin.reports.use import NodeUse, uses
 from mooring.kube.failures import KubeError
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 
-_NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
+_NODES, _PODS, _EVENTS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/events"
 # Pods that have ended hold nothing.
 _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -116,18 +116,28 @@ async def _top(reader: Reader, invocation: Invocation) -> Answer:
 
 async def _patient(reader: Reader, invocation: Invocation) -> Patient:
     """Return what `status` and `doctor` check."""
+    listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
+    found: Sequence[groups.FoundGroup] = ()
+    if live is not None:
+        listed_members = await group_lists.read_members(reader, "")
+        found = groups.find(replace(listed_members, schedulers=invocation.arguments.scheduler))
+    return await _examined(reader, invocation, listed, live, found)
+
+
+async def _examined(
+    reader: Reader,
+    invocation: Invocation,
+    listed: Sequence[Node],
+    live: Sequence[Pod] | None,
+    found: Sequence[groups.FoundGroup],
+) -> Patient:
+    """Return nodes, pods and groups with the other objects that are checked."""
     arguments = invocation.arguments
-    listed, live, policies, bindings, leaders = await asyncio.gather(
-        reader.must(_NODES, Node),
-        reader.all(_PODS, Pod, _LIVE),
+    policies, bindings, leaders = await asyncio.gather(
         reader.all(POLICIES_PATH, Guard),
         reader.all(BINDINGS_PATH, Guard),
         asyncio.gather(*(read_leader(reader, invocation, one) for one in arguments.scheduler)),
     )
-    found: Sequence[groups.FoundGroup] = ()
-    if live is not None:
-        listed_members = await group_lists.read_members(reader, "")
-        found = groups.find(replace(listed_members, schedulers=arguments.scheduler))
     leaderships = [one for one in leaders if one is not None]
     return Patient(
         uses(listed, live),
@@ -156,6 +166,20 @@ async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
     return doctor.report(await _patient(reader, invocation), symbols=invocation.symbols)
 
 
+async def _report(reader: Reader, invocation: Invocation) -> Answer:
+    """Return the whole cluster, whatever namespace the context has."""
+    selection = replace(invocation.arguments.selection, all_namespaces=True)
+    everywhere = replace(invocation, arguments=replace(invocation.arguments, selection=selection))
+    listed, live, events = await asyncio.gather(
+        reader.must(_NODES, Node),
+        reader.all(_PODS, Pod, _LIVE),
+        reader.all(_EVENTS, Event, {"fieldSelector": "involvedObject.kind=Pod"}),
+    )
+    found = await group_lists.read_groups(reader, everywhere) if live is not None else []
+    patient = await _examined(reader, invocation, listed, live, found)
+    return cluster_report.report(cluster_report.ClusterState(patient, listed, events, invocation.now))
+
+
 async def _version(reader: Reader, _: Invocation) -> Answer:
     """Return the versions of the cluster's programs as far as they can be read; without a server, this program's."""
     own = version("mooring")
@@ -178,5 +202,7 @@ COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "top": _top,
     "status": _status,
     "doctor": _doctor,
+    "report": _report,
+    "ui": _report,
     "version": _version,
 }

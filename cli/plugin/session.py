@@ -79,6 +79,8 @@ def _way(arguments: Arguments) -> _Way:
         return _support_bundle
     if arguments.command == "assess":
         return _assess
+    if arguments.command == "ui":
+        return _ui
     return _watch if arguments.watch else _wait if arguments.wait else _run
 
 
@@ -119,7 +121,21 @@ async def _watch(access: Access, invocation: Invocation, terminal: Terminal) -> 
     log.set_up(PROGRAM, logging.WARNING)
     async with _client(access, invocation) as client:
         show = shower(invocation.arguments.output, coloured=terminal.coloured)
-        await follow(WatchingReader(client), invocation, show)
+        await follow(WatchingReader(client), invocation, show, terminal.now)
+    raise AssertionError("a watch ends by an exception")
+
+
+async def _ui(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    """Serve the page until the command is interrupted, or its right to list is withdrawn."""
+    from cli.plugin.page.server import PageServer
+
+    gc.enable()
+    log.set_up(PROGRAM, logging.WARNING)
+    server = PageServer()
+    async with _client(access, invocation) as client, server.serving(invocation.arguments.port):
+        print(f"open {server.address}", flush=True)
+        print_notes(["Ctrl-C ends it"])
+        await follow(WatchingReader(client), invocation, server.publish, terminal.now)
     raise AssertionError("a watch ends by an exception")
 
 

@@ -5,6 +5,7 @@ The command itself runs unchanged: its reader answers each list with the objects
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from cli.plugin.commands import run
@@ -99,13 +100,18 @@ class WatchingReader(Reader):
         await asyncio.gather(*self._watches.values(), return_exceptions=True)
 
 
-async def follow(reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], None]) -> None:
-    """Show a command's answer, and again after each change, without end; raise as `run` does."""
+async def follow(
+    reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], None], now: Callable[[], float]
+) -> None:
+    """Show a command's answer, and again after each change, without end; raise as `run` does.
+
+    ``now`` is the UNIX time.
+    """
     try:
         while True:
             reader.changed.clear()
             reader.notes.clear()
-            answer = await run(reader, invocation)
+            answer = await run(reader, replace(invocation, now=now()))
             show(answer)
             await reader.changed.wait()
             await asyncio.sleep(_TOGETHER_S)

@@ -84,8 +84,11 @@ def _run(console: Console, cluster: Cluster, *, keep: bool) -> int:
 
 
 def _runtime(wanted: str | None) -> str:
-    in_user_namespace = Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
-    return wanted or ("containerd" if has_containerd() and not in_user_namespace else "small")
+    return wanted or ("containerd" if has_containerd() and not _in_user_namespace() else "small")
+
+
+def _in_user_namespace() -> bool:
+    return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
 
 
 def _fetched_runtimes() -> Path:
@@ -225,7 +228,12 @@ class Demo:
         return check.all_or_none(waiting, said, self._api.pods(), job)
 
     def _leave_up(self) -> None:
-        self._console.print("\nThe cluster stays up until Ctrl-C. In another terminal, in this folder:\n")
+        self._console.print("\nThe cluster stays up until Ctrl-C.")
+        # From a user namespace no browser is reached.
+        if not _in_user_namespace():
+            self._console.print("Open it as a page in a browser of this machine:\n")
+            self._console.print(f"    {self._page_address()}", soft_wrap=True, markup=False)
+        self._console.print("\nOr ask it in another terminal, in this folder:\n")
         # Never broken over two lines, however narrow the terminal: people paste it.
         for line in (
             f"export KUBECONFIG={self._cluster.kubeconfig}",
@@ -238,6 +246,13 @@ class Demo:
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
         self._console.print()
+
+    def _page_address(self) -> str:
+        """Return the address that `kubectl mooring ui` has for this cluster."""
+        processes, log = self._cluster.processes, self._cluster.processes.logs / "ui.log"
+        processes.start("ui", [sys.executable, "-m", "cli", "ui", "--kubeconfig", str(self._cluster.kubeconfig)])
+        processes.await_ready("ui", lambda: "\n" in log.read_text())
+        return log.read_text().partition("\n")[0].removeprefix("open ")
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
         self._console.print("  This may take two minutes on a slow machine.")

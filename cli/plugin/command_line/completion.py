@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cli.plugin.command_line.flag_values import FORMATS
+from cli.plugin.command_line.flag_values import FORMATS, REPORT_FORMATS, report_output
 from cli.plugin.command_line.flags import Parsers
 
 # Cobra's directives: file names may follow, or may not.
@@ -107,7 +107,8 @@ def _about(action: argparse.Action) -> str:
 
 def _value(action: argparse.Action) -> Candidates:
     if action.dest == "output":
-        return Candidates([(one if one != "jsonpath" else "jsonpath=", "") for one in FORMATS])
+        formats = REPORT_FORMATS if action.type is report_output else FORMATS
+        return Candidates([(one if one != "jsonpath" else "jsonpath=", "") for one in formats])
     if action.choices is not None:
         return Candidates([(str(one), "") for one in action.choices])
     return Candidates(kind=_OF_FLAGS.get(action.dest, ""), files=action.dest in _OF_FILES)

@@ -2,13 +2,14 @@
 
 import math
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mooring import names
 from mooring.annotations.drain import LONGEST_REASON
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "jsonpath")
+REPORT_FORMATS = ("html", "json", "yaml", "jsonpath")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # The names of a kind as kubectl takes them: singular, plural and short.
 _KINDS = {
@@ -104,8 +105,24 @@ def reason(text: str) -> str:
 
 def output(text: str) -> tuple[str, str]:
     """Read an output format and, of jsonpath, its template."""
+    return _output(text, FORMATS)
+
+
+def report_output(text: str) -> tuple[str, str]:
+    """Read an output format of `report`, as `output` does."""
+    return _output(text, REPORT_FORMATS)
+
+
+def port(text: str) -> int:
+    """Read a TCP port; 0 takes a free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise ArgumentTypeError(f"port {text!r}: must be 0 to 65535")
+    return int(text)
+
+
+def _output(text: str, formats: Sequence[str]) -> tuple[str, str]:
     kind, separator, template = text.partition("=")
-    if kind not in FORMATS or bool(separator) != (kind == "jsonpath"):
-        allowed = ",".join(one if one != "jsonpath" else "jsonpath=TEMPLATE" for one in FORMATS)
+    if kind not in formats or bool(separator) != (kind == "jsonpath"):
+        allowed = ",".join(one if one != "jsonpath" else "jsonpath=TEMPLATE" for one in formats)
         raise ArgumentTypeError(f"output format {text!r}: allowed formats are: {allowed}")
     return kind, template

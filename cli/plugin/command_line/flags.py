@@ -14,6 +14,14 @@ from mooring.program.version_flag import add_version_flag
 PROGRAM = "kubectl mooring"
 _ABOUT = "Show which pods hold which SR-IOV VFs in a cluster, and why."
 _ABOUT_DRAIN = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
+_ABOUT_REPORT = (
+    "Write nodes, pods, groups, GPUs and findings as one page that needs no server: "
+    "kubectl mooring report > cluster.html"
+)
+_ABOUT_UI = (
+    "Serve the page of `report` on 127.0.0.1 and print its address, which contains a secret. The page shows what your "
+    "kubeconfig may read and changes nothing. Ctrl-C ends it."
+)
 _ABOUT_BUNDLE = (
     "Write what a bug report needs into one archive: what the commands read, and the logs and metrics of Mooring's "
     "pods. Secrets and environment variables are left out. Read it with --from."
@@ -92,6 +100,8 @@ def make_parsers() -> Parsers:
     _add_top(add("top", parents=read, help="the bandwidth reserved, and the pods with most of it"))
     _add_status(add("status", parents=read, help="one line for each check; status 1 if one fails"))
     _add_checks(add("doctor", parents=read, help="the checks of status, with all findings and versions"))
+    _add_report(add("report", parents=[cluster, bundled], help="the whole cluster as one HTML page, or as JSON"))
+    _add_ui(add("ui", parents=[cluster], help="the same page at an address of this machine; it follows all changes"))
     _add_drain(add("drain", parents=one, help="take PFs or VFs of a node out of scheduling; evicts no pod"))
     _add_drain_scope(add("undrain", parents=one, help="give drained PFs or VFs back to scheduling"))
     _add_support_bundle(
@@ -141,6 +151,27 @@ def _add_checks(command: argparse.ArgumentParser) -> None:
         "--without-guard", action="store_true", help="missing admission policies are a warning, not an error"
     )
     _add_scheduler(command, "schedulerName whose scheduler and groups are checked")
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.description = _ABOUT_REPORT
+    report.add_argument(
+        "-o",
+        "--output",
+        type=flag_values.report_output,
+        default=argparse.SUPPRESS,
+        metavar="FORMAT",
+        help="html, json, yaml or jsonpath=TEMPLATE (default html)",
+    )
+    _add_checks(report)
+
+
+def _add_ui(ui: argparse.ArgumentParser) -> None:
+    ui.description = _ABOUT_UI
+    ui.add_argument(
+        "--port", type=flag_values.port, default=0, metavar="PORT", help="on 127.0.0.1 (default: one that is free)"
+    )
+    _add_checks(ui)
 
 
 def _add_drain(drain: argparse.ArgumentParser) -> None:

@@ -33,6 +33,10 @@ def show(answer: Answer, output: OutputFlags, *, coloured: bool, width: int) -> 
 
 def _text(answer: Answer, output: OutputFlags, *, coloured: bool, width: int) -> str:
     match output.format:
+        case "html":
+            from cli.plugin.page.html import page
+
+            return page(answer.document)
         case "json":
             # With an indent json would be ten times as slow, and msgspec by itself would leave C1 controls unescaped.
             return str(msgspec.json.format(json.dumps(answer.document)))

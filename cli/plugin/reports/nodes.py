@@ -20,7 +20,7 @@ def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
     """Return one row a PF; a node that offers none has a row with the reason."""
     rows = [row for node in found for row in _rows(node, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
-    document = {"kind": "MooringNodes", "v": 1, "items": [_item(node) for node in found]}
+    document = {"kind": "MooringNodes", "v": 1, "items": [as_item(node) for node in found]}
     table = Table(columns, rows, empty="no nodes", identity=("NODE", "PF"))
     return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("node",))
 
@@ -62,7 +62,8 @@ def _namespaces(access: Access) -> str:
     return " ".join(filter(None, (",".join(names + [f"+{hidden}"] * bool(hidden)), share)))
 
 
-def _item(node: NodeUse) -> dict[str, object]:
+def as_item(node: NodeUse) -> dict[str, object]:
+    """Return a node and its PFs as JSON values."""
     return {
         "metadata": {"name": node.name},
         "node": node.name,
@@ -91,6 +92,7 @@ def _pf(use: PfUse) -> dict[str, object]:
         "vfs": {"offered": len(pf.vfs), "free": use.free, "used": use.used, "out": use.out},
         "mbps": {"line": pf.mbps, "offered": pf.offer_mbps, "reserved": use.reserved_mbps, "left": use.left_mbps},
         "port": pf.port,
+        "pcie": list(pf.pcie),
         "vf_netdevs": pf.vf_netdevs,
         "namespaces": list(pf.access.namespaces),
         "max_share": pf.access.max_share,

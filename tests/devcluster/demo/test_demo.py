@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,9 @@ def test_a_person_may_use_the_cluster_that_is_kept_up_until_ctrl_c() -> None:
         assert demo.stdout is not None
         told = list(itertools.takewhile(lambda line: "kubectl mooring explain" not in line, demo.stdout))
         assert "✔ 9 a job's ranks wait together and start together (6 checked)\n" in told
+        page = next(line.strip() for line in told if "http://127.0.0.1:" in line)
+        with urllib.request.urlopen(page) as answer:
+            assert b"<title>Mooring</title>" in answer.read()
         kubeconfig = next(line.partition("KUBECONFIG=")[2].strip() for line in told if "KUBECONFIG=" in line)
         api = Api.of(Path(kubeconfig))
         api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "mine"}})

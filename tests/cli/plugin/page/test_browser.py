@@ -1,0 +1,113 @@
+"""The page in Chromium: each view, what a tenant may write into it, and a change that appears by itself."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
+
+from mooring import names
+from mooring.annotations.inventory import Out
+from mooring.indexes import Indexes
+from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod, waiting
+from tests.cli.plugin.page.interface import interface
+
+pytestmark = pytest.mark.browser
+
+RACK = "topology.mooring.dev/rack"
+HOSTILE = '</script><img src="http://attacker.example/x" onerror="document.title=1">'
+GROUP = {names.GROUP: f'{{"name":"train","min":3,"within":"{RACK}"}}'}
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        # Root has no sandbox in Chromium.
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+async def _page(browser: Browser, requests: list[str], **options: object) -> Page:
+    """Open an empty page that notes every request, and fails the test on an error of its script."""
+    page = await browser.new_page(**options)  # type: ignore[arg-type]
+
+    def note(request: Request) -> None:
+        requests.append(request.url)
+
+    page.on("request", note)
+    page.on("pageerror", lambda error: pytest.fail(f"page error: {error}"))
+    return page
+
+
+def _in_rack(rack: str, document: Json) -> Json:
+    document["metadata"]["labels"][RACK] = rack
+    return document
+
+
+async def _fill(served: Served) -> None:
+    """Add two racks, a group of which one member is bound, and texts that would be markup."""
+    out = replace(pf(1, pcie=("0000:00:01.0",)), out=(Out(Indexes.of([3]), HOSTILE),))
+    await served.add_node(_in_rack("r1", node("n1", (pf(0, pcie=("0000:00:01.0",)), out))))
+    await served.add_node(_in_rack("r2", node("n2", (pf(0),), ready=False)))
+    placed = bound("train-0", "n1", (pf(0), 1, 5000))
+    placed["metadata"]["annotations"] |= GROUP
+    await served.add_pod(placed)
+    refused = waiting("Unschedulable", f"0/2 nodes are available: {HOSTILE}")
+    for name in ("train-1", "train-2"):
+        await served.add_pod(pod(name, "[{}]", annotations=GROUP, status=refused))
+
+
+async def test_each_view_of_a_page_in_a_file(served: Served, browser: Browser, tmp_path: Path) -> None:
+    """Everything is text, nothing is fetched, and a phone needs no sideways scrolling."""
+    await _fill(served)
+    _, out, _ = await served.run("report")
+    file = tmp_path / "cluster.html"
+    file.write_text(out)
+    requests: list[str] = []
+    page = await _page(browser, requests, viewport={"width": 390, "height": 844})
+    await page.goto(f"file://{file}")
+    await expect(page.get_by_role("heading", name="r1")).to_be_visible()
+    await expect(page.get_by_role("img", name="pf0 (rail0): 1 of 4 VFs used, 3 free, 0 out")).to_be_visible()
+    await page.get_by_label("Show").select_option("faulty")
+    await expect(page.get_by_role("link", name="n2")).to_be_visible()
+    await expect(page.get_by_role("link", name="n1")).to_have_count(0)
+    for view, text in (
+        ("#/cluster?colour=namespace", "default"),
+        ("#/nodes/n1", "Below PCIe bridge 0000:00:01.0"),
+        ("#/nodes/n1", f"out: {HOSTILE}"),
+        ("#/jobs", HOSTILE),
+        ("#/jobs/default/train", "1 bound, 2 waiting, at least 3 together"),
+        ("#/pods/default/train-0", "0000:04:00.3"),
+        ("#/pods/default/train-1", HOSTILE),
+        ("#/problems", "PF pf1 VF 3 out"),
+        ("#/search?q=0000:04:00.3", "default/train-0"),
+        ("#/nodes/%3Cb%3E", "The report has no node '<b>'."),
+    ):
+        await page.goto(f"file://{file}{view}")
+        await expect(page.locator("main")).to_contain_text(text)
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert (view, width) == (view, 390)
+    assert await page.locator("main img").count() == 0
+    assert {url.partition("#")[0] for url in requests if not url.startswith("data:")} == {f"file://{file}"}
+
+
+async def test_a_change_appears_where_the_reader_is(served: Served, browser: Browser) -> None:
+    """The secret leaves the address, a new node appears by itself, and so does that the server has ended."""
+    await _fill(served)
+    requests: list[str] = []
+    page = await _page(browser, requests)
+    async with interface(served) as ui:
+        await page.goto(str(ui.url))
+        await expect(page.get_by_role("link", name="n1")).to_be_visible()
+        assert ui.token not in page.url
+        assert all(ui.token not in url for url in requests[1:])
+        await page.get_by_role("link", name="Jobs").click()
+        await expect(page.get_by_role("link", name="default/train")).to_be_visible()
+        await page.get_by_role("link", name="Cluster").click()
+        await served.add_node(_in_rack("r3", node("n3", (pf(0),))))
+        await expect(page.get_by_role("heading", name="r3")).to_be_visible(timeout=30_000)
+        await expect(page.get_by_role("status")).to_contain_text("(live)")
+    await expect(page.get_by_role("status")).to_contain_text("not connected", timeout=30_000)
+    assert {url.split("/")[2] for url in requests if not url.startswith("data:")} == {f"127.0.0.1:{ui.url.port}"}
