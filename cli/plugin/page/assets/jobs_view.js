@@ -46,7 +46,6 @@ export function jobsView(index) {
       ordered.map((group) => groupRow(index, group)),
       "No pods form a group.",
     ),
-    element("h2", {}, "Single pods that wait"),
     table(
       "Single pods that wait",
       ["Pod", "State", "Since", "Why"],

@@ -1,6 +1,9 @@
 """`kubectl mooring report`: one document of what the other commands show."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod, waiting
 
@@ -53,8 +56,21 @@ async def test_other_formats_are_refused(served: Served) -> None:
         (("-o", "wide", "report"), "output format 'wide': report has html, json, yaml, jsonpath"),
         (("nodes", "-o", "html"), "output format 'html'"),
     ):
-        try:
+        with pytest.raises(SystemExit, match="1"):
             await served.run(*argv)
-        except SystemExit as ended:
-            assert ended.code == 1
         assert error in served.said()[1]
+
+
+async def test_a_bundle_gives_the_same_report(served: Served, tmp_path: Path) -> None:
+    """As the cluster was when the bundle was taken, decisions included."""
+    await served.add_node(node("n1", (pf(0),)))
+    await served.add_pod(bound("a", "n1", (pf(0), 1, 5000)))
+    live = await _document(served, "report")
+    bundle = str(tmp_path / "bundle.tar.gz")
+    status, _, err = await served.run("support-bundle", "-o", bundle)
+    assert status == 0, err
+    _, out, _ = await served.run_alone("report", "--from", bundle, "-o", "json")
+    kept = json.loads(out)
+    assert {part: kept[part] for part in ("nodes", "pods", "groups")} == {
+        part: live[part] for part in ("nodes", "pods", "groups")
+    }
