@@ -9,7 +9,7 @@ import yaml
 
 from advertiser.inventory.offer import read_offer
 from cni.spec.network import read_network
-from tests.docs.texts import ROOT
+from docs.hooks.texts import ROOT
 
 DOCS = ROOT / "docs"
 MANIFESTS = sorted((ROOT / "manifests/base").rglob("*.yaml"))

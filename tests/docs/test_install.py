@@ -173,7 +173,7 @@ def _lose_the_chain(person: Person) -> None:
     wait_until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
     assert not _runs(person, "second")
     assert "00-n-mooring.conflist: missing" in _checked(person, "n1")
-    person.type_on("n1", f"/opt/mooring/bin/{way_out('messages-install.md', 'missing')}")
+    person.type_on("n1", f"/opt/mooring/bin/{way_out('messages.txt', 'missing')}")
     # As the shim's entry has it: that sandbox was made without the VF.
     person.type("kubectl delete pod second --grace-period=1")
     _apply_on(person, "second", "n1")
@@ -186,7 +186,7 @@ def _stop_the_shim(person: Person) -> None:
     wait_until(lambda: "shim-bypass.json: bypassed since" in _checked(person, "n1"), "the shim is bypassed", 60)
     assert "mooring-cri-shim.service: inactive" in _checked(person, "n1")
     assert _ready(person) == set(NODES)
-    start = way_out("messages-install.md", "inactive")
+    start = way_out("messages.txt", "inactive")
     person.type_on("n1", f"{start} mooring-cri-shim")
     check = "/opt/mooring/bin/mooring-node check; :"
     wait_until(lambda: "bypassed since" not in person.type_on("n1", check), "the shim serves", 60)

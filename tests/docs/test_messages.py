@@ -1,19 +1,13 @@
-"""Every text that the programs can print has its entry in the troubleshooting pages, and no entry is of no use."""
+"""Every text that the programs can print has its entry in the catalogue, and no entry is of no use."""
 
-import re
 from typing import get_args, get_type_hints
 
-import yaml
-
 from advertiser.formats import vf_events
+from docs.hooks import catalogue, texts
 from scheduler.cycle.instructions import Report
-from tests.docs import texts
 
-DOCS = texts.ROOT / "docs"
-GUARD = texts.ROOT / "manifests/base/guard"
-OF_COMPONENTS = texts.ROOT / "manifests/components"
-_SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`]+)`", re.DOTALL)
-_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+# The longest remedies: whoever looks up a message is in a hurry.
+_MOST_WORDS = 28
 
 # Strings of two words that are not messages: by their beginning, with the reason.
 NOT_PRINTED = {
@@ -49,73 +43,56 @@ NOT_PRINTED = {
 }
 
 
-def entries() -> dict[str, str]:
-    """Return the pages' entries as patterns, each with its page."""
-    found: dict[str, str] = {}
-    for page in sorted(DOCS.glob("messages-*.md")):
-        for item in re.split(r"^- ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
-            for text in _leading_spans(item):
-                found.setdefault(texts.normal(text), page.name)
-    return found
+def patterns() -> set[str]:
+    """Return the texts of all entries, as patterns."""
+    return {texts.normal(text) for entry in _entries() for text in entry.texts}
 
 
-def _leading_spans(item: str) -> list[str]:
-    """Return the code spans that an item begins with: they end where prose begins."""
-    found, end = [], 0
-    for span in _SPAN.finditer(item):
-        if item[end : span.start()].strip() not in ("", ","):
-            break
-        found.append(" ".join((span[1] or span[2]).split()))
-        end = span.end()
-    return found
-
-
-def forwarded() -> list[texts.Text]:
-    """Return the forwarder's own answers: its source is one string of the source."""
-    path = texts.ROOT / "cni/forwarder.py"
-    answers = re.findall(r'"msg":"([^"]+)"', path.read_text(encoding="utf-8").replace("\\\\'", "'"))
-    return [texts.Text(texts.normal(text), path.name) for text in answers]
-
-
-def guard_texts() -> list[texts.Text]:
-    """Return what the admission policies refuse in: messages, and the literals of message expressions."""
-    found: list[texts.Text] = []
-    for path in sorted([*GUARD.glob("*.yaml"), *OF_COMPONENTS.glob("*/policy.yaml")]):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            for rule in (document or {}).get("spec", {}).get("validations", ()):
-                spoken = [rule["message"], *_literals(rule.get("messageExpression", ""))]
-                found += [texts.Text(texts.normal(text), path.name) for text in spoken]
-    return [text for text in found if " " in text.pattern and len(re.findall(r"[A-Za-z]{2,}", text.pattern)) > 1]
-
-
-def _literals(expression: str) -> list[str]:
-    return [literal.replace('\\"', '"') for literal in _LITERAL.findall(expression)]
+def _entries() -> list[catalogue.Entry]:
+    return catalogue.entries(catalogue.SOURCE.read_text(encoding="utf-8"))
 
 
 def printed() -> list[texts.Text]:
     source = [text for text in texts.texts() if not text.pattern.startswith(tuple(NOT_PRINTED))]
-    return [*source, *forwarded(), *guard_texts()]
+    return [*source, *texts.forwarded(), *texts.policies()]
 
 
 def test_every_text_that_can_be_printed_has_an_entry() -> None:
-    """A message without an entry is one whose reader is left alone; write one in the page that fits."""
-    known = entries()
-    missing = sorted({f"{text.pattern!r} ({text.place})" for text in printed() if text.pattern not in known})
-    assert missing == [], "add to docs/messages-*.md as '- `text …`: meaning, what to do':\n" + "\n".join(missing)
+    """A reader finds each message that a program prints."""
+    listed = patterns()
+    missing = sorted({f"{text.pattern!r} ({text.place})" for text in printed() if text.pattern not in listed})
+    assert missing == [], "add a line '- `text …`: what to do' to docs/messages.txt:\n" + "\n".join(missing)
 
 
 def test_every_events_reason_has_an_entry() -> None:
     """The reasons by which a person filters events; a condition's reasons appear in the event `FailedScheduling`."""
-    page = (DOCS / "messages-pods.md").read_text(encoding="utf-8")
-    section = page.split("## Events by reason\n", 1)[1].split("\n## ", 1)[0]
-    listed = {text for item in section.split("\n- ")[1:] for text in _leading_spans(item)}
+    section = catalogue.SOURCE.read_text(encoding="utf-8").split("### Events by reason\n", 1)[1].split("\n### ", 1)[0]
+    listed = {text for entry in catalogue.entries(section) for text in entry.texts}
     of_vfs = {vf_events.LOST_REASON, vf_events.RESET_REASON, vf_events.DEVICES_REASON, vf_events.RATES_REASON}
     of_vfs.add(vf_events.PORT_REASON)
-    assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", *of_vfs}
+    conditions = {"Unschedulable", "InvalidRequest"}
+    assert listed == {*get_args(get_type_hints(Report)["reason"]), "FailedScheduling", *of_vfs} | conditions
 
 
 def test_every_entry_is_a_text_of_the_code() -> None:
-    """An entry whose message is gone or reworded is an error: a reader could never find it."""
-    there = {text.pattern for text in [*texts.strings(), *forwarded(), *guard_texts()]}
-    stale = sorted(f"{text!r} ({page})" for text, page in entries().items() if text not in there)
-    assert stale == []
+    """An entry whose message no longer exists, or is reworded, is an error: a reader could never find it."""
+    in_code = {text.pattern for text in [*texts.strings(), *texts.forwarded(), *texts.policies()]}
+    assert sorted(patterns() - in_code) == []
+
+
+def test_an_entry_is_short_and_lists_each_text_once() -> None:
+    """A remedy is one or two sentences; what needs more is on the page that it links to."""
+    too_long = [entry.texts[0] for entry in _entries() if len(entry.remedy.split()) > _MOST_WORDS]
+    twice = [entry.texts for entry in _entries() if len(set(entry.texts)) < len(entry.texts) or not entry.texts]
+    assert (too_long, twice) == ([], [])
+
+
+def test_the_page_has_an_anchor_for_each_entry_and_names_who_prints_it() -> None:
+    """Sections keep the anchors that other pages link to, also beside an entry of the same words."""
+    page = catalogue.render(
+        "## Of a pod\n- `not enough free RDMA bandwidth`: Wait.\n- `pod bound`, `pod not bound`\n- `of a pod`: Above.\n"
+    )
+    assert "## Of a pod {#of-a-pod}" in page
+    assert "#### `not enough free RDMA bandwidth` {#not-enough-free-rdma-bandwidth}\n\nWait.\n" in page
+    assert "#### `pod bound` {#pod-bound}\n\n`pod not bound`\n\nscheduler: `scheduler/server/" in page
+    assert "#### `of a pod` {#of-a-pod-2}" in page

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from docs.hooks import texts
 from mooring import names
 from mooring.annotations.drain import DRAINED
 from mooring.annotations.inventory import Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
 from tests.cli.plugin.cluster import BOOT, PROGRAMS, Served, node, pf, pod, serving
-from tests.docs import texts
 from tests.scheduler.server.stage import Stage
 from tests.support.polling import eventually
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 import yaml
 
+from docs.hooks.texts import ROOT
 from mooring import names
 from mooring.annotations import group, request
 from mooring.nic import settings
 from scheduler.kube.group_membership import GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from tests.docs.texts import ROOT
 
 PAGE = (ROOT / "docs/pod-reference.md").read_text(encoding="utf-8")
 

@@ -11,11 +11,11 @@ from advertiser.formats.network_status import DIGEST_KEY
 from cli.node.plan import turns
 from cli.plugin.reports.objects import KNOWN, UNKNOWN
 from devcluster.apiserver.access.policies import Write, concerns, evaluate, refusals
+from docs.hooks.texts import strings
 from mooring import names
 from mooring.gpu.request import RESOURCE
 from mooring.kube.access import load_access
 from mooring.kube.guard import POLICIES
-from tests.docs.texts import strings
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw
 from tests.support.polling import eventually

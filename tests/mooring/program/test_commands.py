@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.docs.texts import ROOT
+from docs.hooks.texts import ROOT
 
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 

@@ -10,7 +10,10 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli")
@@ -33,6 +36,7 @@ _NO_MESSAGES = frozenset(
     | {"AssertionError", "Check"}
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,40 @@ class Text:
 
 def texts() -> list[Text]:
     """Return every text of two words or more that can be printed."""
-    return [text for text in strings() if len(_WORD.findall(text.pattern)) > 1 and " " in text.pattern]
+    return [text for text in strings() if _is_message(text)]
 
 
+@cache
 def strings() -> list[Text]:
     """Return every string of the programs' source that may be part of a message."""
     return [text for package in PROGRAMS for path in sorted((ROOT / package).rglob("*.py")) for text in _of(path)]
+
+
+def forwarded() -> list[Text]:
+    """Return the forwarder's own answers: its source is one string of the source."""
+    path = ROOT / "cni/forwarder.py"
+    answers = re.findall(r'"msg":"([^"]+)"', path.read_text(encoding="utf-8").replace("\\\\'", "'"))
+    return [Text(normal(text), str(path.relative_to(ROOT))) for text in answers]
+
+
+def policies() -> list[Text]:
+    """Return what the admission policies reject with: messages, and the literals of message expressions."""
+    found: list[Text] = []
+    manifests = ROOT / "manifests"
+    for path in sorted([*manifests.glob("base/guard/*.yaml"), *manifests.glob("components/*/policy.yaml")]):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            for rule in (document or {}).get("spec", {}).get("validations", ()):
+                parts = [rule["message"], *_literals(rule.get("messageExpression", ""))]
+                found += [Text(normal(text), str(path.relative_to(ROOT))) for text in parts]
+    return [text for text in found if _is_message(text)]
+
+
+def _literals(expression: str) -> list[str]:
+    return [literal.replace('\\"', '"') for literal in _LITERAL.findall(expression)]
+
+
+def _is_message(text: Text) -> bool:
+    return " " in text.pattern and len(_WORD.findall(text.pattern)) > 1
 
 
 def normal(text: str) -> str:
