@@ -75,10 +75,13 @@ class DrainFlags:
 class AssessFlags:
     """What `assess` reads beside the API, and prints in place of the report.
 
-    ``image`` is that of the Jobs whose manifests are printed, ``rack`` the label of nodes that names their rack.
+    ``html`` is the page and ``share`` the archive without names that are written, ``image`` that of the Jobs whose
+    manifests are printed, ``rack`` the label of nodes that names their rack.
     """
 
     nodes_folder: str = ""
+    share: str = ""
+    html: str = ""
     rack: str = ""
     image: str = ""
 

@@ -43,7 +43,7 @@ class Terminal:
 def ask(arguments: Arguments, terminal: Terminal) -> Answer:
     """Run a command; raise AccessError, KubeError or RuntimeError with the message for a person."""
     if arguments.bundle:
-        return _read_bundle(arguments, terminal)
+        return _read_shared(arguments, terminal) if arguments.command == "assess" else _read_bundle(arguments, terminal)
     flags = arguments.cluster
     kubeconfig, context = flags.kubeconfig or None, flags.context or None
     acts_as = Impersonation(flags.as_user, flags.as_groups, flags.as_uid)
@@ -64,6 +64,17 @@ def _read_bundle(arguments: Arguments, terminal: Terminal) -> Answer:
         namespace = arguments.selection.namespace or then.namespace
         invocation = Invocation(arguments, namespace, then.taken_at, then.server, terminal.symbols, then.version)
         return asyncio.run(run(Reader(source), invocation))
+
+
+def _read_shared(arguments: Arguments, terminal: Terminal) -> Answer:
+    """Run `assess` on what it wrote itself; raise as `ask` does."""
+    from cli.plugin.assess.run import run_shared
+
+    progress = Progress(terminal.progress, time.monotonic)
+    try:
+        return asyncio.run(run_shared(Invocation(arguments, "", terminal.now()), progress.report))
+    finally:
+        progress.end()
 
 
 _Way = Callable[[Access, Invocation, Terminal], Coroutine[None, None, Answer]]

@@ -20,6 +20,7 @@ from devcluster.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Reco
 from devcluster.cluster import Cluster, has_containerd
 from devcluster.demo import check, gpus, hosts, view
 from devcluster.demo.arguments import parser
+from devcluster.demo.assess import demonstrate
 from devcluster.demo.scenario import FIRST, PAIRS, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names
@@ -39,6 +40,8 @@ def main() -> int:
     """Return 0 only if every guarantee held."""
     arguments = parser().parse_args()
     console = view.console()
+    if arguments.assess:
+        return demonstrate(console, arguments.html)
     if os.geteuid() != 0 or shutil.which("nsenter") is None or shutil.which("ip") is None:
         console.print(
             "demo: needs root (or a user namespace) and iproute2, util-linux: simulated hosts are network namespaces"

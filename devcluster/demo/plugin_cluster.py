@@ -46,10 +46,7 @@ class PluginPod:
     moved: bool = True
     min_tx_rate: int = 0
     rail: int = 0
-
-    @property
-    def uid(self) -> str:
-        return f"uid-{self.name}"
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +155,7 @@ class PluginCluster:
         metadata = {
             "name": pod.name,
             "namespace": "default",
-            "uid": pod.uid,
+            "uid": pod.uid or f"uid-{pod.name}",
             "creationTimestamp": _STARTED,
             "labels": labels,
             "annotations": annotations,
@@ -263,7 +260,12 @@ def _network(rail: int) -> Json:
 
 
 def _entry(pod: PluginPod, resource: str, ids: Sequence[str]) -> Json:
-    return {"PodUID": pod.uid, "ContainerName": "main", "ResourceName": resource, "DeviceIDs": {"0": list(ids)}}
+    return {
+        "PodUID": pod.uid or f"uid-{pod.name}",
+        "ContainerName": "main",
+        "ResourceName": resource,
+        "DeviceIDs": {"0": list(ids)},
+    }
 
 
 def _uuid(node: PluginNode, pci: str) -> str:

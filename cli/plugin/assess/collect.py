@@ -49,6 +49,7 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys(runtime_classes.PATHS, "RuntimeClass"),
 }
 OpenArchive = Callable[[], IO[bytes]]
+Archives = list[tuple[str, OpenArchive]]
 
 
 async def read_lists(reader: Reader) -> dict[str, Sequence[Object] | None]:
@@ -77,12 +78,12 @@ def captures_of(
         try:
             with opened() as file:
                 captures[node] = read_capture(file, node)
-        except (ArchiveError, OSError) as broken:
+        except (ArchiveError, OSError, RuntimeError) as broken:
             failed[node] = str(broken)
     return captures, failed
 
 
-def in_folder(folder: str, nodes: Sequence[str]) -> list[tuple[str, OpenArchive]]:
+def in_folder(folder: str, nodes: Sequence[str]) -> Archives:
     """Return the captures in a folder by node; raise RuntimeError if the folder cannot be read."""
     try:
         paths = archives_in(Path(folder))
@@ -95,13 +96,15 @@ def _opener(path: Path) -> OpenArchive:
     return lambda: path.open("rb")
 
 
-async def read_snapshot(reader: Reader, folder: str, now: float, tell: ReportProgress) -> Snapshot:
-    """Read everything; raise a KubeError or RuntimeError."""
+async def read_snapshot(
+    reader: Reader, archives_for: Callable[[Sequence[str]], Archives], now: float, tell: ReportProgress
+) -> tuple[Snapshot, Archives]:
+    """Read everything, with the archives for the nodes of these names; raise a KubeError or RuntimeError."""
     lists = await read_lists(reader)
     nodes = [name_of(node) for node in lists[NODES] or ()]
-    archives = in_folder(folder, nodes) if folder else []
+    archives = archives_for(nodes)
     captures, failed = captures_of(archives, tell)
     for stranger in captures.keys() - set(nodes):
         failed[stranger] = "no node of the cluster has this name"
         del captures[stranger]
-    return Snapshot(lists, now, captures, failed)
+    return Snapshot(lists, now, captures, failed), archives

@@ -32,7 +32,7 @@ _PREFIX = "mooring-"
 MOST_MEMBERS = 200_000
 MOST_BYTES = 128 << 20
 # An attribute of sysfs is a page; the two records are larger.
-_MOST_FILE_BYTES, _MOST_RECORD_BYTES = 4096, 8 << 20
+_MOST_FILE_BYTES, MOST_RECORD_BYTES = 4096, 8 << 20
 _RECORDS = (capture_record.FILE, use_record.FILE)
 
 
@@ -67,7 +67,7 @@ def read_capture(archive: IO[bytes], node: str) -> NodeCapture:
 def _read(root: Path, node: str) -> NodeCapture:
     functions = read_functions(root / "sys")
     host = with_capture_record(Host("", functions), root / "sys")
-    text = read_file(root / use_record.FILE, _MOST_RECORD_BYTES)
+    text = read_file(root / use_record.FILE, MOST_RECORD_BYTES)
     use = None if text is None else read_use(text)
     if use is not None:
         # As in the capture: the kernel's facts are on another machine.
@@ -90,9 +90,14 @@ class _Bounded(io.RawIOBase):
         return found
 
 
+def opened_members(archive: IO[bytes]) -> tarfile.TarFile:
+    """Return the members of an archive, to be read in order and within the limit of bytes."""
+    return tarfile.open(fileobj=_Bounded(archive), mode="r|")
+
+
 def _unpack(archive: IO[bytes], root: Path) -> None:
     links: dict[Path, str] = {}
-    with tarfile.open(fileobj=_Bounded(archive), mode="r|") as members:
+    with opened_members(archive) as members:
         for number, member in enumerate(members, start=1):
             path = root / _plain(member.name)
             if number > MOST_MEMBERS:
@@ -116,7 +121,7 @@ def _plain(name: str) -> PurePosixPath:
 
 
 def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    most = _MOST_RECORD_BYTES if member.name in _RECORDS else _MOST_FILE_BYTES
+    most = MOST_RECORD_BYTES if member.name in _RECORDS else _MOST_FILE_BYTES
     if member.size > most:
         raise ArchiveError(f"member {member.name!r} has {member.size} bytes, the most is {most}")
     content = members.extractfile(member)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cli.plugin.assess.decisions import Outcome
 
 Json = dict[str, object]
+# Lines of one part in the text.
+_MOST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +209,18 @@ def _tables(assessment: Assessment) -> Iterator[Table]:
         )
     if assessment.outcome is not None:
         lines = [*_decision_lines(assessment.outcome, snapshot)]
-        yield Table(("",), [(Cell(line),) for line in lines], title="Decided by Mooring's scheduler")
+        yield Table(("",), _first(lines), title="Decided by Mooring's scheduler")
     if assessment.remarks:
         lines = [f"{one.owner}: {one.field}: {one.rule}" for one in assessment.remarks]
-        yield Table(("",), [(Cell(line),) for line in lines], title=f"Live manifests, by lint: {len(lines)}")
+        yield Table(("",), _first(lines), title=f"Live manifests, by lint: {len(lines)}")
     yield Table(("",), [(Cell(line),) for line in assessment.not_improved], title="What Mooring would not improve")
+
+
+def _first(lines: Sequence[str]) -> list[tuple[Cell]]:
+    """Return the first lines as rows; the document has all."""
+    more = len(lines) - _MOST_LINES
+    shown = [(Cell(line),) for line in lines[:_MOST_LINES]]
+    return [*shown, (Cell(f"and {more} more: -o json has all of them", "faint"),)] if more > 0 else shown
 
 
 def _node_rows(name: str, capture: NodeCapture | None) -> Iterator[Sequence[Cell]]:

@@ -1,9 +1,16 @@
 """Run `assess` against an API server: print the Jobs, or read the cluster and write its report."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
 from cli.plugin.assess import job
-from cli.plugin.assess.collect import WORKLOADS, read_snapshot
+from cli.plugin.assess.collect import WORKLOADS, Archives, in_folder, read_snapshot
+from cli.plugin.assess.page import page
 from cli.plugin.assess.report import assess, report
+from cli.plugin.assess.share import opened_shared, write_shared
 from cli.plugin.assess.snapshot import NODES, name_of
+from cli.plugin.bundle.memory import limited_memory
 from cli.plugin.invocation import Invocation
 from cli.plugin.reading import Reader, ReportProgress
 from cli.plugin.reports.tables import Answer, Cell, Table
@@ -16,8 +23,38 @@ async def run(reader: Reader, invocation: Invocation, tell: ReportProgress) -> A
     flags = invocation.arguments.assess
     if flags.image:
         return await _print_job(reader, invocation)
-    snapshot = await read_snapshot(reader, flags.nodes_folder, invocation.now, tell)
-    return report(assess(snapshot, WORKLOADS, flags.rack))
+    return await _assess(reader, invocation, lambda nodes: _archives(flags.nodes_folder, nodes), tell)
+
+
+async def run_shared(invocation: Invocation, tell: ReportProgress) -> Answer:
+    """Return the report about what `--share` wrote; raise BundleError."""
+    bundle = invocation.arguments.bundle
+    with limited_memory(bundle), opened_shared(bundle) as (source, archives):
+        reader = Reader(source)
+        then = replace(invocation, now=source.manifest.taken_at)
+        answer = await _assess(reader, then, lambda _: archives, tell)
+        return replace(answer, notes=(*answer.notes, *dict.fromkeys(reader.notes)))
+
+
+def _archives(folder: str, nodes: Sequence[str]) -> Archives:
+    return in_folder(folder, nodes) if folder else []
+
+
+async def _assess(
+    reader: Reader, invocation: Invocation, archives_for: Callable[[Sequence[str]], Archives], tell: ReportProgress
+) -> Answer:
+    flags = invocation.arguments.assess
+    snapshot, archives = await read_snapshot(reader, archives_for, invocation.now, tell)
+    if flags.share:
+        write_shared(flags.share, snapshot, archives, invocation.version)
+        text = f"{flags.share!r} written, without names, addresses and uids: look through it before you send it"
+        return Answer({"kind": "MooringShared", "v": 1, "file": flags.share}, (Table(("",), [(Cell(text),)]),))
+    answer = report(assess(snapshot, WORKLOADS, flags.rack))
+    if flags.html:
+        Path(flags.html).write_text(page(answer.tables, answer.document), encoding="utf-8")
+        text = f"{flags.html!r} written: {len(snapshot.captures)} of {len(snapshot.nodes)} nodes have a capture"
+        return replace(answer, tables=(Table(("",), [(Cell(text),)]),))
+    return answer
 
 
 async def _print_job(reader: Reader, invocation: Invocation) -> Answer:

@@ -82,6 +82,10 @@ class BundleFile:
         self._contents = contents
         self._places = places
 
+    def names(self) -> list[str]:
+        """Return the names of the members."""
+        return list(self._places)
+
     def read(self, name: str) -> bytes:
         """Return a member's content; raise BundleError without it."""
         if name not in self._places:

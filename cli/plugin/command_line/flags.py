@@ -107,7 +107,7 @@ def make_parsers() -> Parsers:
     _add_support_bundle(
         add("support-bundle", parents=[cluster], help="write an archive for a bug report, without secrets")
     )
-    _add_assess(add("assess", parents=[shared, cluster], help="what is wrong with a cluster's VFs; needs no Mooring"))
+    _add_assess(add("assess", parents=read, help="what is wrong with a cluster's VFs; needs no Mooring"))
     _add_connectivity(add("connectivity", parents=one, help="measure the networks between two nodes, with two pods"))
     _add_lint(add("lint", parents=[shared], help="what the scheduler would reject in a manifest; status 1 if anything"))
     _add_version(add("version", parents=one, help="the versions of this program and of those in the cluster"))
@@ -218,6 +218,8 @@ def _add_assess(assess: argparse.ArgumentParser) -> None:
     assess.description = _ABOUT_ASSESS
     add = assess.add_argument
     add("--nodes", dest="nodes_folder", default="", metavar="DIR", help="a folder of captures: NODE.tar.gz")
+    add("--html", default="", metavar="FILE.html", help="write the report as one page that loads nothing")
+    add("--share", default="", metavar="FILE.tar.gz", help="write what was read, without names and addresses, and end")
     add("--rack", default="", metavar="LABEL", help="the label of nodes that names their rack (default: a usual one)")
     add("--print-job", dest="image", default="", metavar="IMAGE", help="print Jobs that capture each node, and end")
     add("-n", "--namespace", type=flag_values.name_or_empty, default=argparse.SUPPRESS, help="of these Jobs")

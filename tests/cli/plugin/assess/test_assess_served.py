@@ -9,28 +9,20 @@ import pytest
 
 from advertiser.__main__ import main as advertiser
 from cli.plugin.assess.job import arguments
-from devcluster.demo.plugin_cluster import PLANTED, PluginCluster, faulty
+from devcluster.demo.assess import fill
+from devcluster.demo.plugin_cluster import PLANTED, faulty
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.kube.client import Client
 from tests.cli.plugin.cluster import Served
 
 
-async def fill(served: Served, cluster: PluginCluster) -> None:
-    """Create the objects of a cluster, as its own controllers would."""
-    for path, objects in cluster.objects().items():
-        for item in objects:
-            if path.endswith("/nodes"):
-                await served.add_node(item)
-            elif path.endswith("/pods"):
-                await served.add_pod(item)
-
-
 async def test_the_command_only_lists_and_finds_what_is_planted(
-    served: Served, faulty_captures: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server refuses every write from now on; the pods' uids are the server's own, so the kubelet's are unknown."""
-    await fill(served, faulty())
+    """The server refuses every write from now on; the report is the demonstration's."""
+    cluster = await fill(served.client, faulty())
+    cluster.write_captures(tmp_path / "nodes", tmp_path / "trees")
     requests: list[tuple[str, str]] = []
     ask = Client.request
 
@@ -40,18 +32,16 @@ async def test_the_command_only_lists_and_finds_what_is_planted(
         return await ask(self, method, path, params=params)
 
     monkeypatch.setattr(Client, "request", refuse_writes)
-    status, out, err = await served.run("assess", "--nodes", str(faulty_captures), "-o", "json")
+    status, out, err = await served.run("assess", "--nodes", str(tmp_path / "nodes"), "-o", "json")
     document = json.loads(out)
     assert status == 0, err
-    found = {one["kind"] for one in document["findings"]}
-    # GPUs are known by the kubelet's uid of the pod alone.
-    assert found == PLANTED.keys() - {"gpu-far"}
+    assert [(one["kind"], one["subject"]) for one in document["findings"]] == list(PLANTED.items())
     assert ("GET", "/api/v1/pods") in requests
     assert not [path for _, path in requests if "secret" in path or "configmap" in path]
 
 
 async def test_without_captures_the_pods_are_still_looked_at(served: Served) -> None:
-    await fill(served, faulty())
+    await fill(served.client, faulty())
     status, out, _ = await served.run("assess")
     assert status == 0
     assert "jobs that were started by halves: 1" in out
