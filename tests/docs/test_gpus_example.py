@@ -1,6 +1,7 @@
 """What `docs/gpus.md` shows of `mooring-advertiser show --gpus` is what it prints for the host that the page names."""
 
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +31,8 @@ def test_each_line_of_the_example_is_one_of_the_hosts(tmp_path: Path) -> None:
     printed = [_words(line) for line in console.file.getvalue().splitlines()]
     look = section("gpus.md", "Look")
     assert f"tests/advertiser/gpu/hosts/{HOST}.yaml" in look
-    shown = [_words(line) for line in look[look.index("    n1: ") :].split("\n\n")[0].splitlines()]
+    # A line that is indented further continues the one before.
+    lines = re.sub(r"\n {6,}", " ", look[look.index("    n1: ") :].split("\n\n")[0]).splitlines()
+    shown = [_words(line) for line in lines]
     assert len(shown) == 5
     assert [line for line in shown if line not in printed] == []
