@@ -137,11 +137,12 @@ def test_every_option_of_a_program_is_named_under_it(program: str) -> None:
     assert missing(" ".join(f"--{name.replace('_', '-')}" for name in fields), SUBJECTS[program]) == []
 
 
-def test_every_flag_of_kubectl_mooring_is_named_under_it() -> None:
-    """The flags of all commands; those of argparse itself are left out."""
+def test_every_command_and_flag_of_kubectl_mooring_is_named_under_it() -> None:
+    """All commands and their flags; those of argparse itself are left out."""
     parsers = make_parsers()
     every: list[argparse.ArgumentParser] = [parsers.root, *parsers.commands.values()]
     flags = {flag for parser in every for flag in parser._option_string_actions if flag.startswith("--")}
+    assert missing(" ".join(parsers.commands), SUBJECTS["kubectl mooring"]) == []
     assert missing(" ".join(sorted(flags - {"--help"})), SUBJECTS["kubectl mooring"]) == []
 
 
