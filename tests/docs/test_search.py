@@ -23,6 +23,10 @@ QUERIES = {
     "no scheduler leads": "messages.html",
     "was it bypassed": "messages.html",
     "FailedCreatePodSandBox": "troubleshooting.html",
+    "pod pending": "troubleshooting.html",
+    "CreateContainerError": "troubleshooting.html",
+    "ContainerCreating": "troubleshooting.html",
+    "pod stuck terminating": "troubleshooting.html",
 }
 
 
