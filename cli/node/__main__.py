@@ -17,9 +17,9 @@ from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
 from cli.node.look import below, state_of
-from cli.node.mounts import refuse_mounts
+from cli.node.mounts import refuse_label, refuse_mounts
 from cli.node.plan import cni_folder, network, settings, steps
-from cli.node.plan.states import Link
+from cli.node.plan.states import Edit, Link, PathChange
 from cli.node.report import as_json, findings, leave_report
 from cli.node.site import Site
 from cni.forwarder import render
@@ -210,7 +210,6 @@ def _install(command: str, site: Site, options: Options, folder: Path | None) ->
         choices = _choices(options, venv.release_of(options.wheelhouse))
     else:
         choices = _choices(options, runtime.read_release(folder).name, folder)
-    refuse_mounts(site.root, choices.folder, site.look(choices).cni.bin)
     _check_admission_policies(command, options)
     journal, present = journals.read(site.root), _present(options)
     if journal is None or journal.open is None:
@@ -218,6 +217,7 @@ def _install(command: str, site: Site, options: Options, folder: Path | None) ->
             raise NodeError("Mooring is not installed on this node: run mooring-node install")
         if command == "install" and present not in (None, choices.release):
             raise NodeError(f"release {present!r} is installed: run mooring-node upgrade")
+    _refuse_folders(site, choices)
     for text in network.advice(site.look(choices)) if choices.network == "chain" else ():
         _say("network", text)
     if options.dry_run:
@@ -229,6 +229,16 @@ def _install(command: str, site: Site, options: Options, folder: Path | None) ->
         return 0
     _say(command, "done" if run.install(site, choices) else "nothing to do")
     return 0
+
+
+def _refuse_folders(site: Site, choices: steps.Choices) -> None:
+    """Raise NodeError if a file of the installation could not be written, or a program not be started."""
+    host = site.look(choices)
+    changes = [change for _, planned in run.planned(host, choices) for change in planned]
+    changed = [change.path for change in changes if isinstance(change, PathChange | Edit)]
+    refuse_mounts(site.root, choices.folder, host.cni.bin, changed)
+    if steps.has_selinux(host) and site.root == _ROOT:
+        refuse_label(choices.folder)
 
 
 def _check_admission_policies(command: str, options: Options) -> None:

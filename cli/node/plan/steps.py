@@ -179,7 +179,12 @@ def steps(host: Host, choices: Choices) -> list[Step]:
 
 def _labels(host: Host, path: str) -> tuple[Command, ...]:
     """Return the command that gives programs the labels of the host's policy: a new file has that of its folder."""
-    return (("restorecon", "-R", path),) if (host.text(SELINUX) or "").strip() == "1" else ()
+    return (("restorecon", "-R", path),) if has_selinux(host) else ()
+
+
+def has_selinux(host: Host) -> bool:
+    """Return whether SELinux enforces a policy."""
+    return (host.text(SELINUX) or "").strip() == "1"
 
 
 def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:

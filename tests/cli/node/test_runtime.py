@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.node.errors import NodeError
+from cli.node.mounts import refuse_label
 from cli.node.plan.states import RuntimeCopy
 from cli.node.runtime import copy, machine
 from tests.cli.node.conftest import NodeHost
@@ -172,6 +173,50 @@ def test_folders_where_programs_cannot_run_are_refused(
     wanted = f"folder '/opt/mooring' is on a file system that is mounted {why}: choose another one with --folder"
     assert (status, wanted in said) == (1, True), said
     assert kubeadm.tree() == before
+
+
+@pytest.mark.root
+def test_a_file_of_others_that_cannot_be_written_is_refused_too(kubeadm: NodeHost, tmp_path: Path) -> None:
+    """The kubelet's, in a folder that is mounted read-only: nothing is changed before that is found."""
+    before, bundle = kubeadm.tree(), str(archive(tmp_path / "bundle.tar.gz", whole()))
+    folder = str(kubeadm.root / "var/lib/kubelet")
+    for options in (["--bind", folder, folder], ["-o", "remount,bind,ro", folder]):
+        subprocess.run(["mount", *options], check=True)
+    try:
+        status, said = kubeadm.run("install", "--bundle", bundle)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    wanted = "mooring-node: folder '/var/lib/kubelet' is on a file system that is mounted read-only\n"
+    assert (status, said.endswith(wanted), "rollback" in said) == (1, True, False), said
+    assert kubeadm.tree() == before
+
+
+# The policy of RHEL CoreOS: https://github.com/openshift/os/issues/1624, https://github.com/openshift/os/pull/551
+_MATCHPATHCON = """\
+#!/bin/sh
+case $2 in
+  */opt/mooring/*/bin/*) echo system_u:object_r:var_t:s0 ;;
+  */usrlocal/mooring/*/bin/*) echo system_u:object_r:bin_t:s0 ;;
+esac
+"""
+
+
+def test_a_folder_whose_programs_selinux_would_not_let_start_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the folder to which links lead; the message has the type, and both ways out."""
+    (program := tmp_path / "programs/matchpathcon").parent.mkdir()
+    program.write_text(_MATCHPATHCON)
+    program.chmod(0o755)
+    for name in ("opt", "usrlocal"):
+        (tmp_path / "var" / name).mkdir(parents=True)
+        (tmp_path / name).symlink_to(f"var/{name}")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    refuse_label(f"{tmp_path}/usrlocal/mooring")
+    with pytest.raises(NodeError, match=r"as 'var_t', and systemd starts only 'bin_t'.* '.*/var/opt/mooring"):
+        refuse_label(f"{tmp_path}/opt/mooring")
+    program.unlink()
+    refuse_label(f"{tmp_path}/opt/mooring")
 
 
 def test_programs_get_labels_where_selinux_enforces(kubeadm: NodeHost, tmp_path: Path) -> None:
