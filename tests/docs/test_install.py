@@ -29,6 +29,8 @@ from tests.support.polling import wait_until
 
 NODES = ("n1", "n2")
 INSTALL, QUICK_START = "install.md", "quick-start.md"
+# The way from nothing to the first pod, without the hardware.
+WAY, MOST_COMMANDS = ("The images", "The cluster's part", "The first pod"), 8
 EXTRAS = ("scheduler", "advertiser", "cri-shim", "cni", "cli")
 # What goes on while Mooring is there and is not Mooring's: pods' own data, images, logs, sockets, what runs.
 _OTHERS = (
@@ -98,6 +100,14 @@ def person(tmp_path: Path) -> Iterator[Person]:
         shutil.rmtree(cluster.root, ignore_errors=True)
 
 
+def test_the_first_pod_takes_at_most_eight_commands_and_none_on_a_node() -> None:
+    """All commands of the page's sections count, the one that only looks included."""
+    typed = [command for heading in WAY for command in commands(INSTALL, heading)]
+    assert len(typed) <= MOST_COMMANDS, typed
+    own = ("./run release", "for image in scheduler advertiser node-installer; do skopeo copy ", "kubectl ")
+    assert not [command for command in typed if not command.startswith(own)]
+
+
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.containerd
@@ -109,8 +119,12 @@ def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person
     """Every command of the page has the effect that the page states; each way to remove works, and leaves nothing."""
     wait_until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
     before = _everything(person)
+    began = time.monotonic()
     _install(person)
     _run_the_first_pod(person)
+    print(f"{time.monotonic() - began:6.1f} s  from the label to the first pod")
+    _install_kubectl_mooring(person)
+    _look_at_the_first_pod(person)
     _lose_the_chain(person)
     _stop_the_shim(person)
     _lose_the_scheduler(person)
@@ -121,7 +135,6 @@ def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person
 
 
 def _install(person: Person) -> None:
-    wheelhouse.make(person.folder / "wheelhouse", EXTRAS)
     overlay, offer, addresses = files(INSTALL, "The cluster's part")
     (ours := person.folder / "manifests/overlays/ours").mkdir()
     own = {f"cni.{node}.json": addresses.replace("10.56.1.", f"10.56.{at}.") for at, node in enumerate(NODES, start=1)}
@@ -132,13 +145,22 @@ def _install(person: Person) -> None:
     said = [person.type(command.replace(" n3 ", " ")) for command in commands(INSTALL, "The cluster's part")][-1]
     offered = {tuple(line.split("\t")) for line in said.splitlines()}
     assert offered == {(node, f"enp4s0f{pf}", "rail0", "100000", "0-7") for node in NODES for pf in (0, 1)}
-    said = [person.type(command) for command in commands(INSTALL, "kubectl mooring")][-1]
-    assert "no problems found in the API" in said
 
 
 def _run_the_first_pod(person: Person) -> None:
     (manifest,) = files(QUICK_START, "Your first pod")
     (person.folder / "first.yaml").write_text(manifest)
+    for command in commands(INSTALL, "The first pod"):
+        person.type(command)
+
+
+def _install_kubectl_mooring(person: Person) -> None:
+    wheelhouse.make(person.folder / "wheelhouse", EXTRAS)
+    said = [person.type(command) for command in commands(INSTALL, "kubectl mooring")][-1]
+    assert "no problems found in the API" in said
+
+
+def _look_at_the_first_pod(person: Person) -> None:
     apply, *looks, _ = commands(QUICK_START, "Your first pod")
     person.type(apply)
     wait_until(lambda: _runs(person, "first"), "the first pod runs")
@@ -148,8 +170,6 @@ def _run_the_first_pod(person: Person) -> None:
     assert said[2].count('"pci"') == said[3].count("\nfirst ") == 2
     refused = person.type("kubectl annotate --overwrite pod first mooring.dev/assignment={}", fails=True)
     assert "'admin' is not Mooring's scheduler, which alone sets, changes or removes it" in refused
-    for command in commands(INSTALL, "The first pod"):
-        person.type(command)
     assert person.type_on(node, "/opt/mooring/bin/mooring-cni show").count("default/first") == 2
     assert {rates for pf in ("enp4s0f0", "enp4s0f1") for rates in _rates(person, node, pf)} == {(5000, 10000)}
     runtime = hosts.Runtime(person.cluster.socket(node))

@@ -117,3 +117,12 @@ def test_the_runtime_has_the_terms_of_each_package(runtime: Members) -> None:
     """Of Debian's below licenses/, with the texts that they refer to."""
     assert b"GNU Lesser General Public" in runtime["licenses/libc6"].content
     assert b"GNU LESSER GENERAL" in runtime["licenses/common-licenses/LGPL-2.1"].content
+
+
+def test_the_runtime_has_no_hook_for_simulated_settings(runtime: Members) -> None:
+    """A simulated host adds a file of its own; nothing of a release imports it, or knows of such hosts."""
+    names = {path.rpartition("/")[2] for path in runtime}
+    assert not {name for name in names if name.endswith(".pth") or name in ("sitecustomize.py", "usercustomize.py")}
+    code = {path: member.content for path, member in runtime.items() if path.endswith((".py", ".pyc"))}
+    assert "python/lib/python3.11/dist-packages/mooring/nic/vf_settings.py" in code
+    assert not [path for path, content in code.items() if b"devcluster" in content]
