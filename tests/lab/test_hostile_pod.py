@@ -12,7 +12,7 @@ from tests.lab.calls.conf import ENVIRONMENT
 from tests.lab.calls.conf import WITH_ADDRESSES as CONF
 from tests.lab.calls.plain_calls import run as run_plain
 from tests.lab.nics import MLX5 as MLX5_NIC
-from tests.lab.nics import SIMVF
+from tests.lab.nics import SIMVF, with_nic
 from tests.support.seeds import Part
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -282,6 +282,20 @@ import ctypes, fcntl, socket, struct
 config = ctypes.create_string_buffer(struct.pack("=3I", 0, 1, 1))
 fcntl.ioctl(socket.socket(), 0x89B0, struct.pack("=16sQ16x", b"net1", ctypes.addressof(config)))
 """
+
+
+def test_addresses_that_a_pod_gave_a_netdev_that_is_up_are_not_the_next_pods(lab: Lab) -> None:
+    """mlx5e_set_mac takes any address of a host at any time, mlx5e_change_nic_mtu any MTU up to the port's."""
+    lines = rdma_calls.run(
+        with_nic(lab, MLX5_NIC),
+        """
+        add; inside ip link set net1 up; inside ip link set net1 address 02:00:00:00:00:66 mtu 9978
+        inside ip -j link show net1 | jq -c '.[0] | [.address, .mtu]'
+        del; same
+        """,
+        rdma_calls.FIRST,
+    )
+    assert lines == ["add 0 null", '["02:00:00:00:00:66",9978]', "del 0", "same"]
 
 
 def test_what_a_pod_set_by_ethtool_is_not_the_next_pods(lab: Lab) -> None:

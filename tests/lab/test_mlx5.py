@@ -74,17 +74,53 @@ def test_a_vf_reads_mac_and_node_guid_when_its_driver_is_bound(lab: Lab) -> None
 
 
 def test_a_vf_starts_untrusted_and_unchecked_and_may_change_its_mac(lab: Lab) -> None:
-    """mlx5_eswitch_clear_vf_vports_info leaves zeros; mlx5e_set_mac refuses nothing, mlx5e_set_vf_vlan 802.1ad."""
+    """mlx5_eswitch_clear_vf_vports_info leaves zeros; mlx5e_set_vf_vlan refuses 802.1ad.
+
+    mlx5e_set_mac refuses only what is no address of a host, also while the netdev is up.
+    """
     lines = run(
         lab,
         """
         settings 0 ' | [.spoofchk, .trust, .link_state]'
         ip link set eth0 vf 0 mac 02:00:00:00:00:77
+        ip link set $(netdev 0) up
         ip link set $(netdev 0) address 02:00:00:00:00:78; address 0; settings 0 .address
+        ip link set $(netdev 0) address 01:00:00:00:00:78 2>&1 | grep -c 'Cannot assign'
         ip link set eth0 vf 0 vlan 7 proto 802.1ad 2>&1 | grep -c 'not supported'
         """,
     )
-    assert lines == ['[false,false,"auto"]', "02:00:00:00:00:78", '"02:00:00:00:00:77"', "1"]
+    assert lines == ['[false,false,"auto"]', "02:00:00:00:00:78", '"02:00:00:00:00:77"', "1", "1"]
+
+
+def test_a_vf_that_does_not_exist_takes_settings_and_has_them_when_it_is_made(lab: Lab) -> None:
+    """mlx5_eswitch_get_vport has every vport; mlx5_eswitch_clear_vf_vports_info forgets only VFs that there were.
+
+    esw_legacy_enable sets the link state to AUTO.
+    """
+    lines = run(
+        lab,
+        """
+        ip link set eth0 vf 4 mac 02:00:00:00:00:74 vlan 9 trust on state disable
+        for vfs in 0 6 0 6; do echo $vfs >$functions/$pf/sriov_numvfs; [ $vfs = 0 ] ||
+          settings 4 ' | [.address, .vlan_list[0].vlan, .trust, .link_state]'; done
+        address 4; ip link set eth0 vf 999 trust on 2>&1 | grep -c 'Invalid argument'
+        """,
+    )
+    gone = '["00:00:00:00:00:00",null,false,"auto"]'
+    assert [lines[0], lines[1], lines[3]] == ['["02:00:00:00:00:74",9,true,"auto"]', gone, "1"]
+
+
+def test_an_rdma_device_has_objects_of_its_driver_and_only_the_driver_removes_it(lab: Lab) -> None:
+    """mlx5_ib_dev_res_srq_init and mlx5r_umr_resource_init of drivers/infiniband/hw/mlx5, no IBK_ALLOW_USER_UNREG."""
+    lines = run(
+        lab,
+        """
+        rdma -j res show | jq -c 'map(select(.ifname == "mlx5_2"))[0] | [.pd, .cq, .qp, .srq]'
+        rdma link delete mlx5_2 2>&1 | grep -c 'Invalid argument'; ls $functions/$vf0/infiniband
+        ip -j -d link show $(netdev 0) | jq -c '.[0] | [.min_mtu, .max_mtu]'
+        """,
+    )
+    assert lines == ["[3,3,1,2]", "1", "mlx5_2", "[68,9978]"]
 
 
 def test_a_closed_pf_takes_the_ports_of_its_vfs_down(lab: Lab) -> None:
@@ -124,18 +160,23 @@ def test_frames_above_the_pfs_mtu_are_lost(lab: Lab) -> None:
 
 
 def test_min_rates_are_weights_and_vfs_that_never_had_a_rate_lie_outside(lab: Lab) -> None:
-    """esw_qos_calc_bw_share: 1 for VFs with 0, at most what the firmware takes; no rate is compared with the line's."""
+    """esw_qos_calc_bw_share: 1 for VFs with 0, at most what the firmware takes; no rate is compared with the line's.
+
+    A VF that gets its place later weighs 0 until a min changes (esw_qos_set_vport_min_rate returns early).
+    """
     lines = run(
         lab,
         """
         shares; ip link set eth0 vf 0 min_tx_rate 20000; shares
         ip link set eth0 vf 1 max_tx_rate 500; shares
+        ip link set eth0 vf 0 min_tx_rate 10000; shares; ip link set eth0 vf 0 min_tx_rate 20000
         ip link set eth0 vf 1 max_tx_rate 90000 min_tx_rate 10000; shares; settings 1 .rate
         """,
     )
     assert lines == [
         "0 outside 1 outside 2 outside",
         "0 100 1 outside 2 outside",
+        "0 100 1 0 2 outside",
         "0 100 1 1 2 outside",
         "0 100 1 50 2 outside",
         '{"max_tx":90000,"min_tx":10000}',

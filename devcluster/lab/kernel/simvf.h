@@ -62,6 +62,10 @@ struct sv_port {
 	int vf;			/* -1 PF, -2 wire */
 	struct hrtimer t;
 	struct sv_ethtool ethtool;
+	/* mlx5: the driver's own objects on the port's RDMA device */
+	struct ib_pd *pds[2];
+	struct ib_cq *cqs[2];
+	struct ib_srq *srqs[2];
 };
 
 /* simvf.c */
@@ -88,6 +92,11 @@ int sv_get_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c);
 int sv_set_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c, struct netlink_ext_ack *x);
 
 /* simvf_mlx5.c */
+/* mlx5e_set_netdev_mtu_boundaries: the port's PMTU.max_mtu, which ConnectX-4 and later have as 10000 (remembered, not
+ * read), less the 22 bytes of MLX5E_HW2SW_MTU.
+ */
+#define SV_MLX5_MAX_MTU 9978
+int sv_mlx5_vfs(struct sv_pf *pf);	/* how many VFs take settings */
 bool sv_mlx5_is(struct pci_dev *pdev);	/* whether a PF, or a VF's PF, has this personality */
 int sv_mlx5_register(struct sv_pf *pf);
 void sv_mlx5_unregister(struct sv_pf *pf);

@@ -75,21 +75,74 @@ int simvf_query_qp_errno(void)
 	return -(int)query_qp_errno;
 }
 
-/* mlx5_rescan_drivers_locked: after the netdev, the auxiliary device of mlx5_ib; both vanish in the other order. */
+/* The objects that the driver itself owns on each device of drivers/infiniband/hw/mlx5: a protection domain, a completion
+ * queue and two shared receive queues (mlx5_ib_dev_res_cq_init and mlx5_ib_dev_res_srq_init of main.c), and those of its
+ * memory registration (mlx5r_umr_resource_init of umr.c; the queue pair comes later). `rdma resource show` lists them.
+ */
+static int add_own_objects(struct sv_port *port, struct ib_device *ib)
+{
+	struct ib_srq_init_attr attr = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	int n;
+
+	for (n = 0; n < 2; n++) {
+		port->pds[n] = __ib_alloc_pd(ib, 0, "mlx5_ib");
+		if (IS_ERR(port->pds[n]))
+			return PTR_ERR(port->pds[n]);
+		port->cqs[n] = __ib_alloc_cq(ib, NULL, n ? 128 : 1, 0, IB_POLL_SOFTIRQ, "mlx5_ib");
+		if (IS_ERR(port->cqs[n]))
+			return PTR_ERR(port->cqs[n]);
+	}
+	for (n = 0; n < 2; n++) {
+		port->srqs[n] = ib_create_srq(port->pds[0], &attr);
+		if (IS_ERR(port->srqs[n]))
+			return PTR_ERR(port->srqs[n]);
+	}
+	return 0;
+}
+
+static void remove_own_objects(struct sv_port *port)
+{
+	int n;
+
+	for (n = 0; n < 2; n++)
+		if (!IS_ERR_OR_NULL(port->srqs[n]))
+			ib_destroy_srq(port->srqs[n]);
+	for (n = 0; n < 2; n++) {
+		if (!IS_ERR_OR_NULL(port->cqs[n]))
+			ib_free_cq(port->cqs[n]);
+		if (!IS_ERR_OR_NULL(port->pds[n]))
+			ib_dealloc_pd(port->pds[n]);
+	}
+	memset(port->srqs, 0, sizeof(port->srqs));
+	memset(port->cqs, 0, sizeof(port->cqs));
+	memset(port->pds, 0, sizeof(port->pds));
+}
+
+/* mlx5_rescan_drivers_locked: after the netdev, the auxiliary device of mlx5_ib; both vanish in the other order. Only the
+ * driver removes it: mlx5_ib does not set IBK_ALLOW_USER_UNREG.
+ */
 void sv_mlx5_add_rdma(struct net_device *dev)
 {
 	int err = rxe_net_add("mlx5_%d", dev);
+	struct ib_device *ib = err ? NULL : ib_device_get_by_netdev(dev, RDMA_DRIVER_RXE);
 
+	if (ib) {
+		ib->attrs.kernel_cap_flags &= ~IBK_ALLOW_USER_UNREG;
+		err = add_own_objects(netdev_priv(dev), ib);
+		ib_device_put(ib);
+	}
 	if (err)
-		netdev_err(dev, "no RDMA device: %d\n", err);
+		netdev_err(dev, "no RDMA device, or without its driver's objects: %d\n", err);
 }
 
 void sv_mlx5_remove_rdma(struct net_device *dev)
 {
 	struct ib_device *ib = ib_device_get_by_netdev(dev, RDMA_DRIVER_RXE);
 
-	if (ib)
+	if (ib) {
+		remove_own_objects(netdev_priv(dev));
 		ib_unregister_device_and_put(ib);
+	}
 }
 
 /* Links */
@@ -123,18 +176,18 @@ int sv_mlx5_parent_id(struct net_device *dev, struct netdev_phys_item_id *id)
 
 /* esw_qos_calculate_min_rate_divider, esw_qos_calc_bw_share, esw_qos_normalize_vports_min_rate: the largest min rate sets
  * the divider; an enrolled VF weighs its min rate over it, at least 1 and at most what the firmware takes; where no
- * VF has a min rate, all weigh 0. VFs outside are none of this.
+ * VF has a min rate, all weigh 0. VFs outside are none of this, nor are VFs that do not exist (not vport->enabled).
  */
 static void normalize(struct sv_pf *pf)
 {
 	u32 largest = 0, divider;
-	int n;
+	int n, vfs = pci_num_vf(pf->pdev);
 
-	for (n = 0; n < MAXVF; n++)
+	for (n = 0; n < vfs; n++)
 		if (pf->vf[n].enrolled)
 			largest = max_t(u32, largest, pf->vf[n].min_rate);
 	divider = largest ? max_t(u32, largest / max_bw_share, 1) : 0;
-	for (n = 0; n < MAXVF; n++) {
+	for (n = 0; n < vfs; n++) {
 		struct sv_vf *vf = &pf->vf[n];
 
 		vf->bw_share = 0;
@@ -143,16 +196,28 @@ static void normalize(struct sv_pf *pf)
 	}
 }
 
-/* mlx5_esw_qos_set_vport_rate: any rate, 0/0 too, gives the VF a place in rate scheduling, until it is disabled. The
- * driver compares with no line rate.
+/* mlx5_esw_qos_set_vport_rate: any rate, 0/0 too, gives the VF a place in rate scheduling, until it is disabled. Its weight
+ * is 0 at first (esw_qos_vport_enable), and all weights are calculated only if a min rate changes:
+ * esw_qos_set_vport_min_rate returns early otherwise. The driver compares with no line rate.
  */
 void sv_mlx5_rate(struct sv_pf *pf, struct sv_vf *vf, int min, int max)
 {
+	bool changed = min != vf->min_rate;
+
 	vf->enrolled = true;
 	vf->min_rate = min;
 	vf->max_rate = max;
 	vf->next_ok = 0;
-	normalize(pf);
+	if (changed)
+		normalize(pf);
+}
+
+/* mlx5_eswitch_get_vport finds every vport that the device can have: VFs that do not exist take settings, which they have
+ * when they are made.
+ */
+int sv_mlx5_vfs(struct sv_pf *pf)
+{
+	return pci_sriov_get_totalvfs(pf->pdev);
 }
 
 /* mlx5_eswitch_get_vport_config: everything it does not name is zero, the VLAN protocol too. */
