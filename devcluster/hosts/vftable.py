@@ -1,7 +1,7 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
     {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","address":"0c:…","mbps":100000,"mtu":1500,
-     "up":true,"present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"guids":{},"vf0":"0000:04:00.2","stride":1,
+     "total":8,"up":true,"present":true,"firmware_refuses":0,"refused_command":"","refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"guids":{},"vf0":"0000:04:00.2","stride":1,
      "set":{"3":{"min_tx_rate":5000}}}}}
 
 ``address`` is the PF's permanent one. ``own`` are the addresses that the VFs' drivers chose, where the PF's reports
@@ -21,6 +21,7 @@ import fcntl
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from ctypes import c_int
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ ETHERNET, INFINIBAND = (
     PERSONALITIES[name].get_vf_config(Pf(1), PERSONALITIES[name].fresh(0))
     for name in ("mlx5-ethernet", "mlx5-infiniband")
 )
-_PF_FIELDS = ("vfs", "mbps", "mtu", "up", "present", "firmware_refuses")
+_PF_FIELDS = ("vfs", "total", "mbps", "mtu", "up", "present", "firmware_refuses", "refused_command")
 _RATES = ("min_tx_rate", "max_tx_rate")
 
 
@@ -54,9 +55,10 @@ class VfTable:
 
     def read(self, pf: str, vf: int) -> VfSettings:
         """Return one VF's settings; raise OSError ENODEV for an unknown PF, EINVAL for an unknown VF."""
-        found = _Record(self._load(), pf)
-        found.vf(vf)
-        return self._listed(found)[vf]
+        listed = self.read_all(pf)
+        if vf not in listed:
+            raise refusal(errno.EINVAL, "vf", vf)
+        return listed[vf]
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
         """Return the settings of every VF of a PF; raise OSError EMSGSIZE where the driver leaves some out."""
@@ -66,19 +68,23 @@ class VfTable:
         """Set what is not None; raise OSError with the kernel's errno, what came before the refusal being set."""
         with self._changing(pf) as found:
             changed = found.vf(vf)
-            found.pf.other_min_tx_rates = found.min_tx_rates_beside(vf)
+            found.pf.others = [found.vf(number) for number in range(found.pf.vfs) if number != vf]
             try:
                 _set_in_order(found, changed, settings)
             finally:
-                found.keep(changed)
-                with found.every_vf() as vfs:
-                    found.personality.rates_changed(found.pf, vfs)
+                for each in (changed, *found.pf.others):
+                    found.keep(each)
                 found.begin_resets(self._path.parent.parent / "sys")
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
         """Set both rates of VFs to 0."""
         for vf in vfs:
             self.write(pf, vf, VfSettings(min_tx_rate=0, max_tx_rate=0))
+
+    def node_guid(self, pf: str, vf: int) -> str:
+        """Return the node GUID that a VF of an mlx5 PF reads when its driver is bound."""
+        found = _Record(self._load(), pf)
+        return found.personality.node_guid(found.vf(vf), NO_MAC)
 
     def weights(self, pf: str) -> dict[int, int]:
         """Return the weight of each VF of an mlx5 PF that takes part in the scheduling of rates."""
@@ -93,7 +99,7 @@ class VfTable:
         """
         pfs: dict[str, dict[str, object]] = {}
         for pf in host.pfs:
-            state = asdict(Pf(pf.vfs, pf.mbps))
+            state = asdict(Pf(pf.vfs, pf.mbps, total=pf.total))
             nic: dict[str, object] = {"link": pf.link, "nic": pf.personality.name, "vf0": pf.vf0, "stride": pf.stride}
             nic |= {"refuse": list(pf.refuse), "own": {}, "macs": {}, "guids": {}, "set": {}}
             pfs[pf.name] = nic | {name: state[name] for name in _PF_FIELDS}
@@ -118,12 +124,21 @@ class VfTable:
         return found.spoofchk and not found.unchecked
 
     def sriov_configure(self, pf: str, wanted: int) -> int:
-        """Ask a PF's driver for VFs, as a write to sriov_numvfs does; return how many were made, or raise OSError."""
+        """Ask a PF's driver for VFs, as a write to sriov_numvfs does; return how many were made, or raise OSError.
+
+        Source: sriov_numvfs_store in drivers/pci/iov.c.
+        """
         with self._changing(pf) as found:
+            if wanted > found.pf.total:
+                raise refusal(errno.ERANGE, "sriov_numvfs", wanted)
+            if wanted == found.pf.vfs:
+                return wanted
             made = found.personality.sriov_configure(found.pf, wanted)
             if found.pf.vfs != found.fields["vfs"]:
-                found.fields["set"].clear()
-                found.weights.clear()
+                found.forget_vfs(found.fields["vfs"])
+                with found.every_vf() as vfs:
+                    for vf in vfs:
+                        found.personality.make(found.pf, vf)
             return made
 
     def bind(self, pf: str, vf: int, netdev_mac: str) -> tuple[str, str]:
@@ -223,7 +238,7 @@ class _Record:
         self.pf = Pf(**{field: self.fields[field] for field in _PF_FIELDS})
 
     def vf(self, number: int) -> Vf:
-        if not 0 <= number < self.pf.vfs:
+        if not 0 <= number < self.personality.vfs_with_settings(self.pf):
             raise refusal(errno.EINVAL, "vf", number)
         found = self._fresh(number)
         for name, value in self.fields["set"].get(str(number), {}).items():
@@ -237,8 +252,12 @@ class _Record:
         for number in self.pf.reset:
             vf_reset.begin(sys, vf_address(self.fields["vf0"], self.fields["stride"], number))
 
-    def min_tx_rates_beside(self, number: int) -> tuple[int, ...]:
-        return tuple(vf.get("min_tx_rate", 0) for key, vf in self.fields["set"].items() if key != str(number))
+    def forget_vfs(self, before: int) -> None:
+        """Forget the settings of the VFs that there were, and of all whose driver keeps none of others."""
+        for kept in (self.fields["set"], self.weights):
+            for number in [*kept]:
+                if int(number) < before or int(number) >= self.personality.vfs_with_settings(self.pf):
+                    del kept[number]
 
     @contextmanager
     def every_vf(self) -> Iterator[list[Vf]]:
@@ -289,7 +308,8 @@ def _refuse_configured(found: _Record, vf: Vf, names: tuple[str, ...], values: l
 
 def _set_rate(found: _Record, vf: Vf, values: list[Any]) -> None:
     """Check the rates against each other where the driver has the operation (rtnl_set_vf_rate), and set both."""
-    low, high = (value or 0 for value in values)
+    # They are ints there, and u32 in the message.
+    low, high = (c_int(value or 0).value for value in values)
     if type(found.personality).set_vf_rate is Personality.set_vf_rate:
         raise unsupported("rate", (low, high))
     if high and high < low:

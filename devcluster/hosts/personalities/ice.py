@@ -64,7 +64,7 @@ class Ice(Personality):
         The sum of all VFs' min rates is checked against it too (ice_min_tx_rate_oversubscribed).
         """
         speed = pf.mbps if pf.up else 0
-        if min_tx_rate + sum(pf.other_min_tx_rates) > speed or max_tx_rate > speed:
+        if min_tx_rate + sum(other.min_tx_rate for other in pf.others) > speed or max_tx_rate > speed:
             raise refusal(errno.EINVAL, "rate", (min_tx_rate, max_tx_rate))
         vf.min_tx_rate, vf.max_tx_rate = min_tx_rate, max_tx_rate
 

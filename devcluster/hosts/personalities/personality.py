@@ -51,9 +51,10 @@ class Pf:
     """A PF: its VFs, line rate in Mb/s, MTU, whether its netdev is up, and whether its driver answers at all.
 
     ``reset`` collects the VFs that an operation resets: their drivers remove their RDMA devices and make them again.
-    ``min_changed``: an operation has changed the min rate of a VF. ``other_min_tx_rates`` are those of the VFs beside
-    the one that an operation sets. ``firmware_refuses``: how many more of the commands that put spoof check in force
-    the firmware refuses; what the driver has changed before it asks stays changed.
+    ``others`` are the VFs beside the one whose setting an operation writes; it may change them. ``total`` is the
+    device's sriov_totalvfs. ``firmware_refuses``: how many more of the commands that put spoof check in force the
+    firmware refuses, or of ``refused_command`` if there is one; what the driver has changed before it asks stays
+    changed.
     """
 
     vfs: int
@@ -62,9 +63,10 @@ class Pf:
     up: bool = True
     present: bool = True
     firmware_refuses: int = 0
+    refused_command: str = ""
+    total: int = 0
     reset: set[int] = field(default_factory=set)
-    min_changed: bool = False
-    other_min_tx_rates: tuple[int, ...] = ()
+    others: list[Vf] = field(default_factory=list)
 
 
 class Personality:
@@ -127,13 +129,22 @@ class Personality:
             guid=vf.guid,
         )
 
-    def rates_changed(self, pf: Pf, vfs: Iterable[Vf]) -> None:
-        """Take in that rates of a VF were set: what that means for the others."""
+    def vfs_with_settings(self, pf: Pf) -> int:
+        """Return how many VFs take settings: by default those that exist."""
+        return pf.vfs
 
     def sriov_configure(self, pf: Pf, wanted: int) -> int:
-        """Make VFs; return how many were made, or raise OSError. The settings of those before are forgotten."""
+        """Make VFs; return how many were made, or raise OSError. The settings of those before are forgotten.
+
+        Their number changes by way of 0 only (sriov_numvfs_store).
+        """
+        if wanted and pf.vfs:
+            raise refusal(errno.EBUSY, "sriov_numvfs", wanted)
         pf.vfs = wanted
         return wanted
+
+    def make(self, pf: Pf, vf: Vf) -> None:
+        """Take in that a VF was made, which may have settings already."""
 
     def node_guid(self, vf: Vf, netdev_mac: str) -> str:
         """Return the node GUID that a VF reads while its driver is bound, as node_guid_show writes it.
@@ -154,8 +165,8 @@ class Personality:
 
 
 def ask_firmware(pf: Pf, command: str) -> None:
-    """Let the firmware refuse a command of the driver's, as often as it is to."""
-    if pf.firmware_refuses:
+    """Let the firmware refuse a command of the driver's, as often as it is to, unless it is to refuse another one."""
+    if pf.firmware_refuses and pf.refused_command in ("", command):
         pf.firmware_refuses -= 1
         raise refusal(errno.EIO, "firmware command", command)
 

@@ -75,3 +75,43 @@ def test_a_reload_forgets_rates_and_link_state_and_nothing_else(table: VfTable) 
     kept = replace(ETHERNET, mac="02:00:00:00:00:01", vlan=7, qos=3, trust=True)
     assert table.read(PF, 0) == kept
     assert table.weights(PF) == {}
+
+
+def test_a_mac_takes_no_vf_out_of_the_scheduling_of_rates(table: VfTable) -> None:
+    """mlx5_esw_set_vport_mac_locked changes nothing of vport->qos."""
+    table.write(PF, 0, VfSettings(min_tx_rate=5000))
+    table.write(PF, 0, VfSettings(mac="02:00:00:00:00:01"))
+    assert table.weights(PF) == {0: 100}
+
+
+def test_a_vf_that_does_not_exist_takes_settings_and_has_them_when_it_is_made(tmp_path: Path) -> None:
+    """mlx5_eswitch_get_vport has a vport for each; mlx5_eswitch_clear_vf_vports_info forgets those that there were."""
+    table = VfTable(tmp_path / "vftable.json")
+    table.reset(describe_host("n1", 1, vfs=2, total=4))
+    table.write(PF, 3, VfSettings(vlan=7, link_state="disable"))
+    found = []
+    for vfs in (0, 4, 0, 4):
+        table.sriov_configure(PF, vfs)
+        found += [table.read(PF, 3)] if vfs else []
+    assert found == [replace(ETHERNET, vlan=7), ETHERNET]
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "reads"),
+    [
+        # The min was set before the max is refused (mlx5_esw_qos_set_vport_rate).
+        ("MODIFY_SCHEDULING_ELEMENT", VfSettings(min_tx_rate=0, max_tx_rate=100), VfSettings(0, 0)),
+        ("MODIFY_SCHEDULING_ELEMENT", VfSettings(min_tx_rate=100), VfSettings(0, 0)),
+        ("CREATE_SCHEDULING_ELEMENT", VfSettings(min_tx_rate=100), VfSettings(0, 0)),
+        ("MODIFY_NIC_VPORT_CONTEXT", VfSettings(mac="02:00:00:00:00:01"), VfSettings(mac="00:00:00:00:00:00")),
+        ("MODIFY_VPORT_STATE", VfSettings(link_state="enable"), VfSettings(link_state="auto")),
+    ],
+)
+def test_what_the_firmware_refuses_reads_as_before(
+    table: VfTable, command: str, settings: VfSettings, reads: VfSettings
+) -> None:
+    """esw_qos_set_vport_min_rate, mlx5_esw_set_vport_mac_locked and mlx5_eswitch_set_vport_state."""
+    table.change_pf(PF, firmware_refuses=1, refused_command=command)
+    with pytest.raises(OSError, match=command):
+        table.write(PF, 0, settings)
+    assert table.read(PF, 0).to_fields().items() >= reads.to_fields().items()

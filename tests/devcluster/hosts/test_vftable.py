@@ -100,7 +100,7 @@ def test_an_infiniband_pf_takes_link_state_and_guid_only(tmp_path: Path) -> None
 
 
 def test_unknown_pfs_and_vfs_are_refused(tmp_path: Path) -> None:
-    """ENODEV for a netdev that is not there, EINVAL for an index past the VFs that exist."""
+    """ENODEV for a netdev that is not there, EINVAL for an index past the VFs that the device can have."""
     table = _table(tmp_path)
     assert _refused(table, 0, VfSettings(vlan=1), pf="eth9") == errno.ENODEV
     assert _refused(table, 8, VfSettings(vlan=1)) == errno.EINVAL
