@@ -1,29 +1,27 @@
-"""Read the captures of nodes from a folder. Their makers may be anybody: each is bounded, and a bad one is skipped.
+"""Read the captures of nodes. Their makers may be anybody: each is bounded, and one that breaks a rule is skipped.
 
-An archive is unpacked into a temporary folder, because discovery reads a sysfs tree. Only plain files, folders and
-links that stay inside are accepted; links are made last, so that nothing is written through one.
+An archive is read into memory (`captured_tree`), so none of its names or links reaches the machine's files.
 """
 
 import gzip
 import io
 import tarfile
-import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from advertiser.formats import capture_record, use_record
+from advertiser.formats.capture_record import restore_record
 from advertiser.formats.use_record import read_use
-from advertiser.host.capture import with_capture_record
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING
+from cli.plugin.assess.captured_tree import Folder, Link, add, tree_at
 from cli.plugin.assess.snapshot import NodeCapture
 from mooring.errors import ContractError
-from mooring.files import read_file
 from mooring.nic.vf_users import HostFacts
 
 SUFFIX = ".tar.gz"
@@ -55,24 +53,26 @@ def node_of(archive: Path, nodes: Iterable[str]) -> str:
 
 def read_capture(archive: IO[bytes], node: str) -> NodeCapture:
     """Return what an archive has of the node; raise ArchiveError."""
-    with tempfile.TemporaryDirectory(prefix="mooring-assess-") as folder:
-        root = Path(folder)
-        try:
-            _unpack(archive, root)
-            return _read(root, node)
-        except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError) as broken:
-            raise ArchiveError(str(broken).replace(folder, "")) from broken
+    try:
+        return _read(_unpack(archive), node)
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError) as broken:
+        raise ArchiveError(str(broken)) from broken
 
 
-def _read(root: Path, node: str) -> NodeCapture:
-    functions = read_functions(root / "sys")
-    host = with_capture_record(Host("", functions), root / "sys")
-    text = read_file(root / use_record.FILE, MOST_RECORD_BYTES)
-    use = None if text is None else read_use(text)
+def _read(root: Folder, node: str) -> NodeCapture:
+    host = Host("", read_functions(tree_at(root) / "sys"))
+    captured, used = (_text(root, name) for name in _RECORDS)
+    host = host if captured is None else restore_record(host, captured)
+    use = None if used is None else read_use(used)
     if use is not None:
         # As in the capture: the kernel's facts are on another machine.
         host = replace(host, uses=HostFacts(pods=use.host))
     return NodeCapture(host, build_inventory(host, EVERYTHING, ClusterFacts(), node), use)
+
+
+def _text(root: Folder, name: str) -> str | None:
+    content = root.get(name)
+    return content.decode(errors="replace") if isinstance(content, bytes) else None
 
 
 class _Bounded(io.RawIOBase):
@@ -95,51 +95,33 @@ def opened_members(archive: IO[bytes]) -> tarfile.TarFile:
     return tarfile.open(fileobj=_Bounded(archive), mode="r|")
 
 
-def _unpack(archive: IO[bytes], root: Path) -> None:
-    links: dict[Path, str] = {}
+def _unpack(archive: IO[bytes]) -> Folder:
+    root: Folder = {}
     with opened_members(archive) as members:
         for number, member in enumerate(members, start=1):
-            path = root / _plain(member.name)
             if number > MOST_MEMBERS:
                 raise ArchiveError(f"more than {MOST_MEMBERS} members")
-            if member.issym():
-                links[path] = member.linkname
-            elif member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
-            elif member.isreg():
-                _write(members, member, path)
-            else:
-                raise ArchiveError(f"member {member.name!r} is neither a file, a folder nor a link")
-    _link(root, links)
+            if not add(root, _parts(member.name), _entry(members, member)):
+                raise ArchiveError(f"member {member.name!r} is there twice, or below one that is not a folder")
+    return root
 
 
-def _plain(name: str) -> PurePosixPath:
+def _parts(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
+    if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ArchiveError(f"member {name!r} is outside of the archive")
-    return path
+    return path.parts
 
 
-def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+def _entry(members: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | Link | None:
+    if member.isdir():
+        return None
+    if member.issym():
+        return Link(member.linkname)
     most = MOST_RECORD_BYTES if member.name in _RECORDS else _MOST_FILE_BYTES
     if member.size > most:
         raise ArchiveError(f"member {member.name!r} has {member.size} bytes, the most is {most}")
-    content = members.extractfile(member)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.read() if content is not None else b"")
-
-
-def _link(root: Path, links: Mapping[Path, str]) -> None:
-    for path, target in links.items():
-        if any(parent in links for parent in path.parents):
-            raise ArchiveError(f"member {path.name!r} is below a link")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(target)
-    inside = root.resolve()
-    for path in links:
-        try:
-            real = path.resolve()
-        except RuntimeError as circle:
-            raise ArchiveError(f"link {path.name!r} leads to itself") from circle
-        if not real.is_relative_to(inside):
-            raise ArchiveError(f"link {path.name!r} leads out of the archive")
+    content = members.extractfile(member) if member.isreg() else None
+    if content is None:
+        raise ArchiveError(f"member {member.name!r} is neither a file, a folder nor a link")
+    return content.read()

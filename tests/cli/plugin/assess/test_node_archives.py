@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.plugin.assess import node_archives
+from cli.plugin.assess.captured_tree import Folder, Link, add, tree_at
 from cli.plugin.assess.collect import captures_of, in_folder
 from cli.plugin.assess.node_archives import ArchiveError, node_of, read_capture
 from cli.plugin.assess.snapshot import Snapshot
@@ -34,11 +35,8 @@ def archive(*members: tuple[str, bytes | str | None]) -> io.BytesIO:
     [
         ([("../x", b"")], "is outside of the archive"),
         ([("/etc/x", b"")], "is outside of the archive"),
-        ([("sys/a", "/etc"), ("sys/a/x", b"")], "File exists"),
-        ([("sys/a", "/etc")], "leads out of the archive"),
-        ([("sys/a", "/etc"), ("sys/a/x", "y")], "is below a link"),
-        ([("sys/deep/a", "../../up"), ("sys/x", "deep/a/../../../etc")], "leads out of the archive"),
-        ([("sys/a", "b"), ("sys/b", "a")], "leads to itself"),
+        ([("sys/a", "/etc"), ("sys/a/x", b"")], "below one that is not a folder"),
+        ([("sys/a", b""), ("sys/a", "/etc")], "is there twice"),
         ([("sys/a", b"x" * 4097)], "the most is 4096"),
         ([("use.json", b"x" * ((8 << 20) + 1))], "the most is 8388608"),
         ([("sys/bus/pci/devices", None), ("captured.json", b"{}")], "field 'v' is missing"),
@@ -50,6 +48,20 @@ def test_an_archive_that_breaks_a_rule_is_refused_by_the_rule(
 ) -> None:
     with pytest.raises(ArchiveError, match=rule):
         read_capture(archive(*members), "n1")
+
+
+def test_a_link_reaches_nothing_but_the_archive() -> None:
+    """Links that lead above the root, to each other, or through each other, as the machine's own would be followed."""
+    root: Folder = {}
+    links = {"a": "/etc/passwd", "b": "../../../etc/passwd", "c": "d", "d": "c", "e": "x/../../../etc", "x": "deep"}
+    for name, target in links.items():
+        add(root, ["sys", name], Link(target))
+    add(root, ["sys", "deep", "file"], b"1")
+    add(root, ["sys", "up"], Link("../../sys/deep/file"))
+    tree = tree_at(root)
+    assert [(tree / "sys" / name).exists() for name in "abcde"] == [False] * 5
+    assert (tree / "sys/up").open("rb").read() == b"1"
+    assert (tree / "sys/x/file").resolve().parts == ("/", "sys", "deep", "file")
 
 
 def test_what_unpacks_to_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
