@@ -178,10 +178,7 @@ async def _assess(access: Access, invocation: Invocation, terminal: Terminal) ->
     progress = Progress(terminal.progress, time.monotonic)
     try:
         async with _client(access, invocation) as client:
-            reader = Reader(client, progress.report)
-            answer = await run_assess(reader, invocation, progress.report)
-            reader.notes += answer.notes
-            return with_notes(answer, reader)
+            return await run_assess(client, invocation, progress.report)
     finally:
         progress.end()
 

@@ -8,7 +8,8 @@ from typing import IO, Any
 from cli.plugin.assess.node_archives import ArchiveError, archives_in, node_of, read_capture
 from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, NODES, PODS, SLICES, NodeCapture, Object, Snapshot, name_of
 from cli.plugin.bundle.contents import AROUND
-from cli.plugin.reading import Reader, ReportProgress
+from cli.plugin.reading import Reader, ReportProgress, Source
+from mooring.kube.nesting import without_deep_nesting
 from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import jobs, runtime_classes
 
@@ -50,6 +51,16 @@ KINDS: Mapping[str, str] = {
 }
 OpenArchive = Callable[[], IO[bytes]]
 Archives = list[tuple[str, OpenArchive]]
+
+
+class ShallowSource:
+    """Answers without values that are nested too deeply: fields that may hold anything are read here, too."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def request(self, method: str, path: str, /, *, params: Mapping[str, str] | None = None) -> bytes:
+        return without_deep_nesting(await self._source.request(method, path, params=params))
 
 
 async def read_lists(reader: Reader) -> dict[str, Sequence[Object] | None]:

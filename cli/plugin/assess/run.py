@@ -5,35 +5,42 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.plugin.assess import job
-from cli.plugin.assess.collect import WORKLOADS, Archives, in_folder, read_snapshot
+from cli.plugin.assess.collect import WORKLOADS, Archives, ShallowSource, in_folder, read_snapshot
 from cli.plugin.assess.page import page
 from cli.plugin.assess.report import assess, report
 from cli.plugin.assess.share import opened_shared, write_shared
 from cli.plugin.assess.snapshot import NODES, name_of
 from cli.plugin.bundle.memory import limited_memory
 from cli.plugin.invocation import Invocation
-from cli.plugin.reading import Reader, ReportProgress
+from cli.plugin.reading import Reader, ReportProgress, Source
 from cli.plugin.reports.tables import Answer, Cell, Table
 from cli.plugin.reports.yaml_document import dump
 from mooring.natural_order import natural
 
 
-async def run(reader: Reader, invocation: Invocation, tell: ReportProgress) -> Answer:
+async def run(source: Source, invocation: Invocation, tell: ReportProgress) -> Answer:
     """Return the report, or the Jobs' manifests; raise a KubeError or RuntimeError."""
+    reader = Reader(ShallowSource(source), tell)
     flags = invocation.arguments.assess
     if flags.image:
         return await _print_job(reader, invocation)
-    return await _assess(reader, invocation, lambda nodes: _archives(flags.nodes_folder, nodes), tell)
+    answer = await _assess(reader, invocation, lambda nodes: _archives(flags.nodes_folder, nodes), tell)
+    return _with_notes(answer, reader)
 
 
 async def run_shared(invocation: Invocation, tell: ReportProgress) -> Answer:
     """Return the report about what `--share` wrote; raise BundleError."""
     bundle = invocation.arguments.bundle
     with limited_memory(bundle), opened_shared(bundle) as (source, archives):
-        reader = Reader(source)
+        reader = Reader(ShallowSource(source))
         then = replace(invocation, now=source.manifest.taken_at)
-        answer = await _assess(reader, then, lambda _: archives, tell)
-        return replace(answer, notes=(*answer.notes, *dict.fromkeys(reader.notes)))
+        return _with_notes(await _assess(reader, then, lambda _: archives, tell), reader)
+
+
+def _with_notes(answer: Answer, reader: Reader) -> Answer:
+    """Return the answer with what could not be read."""
+    notes = tuple(dict.fromkeys((*answer.notes, *reader.notes)))
+    return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
 
 
 def _archives(folder: str, nodes: Sequence[str]) -> Archives:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cli.plugin.bundle.redact import REMOVED, redact_object
 from mooring import names
+from mooring.kube.nesting import without_deep_nesting
 from mooring.parsing import decode
 
 # Fields with values of Kubernetes' own, times and quantities.
@@ -123,7 +124,7 @@ class StandIns:
         """Replace within JSON value by value: an annotation, or the configuration of a network."""
         if text.startswith(("{", "[")):
             try:
-                return json.dumps(self._value("", decode(text)))
+                return json.dumps(self._value("", decode(without_deep_nesting(text.encode()))))
             except ValueError:
                 pass
         return self.text(text)

@@ -48,6 +48,21 @@ async def test_without_captures_the_pods_are_still_looked_at(served: Served) -> 
     assert "3 of 3 nodes have no capture here" in out
 
 
+async def test_an_object_that_is_nested_deeply_hides_no_other(served: Served, tmp_path: Path) -> None:
+    """Anybody may create objects of a custom kind with any fields; `--share` walks through all of them."""
+    await fill(served.client, faulty())
+    deep = json.loads("[" * 900 + "]" * 900)
+    metadata = {"name": "deep", "annotations": {"mooring.dev/x": "[" * 900 + "]" * 900}}
+    network = {"metadata": metadata, "spec": {"any": deep}}
+    path = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
+    await served.post(path, network | {"kind": "NetworkAttachmentDefinition"})
+    status, out, err = await served.run("assess", "-o", "json")
+    assert status == 0, err
+    assert [one["kind"] for one in json.loads(out)["findings"]] == ["job-half-started"]
+    status, _, err = await served.run("assess", "--share", str(tmp_path / "shared.tar.gz"))
+    assert status == 0, err
+
+
 async def test_a_user_who_may_not_list_pods_gets_kubectls_error(guarded: Served) -> None:
     await guarded.restrict("nodes")
     status, _, err = await guarded.run("assess")
