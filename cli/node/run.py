@@ -17,7 +17,7 @@ from cli.node.journal import Entries, Journal
 from cli.node.kubelet_calls import judge, restart_kubelet
 from cli.node.look import below
 from cli.node.plan.states import Change, Host, Link, PathChange, ReleaseFolder, undoing
-from cli.node.plan.steps import KUBELET, OURS, Choices, Step, steps
+from cli.node.plan.steps import KUBELET, OURS, SERVICES, Choices, Step, steps
 from cli.node.site import Site
 from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
@@ -66,8 +66,10 @@ def install(site: Site, choices: Choices) -> bool:
         journal = journals.read(site.root) or Journal()
         plan = steps(site.look(choices), choices)
         was_killed = journal.open is not None
-        # Fail before the first change if the kubelet cannot be configured.
-        next(step for step in plan if step.name == KUBELET).plan(site.look(choices))
+        # Fail before the first change if a setting is contradicted, or the kubelet cannot be configured.
+        for step in plan:
+            if step.name in (SERVICES, KUBELET):
+                step.plan(site.look(choices))
         try:
             for step in plan:
                 journal = _forward(site, choices, step, journal)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import shlex
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ async def _serve(options: Options) -> None:
         root=options.root,
         runtime=runtime,
         settings=options.settings,
-        flags=shlex.split(options.install_flags),
+        install_flags=options.install_flags,
         removes=options.mode == "remove",
         process=HostProcess(options.process),
         reported=readiness.reported,

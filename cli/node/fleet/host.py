@@ -1,7 +1,6 @@
 """The node as the agent sees it: compared with the release in the image, installed or removed, and reported."""
 
 import asyncio
-from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,8 +10,10 @@ import structlog
 
 from cli.node.apply import remove_empty
 from cli.node.bypass import FILE as BYPASS
+from cli.node.errors import NodeError
 from cli.node.fleet.agent import State
 from cli.node.fleet.enter import HostProcess, Outcome
+from cli.node.fleet.flags import folder_of, read_flags
 from cli.node.fleet.runtime import Runtime
 from cli.node.held import holders
 from cli.node.journal import FILE as JOURNAL
@@ -38,7 +39,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class FleetNode:
-    """This node. ``root`` is where the host's root folder is mounted; ``flags`` are those of `mooring-node install`.
+    """This node. ``root`` is where the host's root folder is mounted; ``install_flags`` are as a person wrote them.
 
     ``settings`` is the folder with the files of the cluster's ConfigMap: cni.json, or cni.<node>.json for one node.
     """
@@ -47,7 +48,7 @@ class FleetNode:
     root: Path
     runtime: Runtime
     settings: Path
-    flags: Sequence[str] = ()
+    install_flags: str = ""
     removes: bool = False
     process: HostProcess = field(default_factory=HostProcess)
     reported: Callable[[State, str], None] = lambda _state, _text: None
@@ -67,7 +68,7 @@ class FleetNode:
             found = await self._check()
             self._remark = _first(found, mendable=False)
             return _first(found, mendable=True)
-        except (OSError, ValueError) as unreadable:
+        except (NodeError, OSError, ValueError) as unreadable:
             return str(unreadable)
 
     async def obstacle(self) -> str:
@@ -79,7 +80,7 @@ class FleetNode:
         """Install or remove; return why that failed."""
         try:
             return await (self._remove() if self.removes else self._install())
-        except (OSError, ValueError) as failed:
+        except (NodeError, OSError, ValueError) as failed:
             return str(failed)
 
     async def report(self, state: State, text: str) -> None:
@@ -100,9 +101,10 @@ class FleetNode:
         self._last = state, text
 
     async def _install(self) -> str:
+        flags = read_flags(self.install_flags)
         self._write_plugin()
         command = "install" if self._present() in (None, self.runtime.release) else "upgrade"
-        ended = await self._mooring_node(command, *self.flags)
+        ended = await self._mooring_node(command, *flags)
         if ended.status != 0:
             return _why(ended, command)
         return await self._settled()
@@ -127,8 +129,11 @@ class FleetNode:
         return ""
 
     async def _check(self) -> Sequence[Finding]:
-        """Return the findings of `mooring-node check`; raise ValueError if it printed none."""
-        ended = await self._mooring_node("check", "--output", "json", quiet=True)
+        """Return the findings of `mooring-node check`; raise ValueError if it printed none.
+
+        With the flags it also finds what they change on the node, or what contradicts them there.
+        """
+        ended = await self._mooring_node("check", *read_flags(self.install_flags), "--output", "json", quiet=True)
         try:
             return [Finding(**each) for each in decode(ended.output)["findings"]]
         except (ValueError, KeyError, TypeError) as unreadable:
@@ -143,7 +148,7 @@ class FleetNode:
 
     def _present(self) -> str | None:
         """Return the name of the release that is the current one on the host."""
-        link = state_of(self.root, f"{_folder(self.flags)}/current")
+        link = state_of(self.root, f"{folder_of(read_flags(self.install_flags))}/current")
         return Path(link.target).name if isinstance(link, Link) else None
 
     def _wanted_plugin(self) -> str | None:
@@ -159,13 +164,6 @@ class FleetNode:
             path = below(self.root, PLUGIN)
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_shared(path, wanted, _READABLE)
-
-
-def _folder(flags: Sequence[str]) -> str:
-    """Return the folder of the programs that the installation's flags name."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--folder", default=HOME)
-    return str(parser.parse_known_args(flags)[0].folder)
 
 
 def _first(findings: Sequence[Finding], *, mendable: bool) -> str:

@@ -52,10 +52,16 @@ def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
 def _agree(key: str, wanted: object, now: object) -> None:
     if not isinstance(wanted, dict):
         if wanted != now:
-            raise NodeError(f"{key} in {PATH!r} is {now!r}, but {wanted!r} is requested: change one of them")
+            raise NodeError(f"{_subject(key)} in {PATH!r} is {now!r}, but {wanted!r} is requested: change one of them")
         return
     section = now if isinstance(now, dict) else {}
     for name, inner in wanted.items():
         if name not in section:
             raise NodeError(f"section {key!r} in {PATH!r} has no {name}: add `{name}: {inner}`")
         _agree(f"{key}.{name}", inner, section[name])
+
+
+def _subject(key: str) -> str:
+    """Return a setting's name, with the flag of mooring-node that requests its value if there is one."""
+    program, _, name = key.partition(".")
+    return f"{key} (flag --{name.replace('_', '-')})" if program == "mooring-node" else key

@@ -19,6 +19,7 @@ COMPLETE = "complete"  # The last file that is written into a release's folder.
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 OURS = (LISTEN, LISTEN_CRIO)
+SERVICES = "services"  # The step that settles configuration and units.
 KUBELET = "kubelet"  # The step that switches the kubelet to the shim.
 BYPASS = "mooring-shim-bypass.service"
 CHECK_TIMER, _CHECK = "mooring-node-check.timer", "mooring-node-check.service"
@@ -147,7 +148,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
         Step("quiet", lambda seen: _files(seen, _quiet(seen, choices)), manager, left=manager),
         Step("limits", lambda seen: _files(seen, (texts.memlock(ways.unit),)), limits, left=limits),
         Step(
-            "services",
+            SERVICES,
             lambda seen: _programs(seen, choices, ways),
             (*ends_earlier, _DAEMON_RELOAD, *restarts, begins),
             (*stops, ("systemctl", "stop", init_unit.SERVICE)),

@@ -157,6 +157,26 @@ def test_the_folder_of_programs_can_be_chosen(kubeadm: NodeHost, tmp_path: Path)
     assert kubeadm.tree() == before
 
 
+def test_a_flag_that_contradicts_the_nodes_configuration_changes_nothing(kubeadm: NodeHost, tmp_path: Path) -> None:
+    """An operator's setting is not overwritten; `check` with that flag finds it before an upgrade meets it."""
+    bundles = [str(archive(tmp_path / f"{n}.tar.gz", whole({**FILES, "n": str(n).encode()}))) for n in range(2)]
+    assert kubeadm.run("install", "--bundle", bundles[0])[0] == 0
+    before, releases = kubeadm.tree(), sorted((kubeadm.root / "opt/mooring/versions").iterdir())
+    config = "'/etc/mooring/config.yaml'"
+    for flags, why in (
+        (
+            ["--network", "none"],
+            f"mooring-node.network (flag --network) in {config} is 'chain', but 'none' is requested",
+        ),
+        (["--failed-shim", "wait"], f"section 'mooring-node' in {config} has no failed_shim: add `failed_shim: wait`"),
+    ):
+        assert why in kubeadm.run("check", *flags)[1]
+        status, said = kubeadm.run("upgrade", "--bundle", bundles[1], *flags)
+        assert (status, why in said, "rollback" in said) == (1, True, False), said
+        assert kubeadm.tree() == before
+        assert sorted((kubeadm.root / "opt/mooring/versions").iterdir()) == releases
+
+
 @pytest.mark.root
 @pytest.mark.parametrize(("option", "why"), [("noexec", "noexec"), ("ro", "read-only")])
 def test_folders_where_programs_cannot_run_are_refused(

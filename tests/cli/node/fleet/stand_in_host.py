@@ -45,9 +45,13 @@ class StandInHost:
 
     def calls(self) -> list[str]:
         """Return the first word of each call of `mooring-node`, without checks."""
-        path = self.root / "calls"
-        words = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+        words = [line.split()[0] for line in self.lines()]
         return [word for word in words if word != "check"]
+
+    def lines(self) -> list[str]:
+        """Return the arguments of each call of `mooring-node`."""
+        path = self.root / "calls"
+        return path.read_text().splitlines() if path.exists() else []
 
     def find(self, step: str, subject: str, found: str) -> None:
         """Let `mooring-node check` find something."""

@@ -120,5 +120,18 @@ async def test_a_release_is_looked_for_in_the_folder_that_the_flags_name(host: S
     assert await own.change() == ""
     (host.root / "opt").rename(host.root / "var/programs")
     assert await own.difference() == "not installed"
-    own.flags = ["--network", "none", "--folder=/var/programs/mooring"]
+    own.install_flags = "--network none --folder=/var/programs/mooring"
     assert await own.difference() == ""
+    # The check gets the flags too: it finds what they change on the node, or what contradicts them there.
+    assert "check --network none --folder=/var/programs/mooring --output json --node-name n1" in host.lines()
+
+
+async def test_flags_that_no_node_can_have_are_a_failure_before_anything_is_run(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    own = node(host, tmp_path)
+    own.install_flags = "--network none --root /mnt"
+    why = await own.change()
+    assert why.startswith("install flags '--network none --root /mnt': '--root' is not one of --advertiser, ")
+    assert await own.difference() == why
+    assert host.lines() == []
