@@ -1,0 +1,103 @@
+"""The installers' agents, each a process: started, killed with what it runs on its host, and started again.
+
+An agent is that of `mooring-node fleet`: its turns are in the Lease of an API server. Its clock is `SPEED` times as
+fast, so that its waits of minutes are seconds.
+"""
+
+import asyncio
+import contextlib
+import os
+import selectors
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from bench.fleet.host import ForkedProcess, SimulatedHost
+from cli.node.fleet.agent import Agent, Task
+from cli.node.fleet.host import FleetNode
+from cli.node.fleet.lease import LeaseStore
+from cli.node.fleet.runtime import Runtime
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+
+SPEED = 10.0
+NAMESPACE, LEASE = "mooring-node", "mooring-node-installer"
+_CHECK_EVERY_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the DaemonSet's template says: the image, and what its pods do; ``at_once`` nodes are changed together."""
+
+    image: Runtime
+    at_once: int
+    removes: bool = False
+
+    @property
+    def target(self) -> str:
+        return f"{'remove' if self.removes else 'install'} {self.image.release}"
+
+
+@dataclass(slots=True)
+class Agents:
+    """The agents by their nodes' names."""
+
+    access: Access
+    settings: Path
+    random: Random
+    log: Path
+    running: dict[str, int] = field(default_factory=dict)
+    kills: int = 0
+
+    def start(self, host: SimulatedHost, desired: Desired) -> None:
+        seed = self.random.random()
+        if (child := os.fork()) != 0:
+            self.running[host.name] = child
+            return
+        with contextlib.suppress(BaseException), self.log.open("a") as log:
+            os.setsid()
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            with asyncio.Runner(loop_factory=_FastLoop) as runner:
+                runner.run(self._act(host, desired, Random(seed)))
+        os._exit(1)
+
+    async def _act(self, host: SimulatedHost, desired: Desired, random: Random) -> None:
+        node = FleetNode(
+            name=host.name,
+            root=host.root,
+            runtime=desired.image,
+            settings=self.settings,
+            removes=desired.removes,
+            process=ForkedProcess(root=host.root),
+        )
+        async with Client(self.access) as client:
+            store = LeaseStore(client, NAMESPACE, LEASE, host.name)
+            task = Task(host.name, desired.target, desired.at_once, _CHECK_EVERY_S)
+            await Agent(task, store, node, random).run()
+
+    def kill(self, name: str) -> None:
+        """Kill an agent together with the `mooring-node` that it runs, as the end of a container does."""
+        if (child := self.running.pop(name, None)) is not None:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            self.kills += 1
+
+    def ended(self) -> list[str]:
+        """Return the nodes whose agents have ended by themselves, which none ever does."""
+        return [name for name, child in self.running.items() if os.waitpid(child, os.WNOHANG)[0]]
+
+
+class _FastSelector(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return super().select(None if timeout is None else timeout / SPEED)
+
+
+class _FastLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__(_FastSelector())
+
+    def time(self) -> float:
+        return time.monotonic() * SPEED
