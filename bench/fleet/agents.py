@@ -54,10 +54,12 @@ class Agents:
     def start(self, host: SimulatedHost, desired: Desired) -> None:
         seed = self.random.random()
         if (child := os.fork()) != 0:
+            # Here too, because the agent may be killed before it runs.
+            os.setpgid(child, child)
             self.running[host.name] = child
             return
         with contextlib.suppress(BaseException), self.log.open("a") as log:
-            os.setsid()
+            os.setpgid(0, 0)
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             with asyncio.Runner(loop_factory=_FastLoop) as runner:
