@@ -7,7 +7,7 @@ A test takes a NIC as a parameter (`ETHERNET`, `EACH`), and gets the lab with th
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -65,6 +65,8 @@ INFINIBAND = Nic(
   ip link set $pf vf $vf state auto""",
     {"guid": "02:00:00:00:00:00:00:99", "link_state": "enable"},
 )
+# The vendor's driver itself, above the modelled chip: `mlx5chip.npf` PFs of it, in the place of every other NIC.
+MLX5_DRIVER = replace(MLX5, name="mlx5-driver", kernel="mlx5chip.npf=2")
 _MLX5 = pytest.param(MLX5, id="mlx5", marks=pytest.mark.other_nic)
 _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_nic)
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
@@ -87,6 +89,13 @@ LASTING = (
     'map(del(.ifindex, .link_index, .operstate) | .flags -= ["NO-CARRIER"]'
     " | .address |= if length > 17 then .[12:] else . end) | sort_by(.ifname)"
 )
+
+# What the modelled chip has for each VF of the first PF: nothing where the lab's NIC is another. ADD enrols all VFs of
+# a PF in rate scheduling, where they stay with weight 0.
+FIRMWARE = """
+chip=/sys/module/mlx5chip/parameters
+firmware() { sed 's/weight -1 /weight 0 /' $chip/vports; }
+"""
 
 
 def with_nic(lab: Lab, nic: Nic) -> Lab:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Turn an unpacked Linux 6.12 into the lab's: add the simulated NIC, and let soft-RoCE devices change their netns.
+"""Turn an unpacked Linux 6.12 into the lab's.
+
+Adds the simulated NIC and the modelled chip below mlx5_core, and lets soft-RoCE devices change their netns. No file of
+mlx5_core or mlx5_ib is edited.
 
     python3 edit_tree.py TREE            edit what is not edited yet, copy our files
     python3 edit_tree.py --check TREE    exit status 1 where TREE is absent or was edited by other expressions
@@ -23,6 +26,7 @@ OURS = {
         *("simvf.c", "simvf.h", "simvf_ethtool.c", "simvf_mlx5.c"),
     ),
     "drivers/infiniband/sw/rxe": ("rxe_netns.h", "rxe_netns.c"),
+    "drivers/net/mlx5chip": tuple(f"mlx5chip/{path.name}" for path in sorted((HERE / "mlx5chip").glob("*"))),
 }
 # The first driver that takes a function has it: simib declines all that is not InfiniBand.
 MAKEFILE = "obj-y := simib.o simib_verbs.o simvf.o simvf_ethtool.o simvf_mlx5.o simpci.o\n"
@@ -35,7 +39,17 @@ WITH_OURS = r'\1#include "rxe_netns.h"' + "\n"
 
 # Each is a file, an expression and what replaces its match.
 EDITS = (
-    ("drivers/net/Makefile", r"\Z", "obj-y += simnic/\n"),
+    ("drivers/net/Makefile", r"\Z", "obj-y += simnic/ mlx5chip/\n"),
+    # mlx5_ib compiles for User-Mode Linux, where its menu is left out.
+    (
+        "drivers/infiniband/Kconfig",
+        r"(endif # !UML\n)",
+        r'\1if UML\nsource "drivers/infiniband/hw/mlx5/Kconfig"\nendif\n',
+    ),
+    # A function of the chip has two interrupts: 64 are enough for 30 functions.
+    ("arch/um/include/asm/irq.h", r"(UM_LAST_SIGNAL_IRQ \+ )64\b", r"\g<1>1024"),
+    # mlx5_core maps a function's BAR four times. There are 1024 areas of 2 MB now, where 128 of 16 MB were.
+    ("lib/logic_iomem.c", r"(#define AREA_SHIFT\s+)24\b", r"\g<1>21"),
     # Processors with AMX have more registers than 6.12 reserves room for; newer kernels measure it when they boot.
     ("arch/x86/um/user-offsets.c", r"(HOST_FP_SIZE, )\d+", r"\g<1>16384"),
     (NET_C, HEADER, WITH_OURS + "#include <net/netns/generic.h>\nstatic struct sock *rxe_ns_sk6(struct net *net);\n"),
@@ -67,7 +81,9 @@ def edit(tree: Path) -> None:
 
 def copy_ours(tree: Path) -> None:
     """Copy our files where they differ."""
-    wanted = {Path(folder) / name: (HERE / name).read_text() for folder, names in OURS.items() for name in names}
+    wanted = {
+        Path(folder) / Path(name).name: (HERE / name).read_text() for folder, names in OURS.items() for name in names
+    }
     for name, text in {**wanted, Path("drivers/net/simnic/Makefile"): MAKEFILE}.items():
         target = tree / name
         target.parent.mkdir(exist_ok=True)

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from tests.lab.calls import conf
-from tests.lab.nics import LASTING, Lab, Nic
+from tests.lab.nics import FIRMWARE, LASTING, Lab, Nic
 from tests.support.offers import IN_THE_LAB
 
 PYTHON = sys.executable
@@ -48,6 +48,7 @@ ip link set $pf up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 as_init_leaves_them 0 1 2 3
 {IN_THE_LAB}
+{FIRMWARE}
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END
@@ -68,6 +69,7 @@ netdev() {{ ls /sys/bus/pci/devices/0000:3b:01.$1/net; }}
 address() {{ ip -n $1 -j link show net1 | jq -r '.[0].address | if length > 17 then .[36:] else . end'; }}
 state() {{
   ip -d -j link show | jq -c '{LASTING}'
+  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 same() {{

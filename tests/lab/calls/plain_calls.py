@@ -5,7 +5,7 @@ import sys
 
 from tests.lab.calls.conf import ENVIRONMENT
 from tests.lab.calls.conf import WITH_ADDRESSES as CONF
-from tests.lab.nics import LASTING, Lab, Nic, with_nic
+from tests.lab.nics import FIRMWARE, LASTING, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 
 PREPARE = f"""
@@ -15,6 +15,7 @@ echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 as_init_leaves_them 0 1 2 3
 ip netns add pod
 {IN_THE_LAB}
+{FIRMWARE}
 mkdir -p /var/lib/mooring/pods
 cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
@@ -22,6 +23,7 @@ END
 {"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
 state() {{
   ip -d -j link show | jq -c '{LASTING}'
+  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}

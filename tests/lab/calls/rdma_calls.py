@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.calls import conf
-from tests.lab.nics import LASTING, Nic
+from tests.lab.nics import FIRMWARE, LASTING, Nic
 from tests.support.offers import IN_THE_LAB
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -39,10 +39,12 @@ verbs={Path(__file__).parents[1] / "inside/verbs_process.py"}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
+{FIRMWARE}
 # What must be as before. A rebound driver makes a netdev with another index, and another MAC of its own.
 state() {{
   ip -d -j link show | jq -c '{LASTING} | map({{ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}})'
   rdma -j dev show | jq -c 'map(.ifname) | sort'
+  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 # call COMMAND POD: the sandbox, its namespace and the pod's uid all have the pod's name
@@ -54,7 +56,8 @@ call() {{
 add() {{ call ADD ${{1:-pod}}; echo add $status $(jq -c .code /tmp/answer); }}
 del() {{ call DEL ${{1:-pod}}; echo del $status; }}
 same() {{
-  state >/tmp/now; cmp -s /tmp/before /tmp/now && echo same || {{ echo different; cat /tmp/before /tmp/now /tmp/log; }}
+  state >/tmp/now
+  cmp -s /tmp/before /tmp/now && echo same || {{ echo different; diff /tmp/before /tmp/now || cat /tmp/log; }}
 }}
 # The RDMA devices of both VFs, under the names that they have on the plain NIC.
 devices() {{

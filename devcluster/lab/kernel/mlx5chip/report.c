@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the firmware has, one line each, below /sys/module/mlx5chip/parameters:
+ *
+ *   shares    of the first PF: each VF with its weight, or "outside" of rate scheduling, as simvf's bw_share
+ *   vports    of the first PF: what each VF's vport has
+ *   steering  of each PF: flow tables, groups and entries, scheduling elements
+ */
+#include <linux/mlx5/vport.h>
+#include <linux/moduleparam.h>
+#include "chip.h"
+
+static int show_shares(char *to, const struct kernel_param *param)
+{
+	int vfs = chip_npf ? chip_numvfs(chip_pfs[0]) : 0, n, len = 0;
+
+	for (n = 0; n < vfs && len < PAGE_SIZE - 32; n++) {
+		struct chip_vport *vport = &chip_pfs[0]->vport[n + 1];
+
+		len += vport->element ? sysfs_emit_at(to, len, "%d %u\n", n, vport->share) :
+					sysfs_emit_at(to, len, "%d outside\n", n);
+	}
+	return len;
+}
+
+#define NIC(field)	MLX5_GET64(nic_vport_context, vport->nic, field)
+#define ESW(field)	MLX5_GET(esw_vport_context, vport->esw, field)
+#define HCA(field)	MLX5_GET64(hca_vport_context, vport->hca, field)
+
+static int show_vport(char *to, int len, struct chip_pf *pf, int n)
+{
+	struct chip_vport *vport = &pf->vport[n];
+	u8 *mac = (u8 *)MLX5_ADDR_OF(nic_vport_context, vport->nic, permanent_address) + 2;
+
+	if (chip_is_ib(pf))
+		return sysfs_emit_at(to, len, "%d node_guid %llx port_guid %llx policy %d\n", n - 1, HCA(node_guid),
+				     HCA(port_guid), MLX5_GET(hca_vport_context, vport->hca, vport_state_policy));
+	return sysfs_emit_at(to, len, "%d mac %pM guid %llx vlan %d qos %d strip %d insert %d state %d weight %d max %d ingress %d egress %d\n",
+			     n - 1, mac, NIC(node_guid), ESW(cvlan_id), ESW(cvlan_pcp), ESW(vport_cvlan_strip),
+			     ESW(vport_cvlan_insert), vport->admin, vport->element ? (int)vport->share : -1, vport->max_bw,
+			     chip_entries(pf, CHIP_INGRESS_ACL, n), chip_entries(pf, CHIP_EGRESS_ACL, n));
+}
+
+static int show_vports(char *to, const struct kernel_param *param)
+{
+	int vfs = chip_npf ? chip_numvfs(chip_pfs[0]) : 0, n, len = 0;
+
+	for (n = 1; n <= vfs && len < PAGE_SIZE - 200; n++)
+		len += show_vport(to, len, chip_pfs[0], n);
+	return len;
+}
+
+static int show_steering(char *to, const struct kernel_param *param)
+{
+	u32 tables, groups, entries;
+	int p, len = 0;
+
+	for (p = 0; p < chip_npf; p++) {
+		chip_count_steering(chip_pfs[p], &tables, &groups, &entries);
+		len += sysfs_emit_at(to, len, "%d tables %u groups %u entries %u elements %u\n", p, tables, groups, entries,
+				     chip_pfs[p]->elements);
+	}
+	return len;
+}
+
+static const struct kernel_param_ops shares_ops = { .get = show_shares };
+static const struct kernel_param_ops vports_ops = { .get = show_vports };
+static const struct kernel_param_ops steering_ops = { .get = show_steering };
+module_param_cb(shares, &shares_ops, NULL, 0444);
+module_param_cb(vports, &vports_ops, NULL, 0444);
+module_param_cb(steering, &steering_ops, NULL, 0444);
