@@ -152,14 +152,14 @@ kill(server, 9)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", ETHERNET)
 def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab, nic: Nic) -> None:
-    """SIGKILL at eight moments from the first entry that is `returning` on; each next server ends the work."""
+    """SIGKILL at five moments from the first entry that is `returning` on; each next server ends the work."""
     lines = run(
         lab,
         nic,
         f"cat >/tmp/kill_at.py <<'END'\n{KILL_AT}\nEND\n"
         f"kill_at() {{ {sys.executable} -S /tmp/kill_at.py $1 $2; }}"
         """
-        for moment in 0 0.01 0.02 0.03 0.05 0.08 0.12 0.2; do
+        for moment in 0 0.01 0.03 0.08 0.2; do
           ip netns add pod; call ADD; ip netns delete pod
           serve; kill_at $server $moment; wait $server || true
           echo "left $(ls /var/lib/mooring/vfs/*.json 2>/dev/null | wc -l)"
@@ -169,7 +169,7 @@ def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: L
         timeout_s=580,
     )
     told = [line for line in lines if line.startswith(("same", "different", "left"))]
-    assert told[1::2] == [f"same {moment}" for moment in (0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)]
+    assert told[1::2] == [f"same {moment}" for moment in (0, 0.01, 0.03, 0.08, 0.2)]
     assert "left 2" in told[0::2]
 
 
@@ -263,20 +263,20 @@ def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: N
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", EACH)
 def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
-    """Ten ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
+    """Four ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
     lines = run(
         lab,
         nic,
         """
         ip netns add pod; serve 0.001; until looks >/dev/null; do sleep 0.1; done
-        for _ in 1 2 3 4 5 6 7 8 9 10; do
+        for _ in 1 2 3 4; do
           call ADD; jq -r .phase /var/lib/mooring/vfs/*.json | tr '\n' ' '; call DEL; entries
         done
         echo; same all; told; metrics repairs_total; kill $server; wait $server
         """,
         timeout_s=580,
     )
-    assert lines[0].split() == ["held"] * 20
+    assert lines[0].split() == ["held"] * 8
     assert lines[1] == "same all"
     assert {line.rpartition(" ")[2] for line in lines[2:]} == {"0.0"}
 

@@ -249,7 +249,7 @@ _selectors = st.lists(st.sampled_from([15, 15, 15, 7, 11, 13, 14, 5]), max_size=
 _together: Sequence[Together | None] = (None, None, None, None, "link", "switch", "numa")
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 4),
     st.sampled_from(_together),
