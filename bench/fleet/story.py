@@ -98,6 +98,7 @@ def stages(fleet: Fleet, images: Sequence[Runtime]) -> Iterator[tuple[str, str]]
     before = {name: host.tree() for name, host in fleet.hosts.items()}
     yield "install", _install(fleet, images[0], fleet.broken)
     yield "upgrade", _upgrade(fleet, images[1], fleet.rebooted, fleet.misled)
+    yield "return", _return(fleet, images[0])
     yield "remove", _remove(fleet, holding={fleet.broken, fleet.misled})
     after = {name: host.tree() for name, host in fleet.hosts.items()}
     left = {
@@ -157,6 +158,18 @@ def _upgrade(fleet: Fleet, image: Runtime, rebooted: str, misled: str) -> str:
     fleet.until(lambda: not _remark(fleet, misled), f"{misled} is ready")
     held = sum(map(len, ledgers.values()))
     return f"{held} VFs held; restarts of kubelets: {sum(restarts.values())}; {misled}: {remark}"
+
+
+def _return(fleet: Fleet, image: Runtime) -> str:
+    """Go back to the first release with all VFs held."""
+    ledgers = {name: host.ledger() for name, host in fleet.hosts.items()}
+    calls = {name: len(host.systemctl_calls()) for name, host in fleet.hosts.items()}
+    fleet.roll_out(Desired(image, fleet.desired.at_once))
+    fleet.until(lambda: fleet.phases()["installed"] == len(fleet.hosts), "all are returned")
+    assert {name: host.ledger() for name, host in fleet.hosts.items()} == ledgers, "a return has changed a ledger"
+    restarts = {name: _kubelet_restarts(host, calls[name]) for name, host in fleet.hosts.items()}
+    assert max(restarts.values()) <= 1, f"restarts of a kubelet: {restarts}"
+    return f"{sum(map(len, ledgers.values()))} VFs held; restarts of kubelets: {sum(restarts.values())}"
 
 
 def _remark(fleet: Fleet, name: str) -> str:
