@@ -22,7 +22,7 @@ from cli.node.fleet.runtime import Runtime
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 
-SPEED = 10.0
+SPEED = 20.0
 NAMESPACE, LEASE = "mooring-node", "mooring-node-installer"
 _CHECK_EVERY_S = 300.0
 

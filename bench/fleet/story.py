@@ -15,7 +15,7 @@ SMALL_DISK, LARGE_DISK = 128 << 10, 64 << 20
 _PODS = 3
 _TICK_S = 0.05
 # Seconds between two kills, until a killed agent is started again, and that a host is down; by this machine's clock.
-_KILL_EVERY_S, _DOWN_S, _REBOOT_S = 0.7, (0.1, 3.0), 8.0
+_KILL_EVERY_S, _DOWN_S, _REBOOT_S = 0.7, (0.1, 2.0), 4.0
 # No stage may take longer than this, by this machine's clock.
 _STAGE_S = 600.0
 _WRONG_OFFER = '{"v": 1, "pfs": [{"network": "rail0", "no_such_field": 1}]}\n'
