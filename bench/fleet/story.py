@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from bench.fleet.agents import SPEED, Agents, Desired
@@ -189,10 +190,13 @@ def _remove(fleet: Fleet, holding: Collection[str]) -> str:
     fleet.roll_out(Desired(fleet.desired.image, fleet.desired.at_once, removes=True))
     fleet.until(lambda: fleet.phases()["removed"] == len(fleet.hosts) - len(holding), "all without pods are removed")
     for name in holding:
-        why = _remark(fleet, name)
-        assert why.startswith("waits until pods give back their VFs: default/p"), f"{name} does not wait: {why!r}"
+        fleet.until(partial(_waits, fleet, name), f"{name} waits for its pods")
         assert (fleet.hosts[name].root / "opt/mooring/current").exists(), f"{name} was removed under its pods"
         fleet.hosts[name].release_vfs()
         fleet.take_down(name, 0)
     fleet.until(lambda: fleet.phases()["removed"] == len(fleet.hosts), "all are removed")
     return f"{len(holding)} waited for their pods"
+
+
+def _waits(fleet: Fleet, name: str) -> bool:
+    return _remark(fleet, name).startswith("waits until pods give back their VFs: default/p")
