@@ -69,9 +69,12 @@ INFINIBAND = Nic(
 MLX5_DRIVER = replace(MLX5, name="mlx5-driver", kernel="mlx5chip.npf=2")
 _MLX5 = pytest.param(MLX5, id="mlx5", marks=pytest.mark.other_nic)
 _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_nic)
+_MLX5_DRIVER = pytest.param(MLX5_DRIVER, id="mlx5-driver", marks=pytest.mark.other_nic)
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
 EACH = (*ETHERNET, _INFINIBAND)
 ALL_MLX5 = (_MLX5, _INFINIBAND)
+# Where nothing is asked of simvf alone.
+ETHERNET_AND_DRIVER, EACH_AND_DRIVER = (*ETHERNET, _MLX5_DRIVER), (*EACH, _MLX5_DRIVER)
 
 
 # For the loops that break every call, too long for each NIC: an ordinary run takes mlx5 Ethernet, or what -k picks.

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from tests.lab.calls.plain_calls import run
-from tests.lab.nics import ETHERNET, MLX5, SIMVF, Lab, Nic
+from tests.lab.nics import ETHERNET, ETHERNET_AND_DRIVER, MLX5, SIMVF, Lab, Nic
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("nic", ETHERNET)
+@pytest.mark.parametrize("nic", ETHERNET_AND_DRIVER)
 def test_add_applies_the_assignment_and_del_restores_the_kernels_state(lab: Lab, nic: Nic) -> None:
     """Every setting is on the PF, the netdevs are in the pod; after DEL, and after a second, nothing differs."""
     lines = run(
@@ -63,7 +63,7 @@ def test_the_nodes_offer_forces_its_vlan_and_refuses_what_it_does_not_allow(lab:
     assert lines[2:] == ["same refused", "0", "0", "100", "0", "same end"]
 
 
-@pytest.mark.parametrize("nic", ETHERNET)
+@pytest.mark.parametrize("nic", ETHERNET_AND_DRIVER)
 def test_a_vf_comes_back_when_its_namespace_died_first(lab: Lab, nic: Nic) -> None:
     """The kernel returns the netdev under its pod name; DEL puts name, MAC and settings right."""
     lines = run(lab, nic, "call ADD; echo $status; ip netns delete pod; CNI_NETNS= call DEL; echo $status; same all")
