@@ -21,6 +21,7 @@ from cli.node.look import below, state_of
 from cli.node.plan.init_unit import SERVICE as INIT
 from cli.node.plan.states import Link
 from cli.node.plan.steps import HOME
+from mooring.annotations.inventory import ADVERTISER
 from mooring.files import read_file, write_shared
 from mooring.parsing import decode
 from mooring.records import node_install
@@ -30,9 +31,10 @@ from mooring.records.node_install import NodeInstall, dump_node_install
 PLUGIN = "/etc/mooring/cni.json"
 _RUN = "/run/mooring"
 _READABLE = 0o644
-# What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, and a NIC.
+# What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, a NIC, and the
+# version of the advertiser, whose DaemonSet is upgraded after the nodes.
 _OTHER_STEPS = frozenset({"containers", "gpus", "shim"})
-_OTHER_SUBJECTS = frozenset({BYPASS, INIT})
+_OTHER_SUBJECTS = frozenset({BYPASS, INIT, ADVERTISER})
 _SETTLE_S, _LOOK_S = 120.0, 5.0
 _log = structlog.get_logger()
 
@@ -123,7 +125,7 @@ class FleetNode:
         ended = await self._mooring_node("remove")
         if ended.status != 0:
             return _why(ended, "remove")
-        if not self._plugin_differs():
+        if self._wanted_plugin() is not None and not self._plugin_differs():
             (plugin := below(self.root, PLUGIN)).unlink(missing_ok=True)
             remove_empty(plugin.parent)
         return ""
@@ -144,7 +146,8 @@ class FleetNode:
         return await self.process.run(command, (lambda _: None) if quiet else _say)
 
     def _is_installed(self) -> bool:
-        return below(self.root, JOURNAL).exists() or below(self.root, HOME).exists()
+        current = state_of(self.root, f"{HOME}/current")
+        return below(self.root, JOURNAL).exists() or isinstance(current, Link)
 
     def _present(self) -> str | None:
         """Return the name of the release that is the current one on the host."""

@@ -76,6 +76,9 @@ async def test_what_an_installation_cannot_mend_keeps_a_node_unready_but_takes_n
     host.find("containers", "default/a main", "runs without its devices: delete the pod")
     assert await own.difference() == ""
     await own.report("done", "")
+    # Nodes are upgraded before the advertiser's DaemonSet.
+    host.find("services", "mooring-advertiser", "runs version 0.2.0, but 0.3.0 is installed")
+    assert await own.difference() == ""
     host.find("kubelet", "/var/lib/kubelet/config.yaml", "altered")
     assert await own.difference() == "/var/lib/kubelet/config.yaml: altered"
     assert told == [("done", "default/a main: runs without its devices: delete the pod")]
@@ -112,6 +115,19 @@ async def test_a_removal_waits_for_pods_and_leaves_nothing_that_the_installer_br
     assert await removal.difference() == ""
     assert not (host.root / "opt/mooring").exists()
     assert not (host.root / "etc/mooring/cni.json").exists()
+
+
+async def test_a_removal_leaves_the_operators_own_files(host: StandInHost, tmp_path: Path) -> None:
+    """A cni.json that no ConfigMap has, and what others keep below /opt/mooring."""
+    assert await node(host, tmp_path).change() == ""
+    (host.root / "etc/mooring").mkdir(parents=True, exist_ok=True)
+    (host.root / "etc/mooring/cni.json").write_text("{}")
+    removal = node(host, tmp_path, removes=True)
+    assert await removal.change() == ""
+    (host.root / "opt/mooring").mkdir()
+    (host.root / "opt/mooring/own").touch()
+    assert await removal.difference() == ""
+    assert (host.root / "etc/mooring/cni.json").read_text() == "{}"
 
 
 async def test_a_release_is_looked_for_in_the_folder_that_the_flags_name(host: StandInHost, tmp_path: Path) -> None:
