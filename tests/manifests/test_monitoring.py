@@ -161,6 +161,18 @@ def test_the_hosts_programs_are_scraped_where_the_page_lets_them_serve() -> None
     assert scraped.keys() == _OPTIONS.keys()
 
 
+def test_programs_of_one_host_listen_on_ports_of_their_own() -> None:
+    """Advertiser, installer, and shim and CNI server where the page lets them serve; the security page lists them."""
+    ports = re.findall(r"replacement: \$1:(\d+)", (ROOT / _MONITORING / "scrapeconfigs.yaml").read_text())
+    for path in ("base/advertiser/daemonset.yaml", "components/node-installer/daemonset.yaml"):
+        (daemonset,) = raw(path)
+        containers = daemonset["spec"]["template"]["spec"]["containers"]
+        ports += [str(port["containerPort"]) for container in containers for port in container.get("ports", ())]
+    assert len(ports) == len(set(ports)) == 4, ports
+    listed = (ROOT.parent / "docs/security.md").read_text()
+    assert [port for port in ports if f"| {port}" not in listed] == []
+
+
 def test_the_registry_is_not_the_tests_own_invention() -> None:
     """The names compared are those of a scrape: a counter that is counted appears under the name that is known."""
     registry = CniMetrics()

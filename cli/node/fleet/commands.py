@@ -43,7 +43,7 @@ class Options:
     namespace: str = option("mooring-node", "namespace of the Lease")
     lease: str = option("mooring-node-installer", "name of the Lease that keeps the turns")
     kubeconfig: str = option("", "kubeconfig file; if empty: KUBECONFIG, then the pod's service account")
-    addr: str = option("127.0.0.1:54006", "host:port of /healthz and /readyz; if empty: none")
+    addr: str = option("127.0.0.1:54008", "host:port of /healthz and /readyz; if empty: none")
     runtime: Path = option(Path("/mooring"), "folder of the runtime that is installed")
     root: Path = option(Path("/host"), "where the host's root folder is mounted")
     settings: Path = option(
