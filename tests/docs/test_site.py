@@ -1,7 +1,9 @@
-"""A person with a symptom finds what to do by the site's search: its own program ranks, run by Node.js."""
+"""The site as a browser gets it: search leads a person with a symptom to what to do, and no code scrolls sideways."""
 
+import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing")
+# What `docs/site.css` leaves room for at 1440 px.
+_MOST_COLUMNS = 88
 
 # What a person types, and the page that comes first.
 QUERIES = {
@@ -31,13 +34,18 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def first_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the page that the site's search shows first for each query."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the built site."""
     site = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(site)], cwd=ROOT, env=environment, check=True
-    )
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(site)]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    return site
+
+
+@pytest.fixture(scope="module")
+def first_pages(site: Path) -> dict[str, str]:
+    """Return the page that the site's own search program shows first for each query."""
     ranked = subprocess.run(
         ["node", str(Path(__file__).with_name("search.js")), str(site), json.dumps(list(QUERIES))],
         check=True,
@@ -47,7 +55,20 @@ def first_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {query: location.split("#")[0] for query, location in json.loads(ranked.stdout).items()}
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is missing")
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_symptom_leads_to_the_catalogue_or_to_troubleshooting(query: str, first_pages: dict[str, str]) -> None:
     """Nothing else is of use to a person whose pod does not start."""
     assert first_pages[query] == QUERIES[query]
+
+
+def test_no_code_is_wider_than_a_page(site: Path) -> None:
+    """A reader sees each command and output as a whole, beside both sidebars."""
+    wide = [
+        f"{page.name}: {line}"
+        for page in sorted(site.glob("*.html"))
+        for block in re.findall(r"<pre.*?</pre>", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in html.unescape(re.sub(r"<[^>]+>", "", block)).splitlines()
+        if len(line.expandtabs()) > _MOST_COLUMNS
+    ]
+    assert wide == []
