@@ -35,10 +35,6 @@ class Desired:
     at_once: int
     removes: bool = False
 
-    @property
-    def target(self) -> str:
-        return f"{'remove' if self.removes else 'install'} {self.image.release}"
-
 
 @dataclass(slots=True)
 class Agents:
@@ -77,7 +73,7 @@ class Agents:
         )
         async with Client(self.access) as client:
             store = LeaseStore(client, NAMESPACE, LEASE, host.name)
-            task = Task(host.name, desired.target, desired.at_once, _CHECK_EVERY_S)
+            task = Task(host.name, desired.at_once, _CHECK_EVERY_S)
             await Agent(task, store, node, random).run()
 
     def kill(self, name: str) -> None:

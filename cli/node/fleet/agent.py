@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol
 
-from cli.node.plan.turns import BEAT_S, Postponement, SilenceClock, Turns, beat, begin, fail, succeed
+from cli.node.plan.turns import BEAT_S, Postponement, SilenceClock, Turns, beat, begin, fail, give_back, succeed
 from mooring.kube.failures import Conflict, KubeError
 
 State = Literal["waiting", "working", "done", "failed"]
@@ -38,6 +38,10 @@ class Store(Protocol):
 class Node(Protocol):
     """The node that is changed."""
 
+    def target(self) -> str:
+        """Return what the fleet moves to, by the settings as they are now; raise OSError or ValueError."""
+        ...
+
     async def difference(self) -> str:
         """Return what a turn would change, empty if nothing."""
         ...
@@ -57,10 +61,9 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What this agent is for: its node, what the fleet moves to, how many nodes change at once."""
+    """What this agent is for: its node, how many nodes change at once."""
 
     node: str
-    target: str
     at_once: int
     check_every_s: float
 
@@ -96,13 +99,26 @@ class Agent:
 
     async def _take_turn(self) -> str:
         """Wait for the turn, and change the node; return why that failed. The turn ends unless it failed."""
+        node = self._task.node
         await self._begin()
+        # Pods may have come while the node waited, or since it failed.
+        if await self._node.obstacle():
+            await self._write(lambda turns: give_back(turns, node))
+            return ""
         await self._node.report("working", "")
         async with self._beating():
-            failure = await self._node.change() if await self._node.difference() else ""
-        node = self._task.node
+            failure = await self._change()
         await self._write(lambda turns: fail(turns, node, failure) if failure else succeed(turns, node))
         return failure
+
+    async def _change(self) -> str:
+        """Change the node if it differs; return why it is not as desired then."""
+        if not await self._node.difference():
+            return ""
+        if failure := await self._node.change():
+            return failure
+        difference = await self._node.difference()
+        return f"was changed, but still differs: {difference}" if difference else ""
 
     async def _begin(self) -> None:
         wait_s = _ASK_FIRST_S
@@ -119,13 +135,13 @@ class Agent:
         try:
             turns, version = await self._store.read(cached=True)
             silent = self._silence.silent(turns, asyncio.get_running_loop().time())
-            asked = begin(turns, self._task.node, self._task.target, self._task.at_once, silent)
+            asked = begin(turns, self._task.node, self._node.target(), self._task.at_once, silent)
             if isinstance(asked, Postponement):
                 return asked.reason
             await self._store.write(asked, version)
         except Conflict:
             return "another node has changed the turns"
-        except KubeError as failed:
+        except (KubeError, OSError, ValueError) as failed:
             return str(failed)
         return ""
 

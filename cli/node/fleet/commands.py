@@ -1,9 +1,7 @@
 """`mooring-node fleet`: read the options, serve /readyz, and run the agent until SIGTERM."""
 
 import asyncio
-import hashlib
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from platform import node as host_name
@@ -103,7 +101,7 @@ async def _serve(options: Options) -> None:
         process=HostProcess(options.process),
         reported=readiness.reported,
     )
-    task = Task(options.node, _target(options, runtime), options.at_once, options.check_every)
+    task = Task(options.node, options.at_once, options.check_every)
     try:
         access = await asyncio.to_thread(load_access, options.kubeconfig or None)
     except AccessError as wrong:
@@ -115,15 +113,3 @@ async def _serve(options: Options) -> None:
         _log.info("agent starts", node=options.node, mode=options.mode, release=runtime.release)
         await stop.wait()
         works.cancel()
-
-
-def _target(options: Options, runtime: Runtime) -> str:
-    """Return what the fleet moves to: equal on all nodes, and another one for other settings."""
-    digest = hashlib.sha256("\0".join(_settings(options)).encode()).hexdigest()[:12]
-    return f"{options.mode} {runtime.release} {digest}"
-
-
-def _settings(options: Options) -> Iterator[str]:
-    yield options.install_flags
-    files = sorted(options.settings.glob("cni*.json")) if options.settings.is_dir() else []
-    yield from (f"{path.name}={path.read_text()}" for path in files)

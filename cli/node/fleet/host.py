@@ -1,6 +1,7 @@
 """The node as the agent sees it: compared with the release in the image, installed or removed, and reported."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,6 +58,13 @@ class FleetNode:
     _last: tuple[State, str] | None = None
     # What the last check has found beside what an installation mends.
     _remark: str = ""
+
+    def target(self) -> str:
+        """Return what the fleet moves to: equal on all nodes, and another one for other settings."""
+        files = sorted(self.settings.glob("cni*.json")) if self.settings.is_dir() else []
+        texts = (self.install_flags, *(f"{path.name}={path.read_text()}" for path in files))
+        digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
+        return f"{'remove' if self.removes else 'install'} {self.runtime.release} {digest}"
 
     async def difference(self) -> str:
         """Return what differs from the desired state, empty if nothing does; a node that cannot be read differs."""

@@ -6,9 +6,9 @@ All nodes share one document, in an annotation of a Lease, and change it by comp
       {"node":"n2","target":…,"beats":1,"failure":"the kubelet has not called the shim"}]}
 
 A node that works has a turn, and counts up ``beats`` while it does. A node that failed keeps its turn, with the
-reason, until it is installed. A turn never expires: a node that went down during its turn may have gone down because of
-it. So the number of turns never exceeds the limit, whatever the clocks show. While a turn has a failure, or its node is
-silent, no other node begins.
+reason, until it is installed; one whose pods forbid the change gives its turn back. A turn never expires: a node that
+went down during its turn may have gone down because of it. So the number of turns never exceeds the limit, whatever the
+clocks show. While a turn has a failure, or its node is silent, no other node begins.
 
 ``proven`` is what was installed successfully last. Until one node has succeeded with a target, the limit is one turn.
 """
@@ -108,7 +108,12 @@ def succeed(turns: Turns, node: str) -> Turns:
     own = turns.of(node)
     if own is None:
         return turns
-    return Turns(own.target, tuple(turn for turn in turns.turns if turn.node != node))
+    return replace(give_back(turns, node), proven=own.target)
+
+
+def give_back(turns: Turns, node: str) -> Turns:
+    """End the turn of a node that cannot be changed now; nothing is proven."""
+    return replace(turns, turns=tuple(turn for turn in turns.turns if turn.node != node))
 
 
 def fail(turns: Turns, node: str, failure: str) -> Turns:

@@ -18,17 +18,23 @@ TARGET = "install mooring-0.2.0"
 
 @dataclass
 class Host:
-    """A node outlives its agents. ``state`` is `old`, `half` (a change began) or `new`."""
+    """A node outlives its agents. ``state`` is `old`, `half` (a change began) or `new`.
+
+    A change of a node that is ``is_unchanging`` succeeds, and it differs as before. ``obstacle`` forbids a change.
+    """
 
     name: str
     state: str = "old"
     is_broken: bool = False
+    is_unchanging: bool = False
+    obstacle: str = ""
 
 
 @dataclass
 class Fleet:
     random: Random
     hosts: dict[str, Host]
+    target: str = TARGET
     text: str = dump_turns(Turns())
     version: int = 0
     agents: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -43,7 +49,7 @@ class Fleet:
         return AT_ONCE if any(host.state == "new" for host in self.hosts.values()) else 1
 
     def start(self, name: str) -> None:
-        task = Task(name, TARGET, AT_ONCE, 300.0)
+        task = Task(name, AT_ONCE, 300.0)
         agent = Agent(task, LossyStore(self), SimulatedNode(self, self.hosts[name]), Random(self.random.random()))
         self.agents[name] = asyncio.get_running_loop().create_task(agent.run())
 
@@ -92,16 +98,21 @@ class SimulatedNode:
     fleet: Fleet
     host: Host
 
+    def target(self) -> str:
+        return self.fleet.target
+
     async def difference(self) -> str:
         await asyncio.sleep(1)
         return "" if self.host.state == "new" else self.host.state
 
     async def obstacle(self) -> str:
-        return ""
+        return self.host.obstacle
 
     async def change(self) -> str:
         if self.fleet.turns().of(self.host.name) is None:
             self.fleet.breaches.append(f"{self.host.name} is changed without a turn")
+        if self.host.obstacle:
+            self.fleet.breaches.append(f"{self.host.name} is changed despite {self.host.obstacle}")
         self.host.state = "half"
         begun = [one.name for one in self.fleet.hosts.values() if one.state == "half"]
         if len(begun) > self.fleet.limit():
@@ -109,7 +120,7 @@ class SimulatedNode:
         await asyncio.sleep(self.fleet.random.uniform(5, 60))
         if self.host.is_broken:
             return "no space left on device"
-        self.host.state = "new"
+        self.host.state = "half" if self.host.is_unchanging else "new"
         return ""
 
     async def report(self, state: State, text: str) -> None:
@@ -184,9 +195,66 @@ def test_a_node_that_goes_down_in_its_turn_stops_the_fleet_until_it_is_back() ->
             fleet.start(name)
         await asyncio.sleep(2000)
         assert [host.state for host in fleet.hosts.values()] == before
-        assert fleet.reasons[NODES[19]] == f"node {down!r} has begun: waits for a sign that it works"
+        named = f"node {down!r} has begun: waits for a sign that it works"
+        await _until(lambda: fleet.reasons[NODES[19]] == named, "the reason names it", 500)
         fleet.start(down)
         await _until(fleet.is_complete, "the fleet is complete", 20000)
+        _end(fleet)
+
+    run(story())
+
+
+def test_an_obstacle_that_comes_while_a_node_waits_for_its_turn_stops_no_other_node() -> None:
+    fleet = Fleet(Random(1), {name: Host(name) for name in NODES[:3]})
+    first, late = fleet.hosts["n0"], fleet.hosts["n1"]
+    first.is_broken = True
+
+    async def story() -> None:
+        fleet.start("n0")
+        await _until(lambda: bool(fleet.turns().turns and fleet.turns().turns[0].failure), "the first node fails", 3000)
+        fleet.start("n1")
+        await _until(lambda: "failed" in fleet.reasons.get("n1", ""), "the second node waits for its turn", 3000)
+        late.obstacle = "a pod with a VF"
+        first.is_broken = False
+        await _until(lambda: fleet.reasons["n1"] == late.obstacle, "the second node reports its obstacle", 3000)
+        assert fleet.turns().of("n1") is None
+        fleet.start("n2")
+        await _until(lambda: fleet.is_complete(["n0", "n2"]), "the others are changed", 3000)
+        late.obstacle = ""
+        await _until(lambda: fleet.is_complete(NODES[:3]), "the second node is changed too", 3000)
+        _end(fleet)
+
+    run(story())
+
+
+def test_a_node_that_differs_after_its_change_has_failed_and_is_retried_rarely() -> None:
+    fleet = Fleet(Random(1), {"n0": Host("n0", is_unchanging=True)})
+
+    async def story() -> None:
+        fleet.start("n0")
+        await _until(lambda: bool(fleet.turns().turns and fleet.turns().turns[0].failure), "it fails", 300)
+        assert fleet.turns().turns[0].failure == "was changed, but still differs: half"
+        before = fleet.version
+        await asyncio.sleep(4000)
+        assert fleet.version - before < 100
+        fleet.hosts["n0"].is_unchanging = False
+        await _until(lambda: fleet.is_complete(["n0"]), "it is retried", 4000)
+        _end(fleet)
+
+    run(story())
+
+
+def test_a_node_that_waits_begins_with_the_settings_of_then() -> None:
+    """Volumes of a ConfigMap change below a pod that runs."""
+    fleet = Fleet(Random(1), {name: Host(name) for name in NODES[:2]})
+    fleet.text = dump_turns(Turns(TARGET, (Turn("n0", TARGET, failure="no space left on device"),)))
+
+    async def story() -> None:
+        fleet.start("n1")
+        await _until(lambda: "failed" in fleet.reasons.get("n1", ""), "it waits", 3000)
+        fleet.target = "install mooring-0.2.0 of other settings"
+        fleet.text = dump_turns(Turns(TARGET))
+        await _until(lambda: fleet.turns().proven == fleet.target, "it has proven the new settings", 3000)
         _end(fleet)
 
     run(story())
