@@ -104,9 +104,8 @@ class SimulatedHost:
         shutil.copy("/bin/busybox", self.root / "bin/busybox")
         for applet in _APPLETS:
             (self.root / "bin" / applet).symlink_to("busybox")
-        for name, text in (("systemctl", _SYSTEMCTL), ("sync", "#!/bin/sh\n")):
-            (self.root / "fleet/bin" / name).write_text(text)
-            (self.root / "fleet/bin" / name).chmod(0o755)
+        (systemctl := self.root / "fleet/bin/systemctl").write_text(_SYSTEMCTL)
+        systemctl.chmod(0o755)
         (self.root / "proc/sys/kernel/random/boot_id").write_text(f"{uuid.uuid4()}\n")
         if disk_bytes is not None:
             _mount("-t", "tmpfs", "-o", f"size={disk_bytes}", "tmpfs", self.root / "opt")

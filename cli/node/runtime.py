@@ -9,7 +9,6 @@ import hashlib
 import platform
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zlib
@@ -23,8 +22,8 @@ from cli.node.errors import NodeError
 from cli.node.look import below
 from cli.node.plan.states import RuntimeCopy
 from cli.node.plan.steps import COMPLETE
-from cli.node.venv import remove
-from mooring.files import read_bytes, write_file
+from cli.node.venv import complete, remove
+from mooring.files import read_bytes
 from mooring.parsing import decode
 
 RELEASE, SBOM, VERSION = "RELEASE.json", "sbom.cdx.json", 1
@@ -111,10 +110,9 @@ def copy(root: Path, change: RuntimeCopy) -> None:
         for name, digest in release.files.items():
             _copy_file(source / name, folder / name, digest)
         shutil.copyfile(source / RELEASE, folder / RELEASE)
+        complete(folder)
     except OSError as refused:
         raise NodeError(f"runtime: folder {str(folder)!r} cannot be written: {refused}") from refused
-    subprocess.run(["sync", "--file-system", str(folder)], check=True)
-    write_file(folder / COMPLETE, f"{version('mooring')}\n")
 
 
 def _copy_file(source: Path, target: Path, digest: str) -> None:

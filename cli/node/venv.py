@@ -4,7 +4,9 @@ The name of a release consists of its version and a digest of the wheels, so an 
 release whose build was killed lacks its last file and is built again.
 """
 
+import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from mooring.files import sync_folder, write_file
 
 _DIGEST_CHARS = 8
 _SHOWN_CHARS = 2000
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def release_of(wheelhouse: Path) -> str:
@@ -50,7 +53,20 @@ def build(root: Path, change: VenvBuild) -> None:
     python, wheels = str(folder / "bin/python"), ("--no-index", "--find-links", change.wheelhouse)
     _run(python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wheels, change.requirement)
     _settle(root, folder)
-    subprocess.run(["sync", "--file-system", str(folder)], check=True)
+    complete(folder)
+
+
+def complete(folder: Path) -> None:
+    """Write a release's last file once all others are on the disk; raise OSError.
+
+    syncfs(2) is called in the C library: Python does not have it, and `sync` of busybox knows no `--file-system`.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            raise OSError(number := ctypes.get_errno(), os.strerror(number), str(folder))
+    finally:
+        os.close(descriptor)
     write_file(folder / COMPLETE, f"{version('mooring')}\n")
 
 

@@ -11,6 +11,7 @@ import pytest
 from cli.node.errors import NodeError
 from cli.node.mounts import refuse_label
 from cli.node.plan.states import RuntimeCopy
+from cli.node.plan.steps import COMPLETE
 from cli.node.runtime import copy, machine
 from tests.cli.node.conftest import NodeHost
 from tests.cli.node.runtimes import FILES, archive, document, whole
@@ -105,6 +106,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     change = RuntimeCopy("/versions/0", str(tmp_path / _TOP))
     with pytest.raises(NodeError, match=r"^runtime: folder '.*/versions/0' cannot be written: .*Errno"):
         copy(tmp_path, change)
+
+
+def test_a_runtime_is_copied_without_programs_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sync` of busybox cannot write back one file system."""
+    for name, content in whole().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    copy(tmp_path, RuntimeCopy("/versions/0", str(tmp_path / _TOP)))
+    assert (tmp_path / "versions/0" / COMPLETE).exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
