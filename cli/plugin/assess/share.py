@@ -40,9 +40,10 @@ manifest.json   when it was read, and which lists could not be read
 api/            nodes, pods, workloads, networks, claims, and what the scheduler decides by
 nodes/          the captures of nodes: sysfs of NICs, settings and use of VFs, devices of pods
 
-Names of objects, label values, addresses, uids and boot ids are stand-ins, equal ones for equal texts. Removed are
+Names of objects, labels, addresses, uids and boot ids are stand-ins, equal ones for equal texts. Removed are
 environments, commands, images, messages, addresses of nodes and pods, and all annotations except those that Mooring
-reads. Kept are PCI addresses, names of interfaces that the kernel gives, resources of vendors, times and amounts.
+reads. Kept are words of Kubernetes, well-known keys, PCI addresses, names of interfaces and drivers that the kernel
+gives, domains of vendors' resources, times, amounts and other numbers.
 
     kubectl mooring assess --from THIS-FILE
 """
@@ -57,7 +58,7 @@ def write_shared(file: str, snapshot: Snapshot, archives: list[tuple[str, OpenAr
         for node, opened in archives:
             if node in snapshot.captures:
                 with opened() as capture:
-                    writer.add(f"{_NODES}/{stand_ins.name(node)}.tar.gz", _without_identities(capture, stand_ins))
+                    writer.add(f"{_NODES}/{stand_ins.text(node)}.tar.gz", _without_identities(capture, stand_ins))
         manifest = Manifest(snapshot.now, "", "default", version, results, [], [])
         writer.add(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
 
@@ -83,9 +84,9 @@ def _without_identities(capture: IO[bytes], stand_ins: StandIns) -> bytes:
     contents: dict[str, Content] = {}
     with opened_members(capture) as members:
         for member in members:
-            path = "/".join(stand_ins.interface(part) for part in member.name.split("/"))
+            path = "/".join(stand_ins.entry(part) for part in member.name.split("/"))
             if member.issym():
-                contents[path] = "/".join(stand_ins.interface(part) for part in member.linkname.split("/"))
+                contents[path] = "/".join(stand_ins.entry(part) for part in member.linkname.split("/"))
             elif member.isreg():
                 contents[path] = _content(members, member, stand_ins)
             else:
@@ -96,7 +97,9 @@ def _without_identities(capture: IO[bytes], stand_ins: StandIns) -> bytes:
 def _content(members: tarfile.TarFile, member: tarfile.TarInfo, stand_ins: StandIns) -> bytes:
     file = members.extractfile(member)
     content = file.read(MOST_RECORD_BYTES) if file is not None else b""
-    return stand_ins.record(content.decode()).encode() if member.name in _RECORDS else content
+    if member.name in _RECORDS:
+        return stand_ins.record(member.name, content.decode(errors="replace")).encode()
+    return stand_ins.content(member.name.rpartition("/")[2], content)
 
 
 @contextmanager

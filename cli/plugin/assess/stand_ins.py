@@ -1,58 +1,66 @@
 """Replace what identifies a cluster by stand-ins: names, addresses, uids, serial numbers. Pure.
 
-Equal texts get equal stand-ins everywhere, so that a pod still names its node. A text is kept only if its field has a
-fixed set of values (`_KEPT`), or if all of its parts are public: PCI addresses, names of interfaces, short numbers,
-and names below the domains of Kubernetes and of vendors. Everything else is replaced, part by part.
+Equal texts get equal stand-ins everywhere, so that a pod still names its node. A text is kept only if it is public
+(`public_words`): a word of Kubernetes or of a driver, a PCI address, a name that the kernel gives, a short number.
+Everything else is replaced, part by part, in values and in keys.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from advertiser.formats import use_record
+from advertiser.formats.use_record import dump_use, read_use
+from cli.plugin.assess.public_words import (
+    AMOUNT,
+    FIELDS,
+    is_device_name,
+    is_public,
+    is_public_key,
+    is_sysfs_name,
+)
 from cli.plugin.bundle.redact import REMOVED, redact_object
-from mooring import names
 from mooring.kube.nesting import without_deep_nesting
 from mooring.parsing import decode
 
-# Fields with values of Kubernetes' own, times and quantities.
-_KEPT = frozenset({
-    "apiVersion", "kind", "phase", "type", "status", "reason", "restartPolicy", "operator", "effect", "protocol",
-    "creationTimestamp", "deletionTimestamp", "startTime", "lastTransitionTime", "startedAt", "finishedAt",
-    "whenUnsatisfiable", "preemptionPolicy", "dnsPolicy", "qosClass", "completionMode", "cniVersion", "version",
-    "schedulerName", "driver", "deviceClassName", "link", "mode", "resource", "allocationMode", "spoofchk", "trust",
-    "link_state", "spoofChk", "linkState", "together", "vfs", "pfs",
-})  # fmt: skip
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead"})
 # Maps whose keys are labels, resources or attributes, not fields.
 _KEYED = _QUANTITIES | {"labels", "annotations", "matchLabels", "nodeSelector", "selector", "attributes", "pools"}
+_SELECTOR_FIELDS = frozenset({"matchLabels", "matchExpressions", "nodeSelectorTerms"})
+# Fields and annotations whose value is the key of a label, a resource or an attribute, or a list of such keys.
+_KEY_FIELDS = frozenset({
+    "key", "topologyKey", "topologyKeys", "matchLabelKeys", "mismatchLabelKeys", "prefer", "within", "name_from",
+    "matchAttribute", "deviceClassName", "resourceName", "k8s.v1.cni.cncf.io/resourceName",
+    "alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology",
+})  # fmt: skip
 # Fields that no finding, rule or decision needs.
 _DROPPED = frozenset({
     "message", "nodeInfo", "addresses", "containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses",
     "podIP", "podIPs", "hostIP", "hostIPs", "selfLink", "generateName", "env", "envFrom", "command", "args", "image",
     "podCIDR", "podCIDRs", "providerID", "ips", "dns", "ipam", "imagePullSecrets", "config.json",
 })  # fmt: skip
-_PUBLIC = re.compile(
-    r"(?:[a-z0-9.-]+\.)?(?:kubernetes\.io|k8s\.io|x-k8s\.io|cncf\.io|kubeflow\.org|volcano\.sh|ray\.io|mooring\.dev"
-    r"|topology\.nvidia\.com|k8s\.aws|google\.com|oraclecloud\.com|azure\.com|dra\.net|tencent\.com|rdma-sriov)"
-    r"/[A-Za-z0-9._/-]+|(?:nvidia|amd)\.com/gpu(?:\.shared)?|nvidia\.com/mig-[0-9a-z.]+"
-)
 # Resources of a vendor's domain whose rest an administrator chooses.
 _POOL = re.compile(
     r"(?P<domain>nvidia\.com|mellanox\.com|amd\.com|intel\.com|openshift\.io|rdma)/(?P<rest>[A-Za-z0-9._-]+)"
 )
-_OWN_KEYS = frozenset({"cpu", "memory", "pods", "ephemeral-storage", "rack", "app"})
-_DEVICE_WORD = re.compile(r"rdma|sriov|infiniband|roce|hca|mlnx|hostdev|vnic|efa|vfs?|gpu")
+# A key with a domain. Names of namespaces have no dot.
+_QUALIFIED = re.compile(r"[^/@,\s]*\.[^/@,\s]*/[^/@,\s]+")
+_DEVICE_WORD = re.compile(r"rdma|sriov|infiniband|roce|hca|mlnx|hostdev|vnic|efa|vfs?|gpu|dranet|root")
 # A hardware address, then a PCI address, then what names are made of.
 _PARTS = re.compile(
     r"(?P<mac>(?:[0-9A-Fa-f]{2}[:-]){5,19}[0-9A-Fa-f]{2})(?![0-9A-Fa-f:])"
-    r"|(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-    r"|(?P<name>[A-Za-z0-9][A-Za-z0-9_.:-]*)"
+    r"|(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?![A-Za-z0-9_.:-]|[^\x00-\x7f])"
+    r"|(?P<name>(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_.:-]|[^\x00-\x7f])*)"
 )
-# Names that the kernel and udev make from a device's place, and Multus' and Mooring's of a pod's interfaces.
-_INTERFACE = re.compile(r"(?:en|ib|et?h?)(?:[ops]\d+\w{0,12}|\d{1,3})|net\d{1,3}|lo|bond\d{1,3}|mlx[45]_\d{1,4}")
-_BY_MAC = re.compile(r"(?:en|ib|wl|sl)x[0-9a-f]{12}")
-_SHORT_NUMBER = re.compile(r"\d{1,4}|true|false|null|none|on|off|default|auto")
+# What `mooring.nic.vf_users` says about a use by the host, beside names.
+_USE_WORDS = frozenset({
+    "the", "host", "uses", "port", "of", "process", "unknown", "vdpa", "device", "default", "route", "to", "table",
+    "IPv4", "IPv6", "macvtap", "geneve",
+})  # fmt: skip
+# Files of a capture that contain the name of a device.
+_NAMES = frozenset({"parent", "ibdev"})
 
 
 class StandIns:
@@ -76,13 +84,14 @@ class StandIns:
 
     def text(self, text: str) -> str:
         """Return a text with each part replaced that is not public."""
-        if text == REMOVED or _PUBLIC.fullmatch(text):
+        if text == REMOVED or is_public(text):
             return text
-        return self.key(text) if _POOL.fullmatch(text) else _PARTS.sub(self._part, text)
+        is_key = _POOL.fullmatch(text) or _QUALIFIED.fullmatch(text)
+        return self.key(text) if is_key else _PARTS.sub(self._part, text)
 
     def key(self, text: str) -> str:
         """Return the key of a label, resource or attribute; a resource's keeps the words that tell what it is."""
-        if text in _OWN_KEYS or text.startswith("hugepages-") or _PUBLIC.fullmatch(text) or text == names.RIT_REQUEST:
+        if is_public_key(text):
             return text
         domain, slash, rest = text.rpartition("/")
         word = _DEVICE_WORD.search(rest)
@@ -91,75 +100,91 @@ class StandIns:
             return f"{domain}/{kept}{self.name(rest)}"
         return f"{self.name(domain)}.example/{kept}{self.name(rest)}" if slash else f"{kept}{self.name(rest)}"
 
-    def interface(self, text: str) -> str:
-        """Return the name of a netdev: udev can make it from a MAC."""
-        return f"{text[:3]}{self.name(text)}" if _BY_MAC.fullmatch(text) else text
+    def entry(self, name: str) -> str:
+        """Return the name of an entry of a capture: a device's can be chosen by an administrator."""
+        return name if is_sysfs_name(name) else self._device(name)
+
+    def content(self, name: str, content: bytes) -> bytes:
+        """Return the content of a file of a capture; ``name`` is the file's own."""
+        if name not in _NAMES:
+            return content if is_sysfs_name(name) else b""
+        return self.text(content.decode(errors="replace")).encode()
+
+    def _device(self, name: str) -> str:
+        return name if is_device_name(name) or is_public(name) else self.name(name)
 
     def _part(self, match: re.Match[str]) -> str:
         text = match[0]
-        if match["pci"] or _INTERFACE.fullmatch(text) or _SHORT_NUMBER.fullmatch(text):
-            return text
-        return self.name(text)
+        return text if match["pci"] else self._device(text)
 
     def _map(self, document: Mapping[str, Any], *, keyed: bool = False, quantities: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in document.items():
-            if not keyed and key in _DROPPED:
+            if (value == REMOVED) if keyed else (key in _DROPPED):
                 continue
-            if keyed and value == REMOVED:
-                continue
-            shown = self.key(key) if keyed else key
-            found[shown] = value if quantities or (not keyed and _is_kept(key, value)) else self._value(key, value)
+            shown = self.key(key) if keyed else key if key in FIELDS else self.text(key)
+            is_amount = quantities and isinstance(value, str) and AMOUNT.fullmatch(value)
+            found[shown] = value if is_amount else self._value(key, value)
         return found
 
     def _value(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            is_map = key in _KEYED and all(isinstance(one, str | int | Mapping) for one in value.values())
+            is_map = (
+                key in _KEYED
+                and _SELECTOR_FIELDS.isdisjoint(value)
+                and all(isinstance(one, str | int | Mapping) for one in value.values())
+            )
             return self._map(value, keyed=is_map, quantities=key in _QUANTITIES)
         if isinstance(value, list):
-            return [self._value(key, one) for one in value]
-        return self._text_or_json(value) if isinstance(value, str) else value
+            return [self._value(key if isinstance(one, str) else "", one) for one in value]
+        if not isinstance(value, str):
+            return value
+        return self.key(value) if key in _KEY_FIELDS else self._text_or_json(value)
 
     def _text_or_json(self, text: str) -> str:
         """Replace within JSON value by value: an annotation, or the configuration of a network."""
-        if text.startswith(("{", "[")):
+        if text.lstrip().startswith(("{", "[")):
             try:
                 return json.dumps(self._value("", decode(without_deep_nesting(text.encode()))))
             except ValueError:
                 pass
         return self.text(text)
 
-    def record(self, text: str) -> str:
-        """Return a record of a capture: uids, boot ids, resources and names of interfaces are replaced."""
+    def record(self, file: str, text: str) -> str:
+        """Return a record of a capture: uids, boot ids, resources and names of devices are replaced."""
+        return self._use_record(text) if file == use_record.FILE else self._capture_record(text)
+
+    def _use_record(self, text: str) -> str:
+        use = read_use(text)
+        pools, devices = use.pools, use.devices
+        return dump_use(
+            replace(
+                use,
+                settings={pci: replace(one, mac=None, guid=None) for pci, one in use.settings.items()},
+                host={pci: _PARTS.sub(self._use_part, one) for pci, one in use.host.items()},
+                pools=None if pools is None else {self.key(resource): pci for resource, pci in pools.items()},
+                devices=None
+                if devices is None
+                else tuple(replace(one, uid=self.name(one.uid), resource=self.key(one.resource)) for one in devices),
+            )
+        )
+
+    def _use_part(self, match: re.Match[str]) -> str:
+        return match[0] if match[0] in _USE_WORDS else self._part(match)
+
+    def _capture_record(self, text: str) -> str:
+        """Return the record, of which reading has accepted the fields."""
         document = decode(text)
-        if not isinstance(document, dict):
-            return "{}"
-        return json.dumps(self._record(document), sort_keys=True, separators=(",", ":"))
-
-    def _record(self, document: dict[str, Any]) -> dict[str, Any]:
-        found = dict(document)
-        if "boot" in found:
-            found["boot"] = self.name(str(found["boot"]))
-        if isinstance(altnames := found.get("altnames"), dict):
-            found["altnames"] = {
-                self.interface(key): [self.interface(str(one)) for one in several] for key, several in altnames.items()
-            }
-        for entry in (found.get("held") or {}).values():
-            if isinstance(entry, dict):
-                entry |= {key: self.name(str(entry[key])) for key in ("boot", "uid") if key in entry}
-        if isinstance(pools := found.get("pools"), dict):
-            found["pools"] = {self.key(key): pci for key, pci in pools.items()}
-        for entry in found.get("devices") or ():
-            if isinstance(entry, dict):
-                entry |= {"uid": self.name(str(entry.get("uid"))), "resource": self.key(str(entry.get("resource")))}
-        if isinstance(host := found.get("host"), dict):
-            found["host"] = {pci: self._use(str(text)) for pci, text in host.items()}
-        return found
-
-    def _use(self, text: str) -> str:
-        """Return how the host uses a VF: a link's name stays, a process is replaced."""
-        return re.sub(r"(?<=process )[^)]+", lambda match: self.text(match[0]), text)
-
-
-def _is_kept(key: str, value: Any) -> bool:
-    return key in _KEPT and isinstance(value, str) and len(value) < 64
+        altnames, programs, held = (document[key] for key in ("altnames", "programs", "held"))
+        document |= {
+            "boot": self.name(document["boot"]),
+            "altnames": {
+                self._device(key): [self._device(one) for one in several] for key, several in altnames.items()
+            },
+            "programs": {self.text(key): self.text(one) for key, one in programs.items()},
+            "held": {
+                pci: entry and {**entry, "boot": self.name(entry["boot"]), "uid": self.name(entry["uid"])}
+                for pci, entry in held.items()
+            },
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))

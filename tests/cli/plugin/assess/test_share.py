@@ -1,18 +1,27 @@
 """`assess --share` writes what was read without what identifies the cluster, and the report about it is the same."""
 
+import copy
+import gzip
+import io
 import json
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from advertiser.host.capture import pack
 from cli.__main__ import main
 from cli.plugin.assess.collect import WORKLOADS, in_folder
+from cli.plugin.assess.public_words import FIELDS
 from cli.plugin.assess.report import as_document, assess
 from cli.plugin.assess.share import write_shared
-from cli.plugin.assess.snapshot import Snapshot
+from cli.plugin.assess.snapshot import NODES, PODS, Snapshot
 from cli.plugin.assess.stand_ins import StandIns
 from cli.plugin.bundle.archive import reading
+from cli.plugin.reports.recompute import PATHS
 from devcluster.demo.plugin_cluster import GPU, PLANTED
 
 
@@ -62,6 +71,164 @@ def test_nothing_in_the_archive_names_an_object_or_an_address(shared: Path, brok
     assert b"0000:84:00" in everything
 
 
+MARKERS = ("bigbank", "YmlnYmFuaw", "глобанк", json.dumps("глобанк")[1:-1])
+POISONS: dict[str, Callable[[str], str]] = {
+    "alone": lambda _text: "bigbank",
+    "appended": lambda text: f"{text}-bigbank",
+    "as a domain": lambda text: f"bigbank.example/{text}",
+    "below a domain": lambda text: f"{text}/bigbank",
+    "below a public domain": lambda _text: "node-restriction.kubernetes.io/bigbank-trading",
+    "in a netdev's name": lambda _text: "ens1bigbank01",
+    "after a PCI address": lambda _text: "0000:3b:00.2bigbank",
+    "not ASCII": lambda _text: "глобанк",
+    "appended, not ASCII": lambda text: f"{text}глобанк",
+    "in base64": lambda _text: "YmlnYmFuaw==",
+    "in JSON": lambda text: json.dumps(
+        {"bigbank": {"глобанк": text, "labels": {"bigbank": "bigbank"}}, "reason": "bigbank"}
+    ),
+    "in JSON in JSON": lambda text: json.dumps([{"config": json.dumps({"type": "bigbank", "bigbank-10.0.0.7": text})}]),
+}
+
+
+def poisoned(value: Any, poison: Callable[[str], str]) -> Any:
+    """Return an object in which every text has a marker, with an additional key that has one in every map."""
+    if isinstance(value, dict):
+        return {poison(str(key)): poison("") for key in value} | {
+            key: poisoned(each, poison) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [poisoned(each, poison) for each in value]
+    return poison(value) if isinstance(value, str) else value
+
+
+def poisoned_capture(archive: Path, poison: Callable[[str], str]) -> bytes:
+    """Return a capture in which every netdev, RDMA device, altname, resource and use by the host has a marker."""
+    contents: dict[str, bytes | str | None] = {}
+    with gzip.open(archive) as unpacked, tarfile.open(fileobj=unpacked) as tar:
+        for member in tar:
+            if "0000:84:00" in member.name:
+                continue
+            parts = (poison(one) if one.startswith(("enp", "mlx5_")) else one for one in member.name.split("/"))
+            name = "/".join(one.replace("/", "-") for one in parts)
+            if member.name == "use.json":
+                record = json.loads(tar.extractfile(member).read())  # type: ignore[union-attr]
+                record["pools"] = {poison(key): pci for key, pci in record["pools"].items()}
+                record["host"] = {
+                    pci: f"the host uses {poison('enp4s0f0v1')} (process {poison('a')}, port of {poison('bond0')})"[
+                        :256
+                    ]
+                    for pci in record["settings"]
+                }
+                contents[name] = json.dumps(record).encode()
+            elif member.name == "captured.json":
+                record = json.loads(tar.extractfile(member).read())  # type: ignore[union-attr]
+                record |= {"altnames": {poison("enp4s0f0"): [poison("enp4s0f0np0")]}, "boot": "bigbank"}
+                record["programs"] = {poison("mooring-cni"): poison("0.1.0")}
+                contents[name] = json.dumps(record).encode()
+            elif member.isreg():
+                is_name = name.endswith(("/ibdev", "/parent"))
+                contents[name] = poison("mlx5_0").encode() if is_name else tar.extractfile(member).read()  # type: ignore[union-attr]
+            else:
+                contents[name] = f"../{poison('enp4s0f0')}" if member.issym() else None
+    contents["sys/bigbank"] = b"bigbank"
+    return pack(contents)
+
+
+def unpacked(data: bytes) -> Iterator[str]:
+    """Yield names, targets and contents of an archive, and of the archives in it."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for member in tar:
+            yield from (member.name, member.linkname)
+            content = tar.extractfile(member).read() if member.isreg() else b""  # type: ignore[union-attr]
+            if member.name.endswith(".tar.gz"):
+                yield from unpacked(content)
+            else:
+                yield content.decode()
+
+
+@pytest.mark.parametrize("poison", POISONS.values(), ids=POISONS.keys())
+def test_no_text_of_the_cluster_is_in_the_archive(
+    poison: Callable[[str], str], broken: Snapshot, faulty_captures: Path, tmp_path: Path
+) -> None:
+    """Neither in names of files, nor in keys, values, JSON within texts, or sysfs."""
+    objects = [broken.all(NODES)[0], *broken.all(PODS)[-2:]]
+    lists = {path: [poisoned(one, poison) for one in objects] for path in (NODES, PODS)}
+    capture = poisoned_capture(faulty_captures / "n2.tar.gz", poison)
+    node = "bigbank-n2"
+    file = tmp_path / "shared.tar.gz"
+    snapshot = Snapshot(lists, broken.now, {node: broken.captures["n2"]})
+    write_shared(str(file), snapshot, [(node, lambda: io.BytesIO(capture))], "0.2.0")
+    texts = list(unpacked(file.read_bytes()))
+    assert len(texts) > 100
+    for text in texts:
+        assert [text[max(0, text.find(one) - 80) :][:160] for one in MARKERS if one in text] == []
+
+
+def test_selectors_select_the_same_nodes_in_the_archive(
+    broken: Snapshot, faulty_captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of labels are values in selectors: in affinities, spread constraints and tolerations."""
+    expression = {"key": "acme.com/pool", "operator": "In", "values": ["blue"]}
+    term = {"topologyKey": "acme.com/pool", "labelSelector": {"matchLabels": {"acme.com/team": "red"}}}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+            }
+        },
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+    }
+    taint = {"key": "acme.com/pool", "value": "blue", "effect": "NoSchedule"}
+    nodes: list[Any] = copy.deepcopy(list(broken.all(NODES)))
+    for node in nodes:
+        is_blue = node["metadata"]["name"] == "n2"
+        node["metadata"]["labels"]["acme.com/pool"] = "blue" if is_blue else "green"
+        node["spec"]["taints"] = [taint] if is_blue else []
+    pods: list[Any] = copy.deepcopy(list(broken.all(PODS)))
+    for pod in pods:
+        if pod["metadata"]["name"] in ("far", "near"):
+            pod["metadata"]["labels"]["acme.com/team"] = "red"
+            tolerations = [{"key": "acme.com/pool", "operator": "Exists"}]
+            pod["spec"] |= {"affinity": affinity, "tolerations": tolerations}
+    changed = Snapshot({**broken.lists, NODES: nodes, PODS: pods}, broken.now, broken.captures)
+    own: Any = as_document(assess(changed, WORKLOADS))["decisions"]
+    file = tmp_path / "shared.tar.gz"
+    write_shared(str(file), changed, in_folder(str(faulty_captures), ["n1", "n2", "n3"]), "0.2.0")
+    assert main(["assess", "--from", str(file), "-o", "json"]) == 0
+    archived = json.loads(capsys.readouterr().out)["decisions"]
+    assert archived["placed"] == own["placed"] > 1
+    assert archived["waiting"] == own["waiting"]
+    assert sorted(tuple(one["vfs"]) for one in archived["pods"]) == sorted(tuple(one["vfs"]) for one in own["pods"])
+
+
+def test_the_selector_of_an_object_may_be_labels_or_expressions() -> None:
+    stand_ins = StandIns()
+    label = stand_ins.key("acme.com/team")
+    labels = {"matchLabels": {"acme.com/team": "red"}}
+    red = stand_ins.text("red")
+    assert stand_ins.object({"spec": {"selector": labels}}) == {"spec": {"selector": {"matchLabels": {label: red}}}}
+    assert stand_ins.object({"spec": {"selector": {"acme.com/team": "red"}}}) == {"spec": {"selector": {label: red}}}
+
+
+def test_every_field_that_the_scheduler_decides_by_is_kept() -> None:
+    """Without those of which the archive says that they are left out."""
+    left_out = {"message", "image", "images", "hostIP", "containerStatuses", "initContainerStatuses", "nodeInfo"}
+    fields = set[str]()
+    todo: list[Any] = [msgspec.inspect.type_info(kind) for kind in PATHS]
+    seen = set[type]()
+    while todo:
+        kind = todo.pop()
+        if isinstance(kind, msgspec.inspect.StructType):
+            if kind.cls not in seen:
+                seen.add(kind.cls)
+                fields |= {one.encode_name for one in kind.fields}
+                todo += [one.type for one in kind.fields]
+        else:
+            parts = (getattr(kind, name, ()) for name in ("item_type", "value_type", "types", "item_types"))
+            todo += [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+    assert fields - FIELDS == left_out
+
+
 def test_equal_texts_have_equal_stand_ins_and_others_differ() -> None:
     stand_ins = StandIns()
     pod: dict[str, Any] = {
@@ -94,6 +261,16 @@ def test_equal_texts_have_equal_stand_ins_and_others_differ() -> None:
         ("MT2123X01234", False),
         ("123456789", False),
         ("16", True),
+        ("ens1f0np0", True),
+        ("ibp59s0f1v12", True),
+        ("rocep59s0f0", True),
+        ("ens1prodbank01", False),
+        ("bigbank-rail0", False),
+        ("node-role.kubernetes.io/acme-gpu", False),
+        ("node-role.kubernetes.io/control-plane", True),
+        ("2023-11-14T20:00:00Z", True),
+        ("batch/v1", True),
+        ("bigbank/v1", False),
     ],
 )
 def test_a_part_is_kept_only_if_it_is_public(text: str, kept: bool) -> None:
