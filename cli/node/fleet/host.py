@@ -32,10 +32,9 @@ from mooring.records.node_install import NodeInstall, dump_node_install
 PLUGIN = "/etc/mooring/cni.json"
 _RUN = "/run/mooring"
 _READABLE = 0o644
-# What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, a NIC, and the
-# version of the advertiser, whose DaemonSet is upgraded after the nodes.
+# What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, and a NIC.
 _OTHER_STEPS = frozenset({"containers", "gpus", "shim"})
-_OTHER_SUBJECTS = frozenset({BYPASS, INIT, ADVERTISER})
+_OTHER_SUBJECTS = frozenset({BYPASS, INIT})
 _SETTLE_S, _LOOK_S = 120.0, 5.0
 _log = structlog.get_logger()
 
@@ -141,13 +140,15 @@ class FleetNode:
     async def _check(self) -> Sequence[Finding]:
         """Return the findings of `mooring-node check`; raise ValueError if it printed none.
 
+        The advertiser's version is none of the node's: its DaemonSet is upgraded after the nodes.
         With the flags it also finds what they change on the node, or what contradicts them there.
         """
         ended = await self._mooring_node("check", *read_flags(self.install_flags), "--output", "json", quiet=True)
         try:
-            return [Finding(**each) for each in decode(ended.output)["findings"]]
+            found = [Finding(**each) for each in decode(ended.output)["findings"]]
         except (ValueError, KeyError, TypeError) as unreadable:
             raise ValueError(_why(ended, "check")) from unreadable
+        return [each for each in found if each.subject != ADVERTISER]
 
     async def _mooring_node(self, *words: str, quiet: bool = False) -> Outcome:
         command = self.runtime.mooring_node((*words, "--node-name", self.name))

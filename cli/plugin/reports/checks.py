@@ -19,7 +19,7 @@ from mooring.kube.guard import POLICIES, PolicyBinding, exempts, judge
 from mooring.parsing import shorten
 from scheduler.kube.refused import Refused
 
-SCHEDULER, ADVERTISER = "mooring-scheduler", "mooring-advertiser"
+SCHEDULER, ADVERTISER, INSTALLER = "mooring-scheduler", "mooring-advertiser", "mooring-node-installer"
 NAME, VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
 _CHECK = "run `mooring-node check` there"
 
@@ -150,13 +150,24 @@ def _node_part(patient: Patient) -> Iterator[Finding]:
         for kind, message in node.impaired.items():
             yield Finding("error", subject, f"{kind}: {message}", _CHECK)
         if node.installation:
-            remedy = f"`kubectl get pods -A -l {NAME}=mooring-node-installer -o wide` shows its pod"
+            remedy = f"`kubectl get pods -A -l {NAME}={INSTALLER} -o wide` shows its pod"
             yield Finding("warning", subject, node.installation, remedy)
         if node.inventory is not None and node.inventory.programs:
             # A missing shim is the node's fault already.
             for program in NODE_PROGRAMS:
                 if program not in node.inventory.programs and program != CRI_SHIM:
                     yield Finding("warning", subject, f"{program} reports no version: it may not run", _CHECK)
+    yield from _installers(patient)
+
+
+def _installers(patient: Patient) -> Iterator[Finding]:
+    # On these nodes the installer's own reason is reported.
+    reported = {node.name for node in patient.nodes if node.installation}
+    for pod in pods_of(patient.pods, INSTALLER):
+        if not _is_ready(pod) and pod.spec.node_name not in reported:
+            remedy = f"look at `kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}` and at its log"
+            found = f"the installer on {pod.spec.node_name or 'no node'} is not ready"
+            yield Finding("warning", f"pod/{pod.key}", found, remedy)
 
 
 def _running(patient: Patient) -> str:

@@ -76,12 +76,23 @@ async def test_what_an_installation_cannot_mend_keeps_a_node_unready_but_takes_n
     host.find("containers", "default/a main", "runs without its devices: delete the pod")
     assert await own.difference() == ""
     await own.report("done", "")
-    # Nodes are upgraded before the advertiser's DaemonSet.
-    host.find("services", "mooring-advertiser", "runs version 0.2.0, but 0.3.0 is installed")
-    assert await own.difference() == ""
     host.find("kubelet", "/var/lib/kubelet/config.yaml", "altered")
     assert await own.difference() == "/var/lib/kubelet/config.yaml: altered"
     assert told == [("done", "default/a main: runs without its devices: delete the pod")]
+
+
+async def test_a_node_is_ready_before_the_advertisers_daemonset_has_its_release(
+    host: StandInHost, tmp_path: Path
+) -> None:
+    """Or `kubectl rollout status` of the nodes would never end, and a fleet would stop at its first node."""
+    told: list[tuple[str, str]] = []
+    own = node(host, tmp_path)
+    own.reported = lambda state, text: told.append((state, text))
+    assert await own.change() == ""
+    host.find("services", "mooring-advertiser", "runs version 0.2.0, but 0.3.0 is installed")
+    assert await own.difference() == ""
+    await own.report("done", "")
+    assert told == [("done", "")]
 
 
 async def test_the_clusters_cni_json_becomes_the_nodes_and_one_of_its_own_goes_first(

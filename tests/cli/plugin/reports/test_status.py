@@ -104,6 +104,18 @@ def test_what_the_installer_has_not_done_is_a_warning(
     assert line == (f"! node part node/n7: {said}" if said else "✔ node part CRI shim and CNI plugin run on 1 nodes")
 
 
+def test_an_installer_that_cannot_start_is_a_warning() -> None:
+    """Its image may be wrong. If the node's condition has a reason, that is reported."""
+    installer = as_pods(pod("i", labels={"app.kubernetes.io/name": "mooring-node-installer"}, spec={"nodeName": "n7"}))
+    (own,) = as_nodes(node("n7", (pf(),), programs=dict.fromkeys(NODE_PROGRAMS, "0.2.0")))
+    line, advice = line_of("node part", replace(well(), nodes=uses([own], ()), pods=installer))
+    assert line == "! node part pod/default/i: the installer on n7 is not ready"
+    assert advice.startswith("look at `kubectl describe pod i -n default` and at its log")
+    own.metadata.labels = {"mooring.dev/node": ""}
+    line, _ = line_of("node part", replace(well(), nodes=uses([own], ()), pods=installer))
+    assert line == "! node part node/n7: has the label mooring.dev/node, and no installer has reported"
+
+
 @pytest.mark.parametrize(("kind", "level"), [("mooring.dev/ShimBypassed", "✗"), ("DiskPressure", "✔")])
 def test_a_condition_of_moorings_that_is_true_is_an_error(kind: str, level: str) -> None:
     """As of the kubelet's own conditions False is good; those of others are not Mooring's."""
