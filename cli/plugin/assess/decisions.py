@@ -27,6 +27,7 @@ from cli.plugin.assess.snapshot import (
     Snapshot,
     annotations_of,
     at,
+    fields,
     items,
     key_of,
     labels_of,
@@ -180,10 +181,9 @@ class _Plan:
             host = replace(_given_back(capture.host, self._held.get(name_of(node), ())), boot=_boot(node))
             result = build_inventory(host, self._offer(capture), ClusterFacts(), name_of(node))
             texts[names.INVENTORY] = dump_inventory(result.inventory)
-        allocatable = at(node, "status", "allocatable")
         amounts: dict[Any, Any] = {
             key: amount
-            for key, amount in (allocatable.items() if isinstance(allocatable, Mapping) else ())
+            for key, amount in fields(node, "status", "allocatable").items()
             if key not in self._resources and not (self._has_gpus and key in GPUS)
         }
         if self._has_gpus and capture is not None and capture.use is not None and capture.use.gpus:
@@ -193,8 +193,8 @@ class _Plan:
             amounts[GPU] = str(len(gpus.gpus))
         return {
             **node,
-            "metadata": {**node["metadata"], "annotations": texts},
-            "status": {**(at(node, "status") or {}), "allocatable": amounts},
+            "metadata": {**fields(node, "metadata"), "annotations": texts},
+            "status": {**fields(node, "status"), "allocatable": amounts},
         }
 
     def pod(self, pod: Object) -> Object | str:
@@ -215,13 +215,13 @@ class _Plan:
         if self._has_gpus and any(name in limits_of(pod) for name in GPUS) and GPU_REQUEST not in texts:
             texts = {**texts, GPU_REQUEST: '{"vfs":"switch"}'}
         texts.pop(names.ASSIGNMENT, None)
-        spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+        spec = {key: value for key, value in fields(pod, "spec").items() if key not in ("nodeName", "schedulingGates")}
         spec["schedulerName"] = names.SCHEDULER_NAME
         for kind in ("initContainers", "containers"):
             if kind in spec:
                 spec[kind] = [self._container(one) for one in items(spec, kind)]
         labels = {key: text for key, text in labels_of(pod).items() if key != names.POD_GROUP_LABEL}
-        metadata = {**pod["metadata"], "annotations": texts, "labels": labels}
+        metadata = {**fields(pod, "metadata"), "annotations": texts, "labels": labels}
         return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
     def _interfaces(self, pod: Object) -> list[dict[str, Any]]:

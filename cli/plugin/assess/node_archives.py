@@ -55,7 +55,8 @@ def read_capture(archive: IO[bytes], node: str) -> NodeCapture:
     """Return what an archive has of the node; raise ArchiveError."""
     try:
         return _read(_unpack(archive), node)
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError) as broken:
+    # tarfile raises ValueError for numbers in headers of sparse files.
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError, ValueError) as broken:
         raise ArchiveError(str(broken)) from broken
 
 

@@ -66,6 +66,12 @@ def at(document: Any, *steps: str) -> Any:
     return document
 
 
+def fields(document: Any, *steps: str) -> Mapping[str, Any]:
+    """Return the map at a path, empty if there is none."""
+    found = at(document, *steps)
+    return found if isinstance(found, Mapping) else {}
+
+
 def items(document: Any, *steps: str) -> list[Any]:
     """Return the list at a path, empty if there is none."""
     found = at(document, *steps)

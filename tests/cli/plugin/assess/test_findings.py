@@ -1,10 +1,11 @@
 """One fault of each kind, planted in a cluster without Mooring: each is found, and nothing else."""
 
+from dataclasses import replace
 from typing import Any
 
 from cli.plugin.assess.collect import WORKLOADS
 from cli.plugin.assess.report import as_document, assess, report
-from cli.plugin.assess.snapshot import Snapshot
+from cli.plugin.assess.snapshot import NODES, PODS, Snapshot
 from cli.plugin.reports.tables import draw
 from devcluster.demo.plugin_cluster import PLANTED
 from mooring.parsing import dump
@@ -37,6 +38,17 @@ def test_the_scheduler_decides_about_the_same_pods(broken: Snapshot) -> None:
     # By the request it is a VF of the far network, and a GPU near that is free.
     assert decided["default/far"]["vfs"][0].startswith("0000:84:")
     assert decided["default/far"]["gpus"] == ("0000:90:00.0",)
+
+
+def test_objects_with_odd_fields_are_left_alone(broken: Snapshot) -> None:
+    """A node whose status is a list, and a pod with a request and without a spec: the others are decided about."""
+    request = {"mooring.dev/interfaces": "[{}]"}
+    odd = {"metadata": {"name": "odd", "namespace": "default", "uid": "uid-odd", "annotations": request}}
+    strange = {"metadata": {"name": "strange", "uid": "uid-strange"}, "status": [1]}
+    lists = {**broken.lists, NODES: [*broken.all(NODES), strange], PODS: [*broken.all(PODS), odd]}
+    found: Any = as_document(assess(replace(broken, lists=lists), WORKLOADS))
+    decided = {one["pod"]: one for one in found["decisions"]["pods"]}
+    assert decided["default/far"]["node"]
 
 
 def test_the_report_is_the_same_in_every_form(broken: Snapshot) -> None:

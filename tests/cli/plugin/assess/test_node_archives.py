@@ -90,6 +90,17 @@ def test_a_node_that_fails_is_skipped_and_the_others_are_read(broken: Snapshot, 
     assert "gzip" in failed["n2"]
 
 
+def test_an_archive_with_an_unreadable_header_is_skipped(broken: Snapshot, tmp_path: Path) -> None:
+    """tarfile reads the numbers of a sparse file without checking them."""
+    with tarfile.open(tmp_path / "n1.tar.gz", mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("sys/a")
+        member.pax_headers = {"GNU.sparse.map": "a,b"}
+        tar.addfile(member)
+    captures, failed = captures_of(in_folder(str(tmp_path), ["n1"]), lambda _what, _count: None)
+    assert not captures
+    assert "invalid literal" in failed["n1"]
+
+
 def test_the_name_of_an_archive_is_that_of_its_node() -> None:
     """Both NODE.tar.gz and what `capture` writes by itself."""
     nodes = ["n1", "mooring-n2"]
