@@ -23,27 +23,42 @@ def find(snapshot: Snapshot, held: Mapping[str, Sequence[Holding]]) -> Iterator[
             by_pod.setdefault(one.pod, set()).add(one.pci)
         for pod, devices in by_pod.items():
             own = {pci: gpus[pci] for pci in sorted(devices) if pci in gpus}
-            for pci in sorted(devices & owners.keys()):
-                yield from _far(node, pod, own, pci, owners[pci], pfs)
+            vfs = {pci: owners[pci] for pci in sorted(devices & owners.keys())}
+            yield from _far(node, pod, own, vfs, pfs)
 
 
 def _far(
-    node: str, pod: str, gpus: Mapping[str, Sequence[str]], vf: str, pf: PciFunction, pfs: Sequence[PciFunction]
+    node: str, pod: str, gpus: Mapping[str, Sequence[str]], vfs: Mapping[str, PciFunction], pfs: Sequence[PciFunction]
 ) -> Iterator[Finding]:
+    """Yield a finding for each VF that is near no GPU, if a GPU of the pod is near none of its VFs."""
     nearest = {gpu: max(pfs, key=lambda each: common_bridges(path, each.path)) for gpu, path in gpus.items()}
-    if not gpus or any(
-        common_bridges(path, pf.path) >= common_bridges(path, nearest[gpu].path) for gpu, path in gpus.items()
-    ):
-        return
-    gpu = min(gpus)
-    yield Finding(
+
+    def is_near(pf: PciFunction, gpu: str) -> bool:
+        return common_bridges(gpus[gpu], pf.path) >= common_bridges(gpus[gpu], nearest[gpu].path)
+
+    alone = [gpu for gpu in gpus if not any(is_near(pf, gpu) for pf in vfs.values())]
+    for vf, pf in vfs.items():
+        if alone and not any(is_near(pf, gpu) for gpu in gpus):
+            yield _finding(node, pod, gpus, alone[0], vf, pf, nearest[alone[0]])
+
+
+def _finding(
+    node: str,
+    pod: str,
+    gpus: Mapping[str, Sequence[str]],
+    gpu: str,
+    vf: str,
+    pf: PciFunction,
+    nearest: PciFunction,
+) -> Finding:
+    return Finding(
         "gpu-far",
         f"pod/{pod}",
-        f"VF {vf} of {_name(pf)} on {node} is near none of the pod's GPUs; {_name(nearest[gpu])} is nearest to {gpu}",
+        f"VF {vf} of {_name(pf)} on {node} is near none of the pod's GPUs; {_name(nearest)} is nearest to {gpu}",
         (
             Evidence(f"node/{node}", f"/sys/bus/pci/devices/{gpu}", "/".join(gpus[gpu])),
             Evidence(f"node/{node}", f"/sys/bus/pci/devices/{vf}", "/".join(pf.path)),
-            Evidence(f"node/{node}", f"/sys/bus/pci/devices/{nearest[gpu].address}", "/".join(nearest[gpu].path)),
+            Evidence(f"node/{node}", f"/sys/bus/pci/devices/{nearest.address}", "/".join(nearest.path)),
         ),
     )
 

@@ -14,7 +14,7 @@ def find(snapshot: Snapshot, jobs: Sequence[Job]) -> Iterator[Finding]:
     """Yield a finding for each job that was started by halves."""
     for job in jobs:
         bound, waiting = job.bound(), [pod for pod in job.unscheduled() if _waits(pod, snapshot.now)]
-        if bound and waiting:
+        if job.needs_all and bound and waiting:
             first = waiting[0]
             yield Finding(
                 "job-half-started",

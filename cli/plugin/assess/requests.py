@@ -12,6 +12,8 @@ from cli.plugin.reports.lint.other_requests import advise
 from mooring import names
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+_RAY_LABEL = ("ray.io/cluster",)
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 # Labels by which controllers name the job of a pod, the narrowest first. Sources: jobset, training-operator, volcano,
 # lws, scheduler-plugins, kuberay, each in its constants.
 _JOB_LABELS: tuple[tuple[str, ...], ...] = (
@@ -20,7 +22,7 @@ _JOB_LABELS: tuple[tuple[str, ...], ...] = (
     ("volcano.sh/job-name",),
     ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"),
     (names.POD_GROUP_LABEL,),
-    ("ray.io/cluster",),
+    _RAY_LABEL,
 )
 _JOB_KINDS = frozenset({"Job", "MPIJob", "PyTorchJob", "RayCluster"})
 # Labels of nodes that name a rack or the switch above it, the most usual first. Sources: NVIDIA's topograph, AWS, GKE
@@ -39,10 +41,14 @@ RACKS = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Pods that work together, of which at least one requests a network device."""
+    """Pods that work together, of which at least one requests a network device.
+
+    ``needs_all``: none of them can work before all run.
+    """
 
     name: str
     pods: tuple[Object, ...]
+    needs_all: bool
 
     def bound(self) -> list[Object]:
         return [pod for pod in self.pods if at(pod, "spec", "nodeName")]
@@ -89,27 +95,34 @@ def is_in_host_network(pod: Object) -> bool:
 
 def jobs(snapshot: Snapshot, for_network: Mapping[str, bool]) -> list[Job]:
     """Return the jobs with at least two pods; ``for_network`` says of each pod, by key, what it requests."""
-    groups: defaultdict[str, list[Object]] = defaultdict(list)
+    groups: defaultdict[tuple[str, bool], list[Object]] = defaultdict(list)
     for pod in snapshot.pods():
-        if name := _job_of(pod):
-            groups[name].append(pod)
+        if (job := _job_of(pod)) is not None:
+            groups[job].append(pod)
     return [
-        Job(name, tuple(pods))
-        for name, pods in sorted(groups.items())
+        Job(name, tuple(pods), needs_all)
+        for (name, needs_all), pods in sorted(groups.items(), key=lambda one: one[0])
         if len(pods) > 1 and any(for_network.get(key_of(pod), False) for pod in pods)
     ]
 
 
-def _job_of(pod: Object) -> str:
+def _job_of(pod: Object) -> tuple[str, bool] | None:
+    """Return the name of a pod's job, and whether it needs all of its pods.
+
+    Ray adds workers as it gets them, and the pods of a Job without indexes do not know each other.
+    """
     labels, namespace = labels_of(pod), at(pod, "metadata", "namespace") or "default"
     for keys in _JOB_LABELS:
         values = [labels.get(key, "") for key in keys]
         if all(values):
-            return f"{namespace}/{'-'.join(values)}"
+            return f"{namespace}/{'-'.join(values)}", keys != _RAY_LABEL
     for owner in _controllers(pod):
-        if at(owner, "kind") in _JOB_KINDS:
-            return f"{namespace}/{at(owner, 'name')}"
-    return ""
+        kind = at(owner, "kind")
+        if kind in _JOB_KINDS:
+            is_indexed = _COMPLETION_INDEX in labels or _COMPLETION_INDEX in annotations_of(pod)
+            needs_all = is_indexed if kind == "Job" else kind != "RayCluster"
+            return f"{namespace}/{at(owner, 'name')}", needs_all
+    return None
 
 
 def _controllers(pod: Object) -> Iterator[Any]:

@@ -9,7 +9,8 @@ from advertiser.inventory import port
 from advertiser.inventory.facts import PciFunction, Vf
 from cli.plugin.assess.findings import Evidence, Finding
 from cli.plugin.assess.holders import MOVED, Holding
-from cli.plugin.assess.snapshot import NodeCapture, Snapshot, at, key_of, unix_time
+from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, SLICES, NodeCapture, Snapshot, at, items, key_of, unix_time
+from mooring.parsing import decode
 
 # Fields of a VF's settings that a pod can leave, and the value in a driver that was just loaded; None: it differs.
 _LEFT: Mapping[str, object] = {
@@ -50,15 +51,17 @@ class _Node:
 def find(snapshot: Snapshot, held: Mapping[str, Sequence[Holding]]) -> Iterator[Finding]:
     """Yield the findings of all captured nodes."""
     running = _running_since(snapshot)
+    are_pods_known = _are_pods_known(snapshot)
     for name, capture in snapshot.captures.items():
         by_pci: dict[str, list[Holding]] = {}
         for one in held.get(name, ()):
             by_pci.setdefault(one.pci, []).append(one)
         node = _Node(name, capture, by_pci)
         for function in capture.host.functions:
-            yield from _lost(node, function, running)
-            yield from _orphaned(node, function)
             if capture.use is not None:
+                yield from _lost(node, function, capture.use, running)
+                if are_pods_known:
+                    yield from _orphaned(node, function, capture.use)
                 yield from _left(node, function, capture.use)
                 yield from _of_host(node, function, capture.use)
                 yield from _beyond_line(node, function, capture.use)
@@ -73,6 +76,21 @@ def _running_since(snapshot: Snapshot) -> Mapping[str, float]:
     return found
 
 
+def _are_pods_known(snapshot: Snapshot) -> bool:
+    """Return whether every pod with a VF can be found: the CNI plugin host-device leaves no trace."""
+    if any(path in snapshot.lists and snapshot.lists[path] is None for path in (*CLAIMS, *SLICES, ATTACHMENTS)):
+        return False
+    return not any(_is_of_host_device(at(one, "spec", "config")) for one in snapshot.all(ATTACHMENTS))
+
+
+def _is_of_host_device(text: object) -> bool:
+    try:
+        config = decode(text) if isinstance(text, str) else None
+    except ValueError:
+        return False
+    return any(at(one, "type") == "host-device" for one in (config, *items(config, "plugins")))
+
+
 def _path(function: PciFunction, index: int, rest: str = "") -> str:
     return f"/sys/bus/pci/devices/{function.address}/virtfn{index}{rest}"
 
@@ -84,13 +102,12 @@ def is_away(vf: Vf) -> bool:
     return (not vf.netdev and not vf.lacks_netdev) or (vf.lacks_netdev and vf.rdma and not vf.rdma_here)
 
 
-def _lost(node: _Node, function: PciFunction, running: Mapping[str, float]) -> Iterator[Finding]:
-    use = node.capture.use
+def _lost(node: _Node, function: PciFunction, use: NodeUse, running: Mapping[str, float]) -> Iterator[Finding]:
     for index, vf in sorted(function.vfs.items()):
         for one in node.held.get(vf.address or "", ()):
             started = running.get(one.pod)
             # A pod that started after the capture has taken its VFs since.
-            if one.source not in MOVED or started is None or (use is not None and started >= use.taken_at):
+            if one.source not in MOVED or started is None or started >= use.taken_at:
                 continue
             if not vf.exists:
                 seen = "the VF is gone"
@@ -111,9 +128,8 @@ def _lost(node: _Node, function: PciFunction, running: Mapping[str, float]) -> I
             )
 
 
-def _orphaned(node: _Node, function: PciFunction) -> Iterator[Finding]:
-    use = node.capture.use
-    if use is None or use.devices is None:
+def _orphaned(node: _Node, function: PciFunction, use: NodeUse) -> Iterator[Finding]:
+    if use.devices is None:
         # Without the kubelet's devices a VF that is away may be a pod's that no annotation names.
         return
     for index, vf in sorted(function.vfs.items()):
@@ -131,6 +147,8 @@ def _orphaned(node: _Node, function: PciFunction) -> Iterator[Finding]:
 
 def _free(node: _Node, function: PciFunction, use: NodeUse) -> dict[int, str]:
     """Return the PCI addresses of VFs that neither a pod nor the host has, by index."""
+    if use.devices is None:
+        return {}
     return {
         index: vf.address
         for index, vf in sorted(function.vfs.items())
@@ -173,7 +191,8 @@ def _usual(values: Iterable[object], default: object) -> object:
 def _of_host(node: _Node, function: PciFunction, use: NodeUse) -> Iterator[Finding]:
     for _, vf in sorted(function.vfs.items()):
         user = node.uses_by_host(vf.address or "")
-        if not user or vf.address is None:
+        # The VF of a pod may look like one of the host: a pod in the host's network uses it there.
+        if not user or vf.address is None or node.is_held(vf.address):
             continue
         pools = [name for name, pci in (use.pools or {}).items() if vf.address in pci]
         if use.pools is not None and not pools:

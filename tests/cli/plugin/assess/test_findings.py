@@ -1,11 +1,17 @@
 """One fault of each kind, planted in a cluster without Mooring: each is found, and nothing else."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from advertiser.formats.use_record import PodDevices
+from cli.plugin.assess import gpu_findings
 from cli.plugin.assess.collect import WORKLOADS
+from cli.plugin.assess.holders import Holding, holdings
 from cli.plugin.assess.report import as_document, assess, report
-from cli.plugin.assess.snapshot import NODES, PODS, Snapshot
+from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, NODES, PODS, SLICES, Snapshot
 from cli.plugin.reports.tables import draw
 from devcluster.demo.plugin_cluster import PLANTED
 from mooring.parsing import dump
@@ -20,6 +26,95 @@ def test_each_planted_fault_is_found_and_nothing_else(broken: Snapshot) -> None:
 
 def test_a_healthy_cluster_has_no_finding(sound: Snapshot) -> None:
     assert assess(sound, WORKLOADS).findings == ()
+
+
+def kinds_of(snapshot: Snapshot) -> set[str]:
+    return {one.kind for one in assess(snapshot, WORKLOADS).findings}
+
+
+def with_use(snapshot: Snapshot, node: str, **fields: Any) -> Snapshot:
+    """Return a snapshot in which the record of a node's use has other fields."""
+    capture = snapshot.captures[node]
+    assert capture.use is not None
+    changed = replace(capture, use=replace(capture.use, **fields))
+    return replace(snapshot, captures={**snapshot.captures, node: changed})
+
+
+def test_a_vf_that_a_pod_has_is_not_used_by_the_host(broken: Snapshot) -> None:
+    """The host's name for it may be older than the pod."""
+    use = broken.captures["n2"].use
+    assert use is not None
+    (pci,) = use.host
+    held = PodDevices("uid-other", "openshift.io/rail1", (pci,), 1)
+    assert "vf-used-by-host" not in kinds_of(with_use(broken, "n2", devices=(*(use.devices or ()), held)))
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        {CLAIMS[0]: None},
+        {SLICES[0]: None},
+        {ATTACHMENTS: None},
+        {
+            ATTACHMENTS: [
+                {"metadata": {"name": "nic"}, "spec": {"config": '{"plugins": [{"type": "host-device"}]}'}},
+            ]
+        },
+    ],
+    ids=["claims unknown", "slices unknown", "networks unknown", "host-device"],
+)
+def test_a_vf_is_an_orphan_only_if_every_pod_that_could_have_it_is_known(
+    lists: dict[str, Any], broken: Snapshot
+) -> None:
+    """A claim or a network of host-device moves a VF that neither the kubelet nor Multus names."""
+    assert "vf-orphaned" not in kinds_of(replace(broken, lists={**broken.lists, **lists}))
+
+
+def test_settings_are_left_only_where_the_pods_devices_are_known(broken: Snapshot) -> None:
+    assert "settings-left" not in kinds_of(with_use(broken, "n2", devices=None))
+
+
+def test_a_vf_is_lost_only_by_a_capture_whose_time_is_known(broken: Snapshot) -> None:
+    """Without the record of use, the pod may be younger than the capture."""
+    captures = {name: replace(capture, use=None) for name, capture in broken.captures.items()}
+    assert "vf-lost" not in kinds_of(replace(broken, captures=captures))
+
+
+def test_a_far_vf_beside_a_near_one_is_right(broken: Snapshot) -> None:
+    """A pod with one GPU may have a VF for its traffic and another one for storage."""
+    held = {node: list(several) for node, several in holdings(broken).items()}
+    far = next(one for one in held["n2"] if one.pod == "default/far")
+    assert [one.subject for one in gpu_findings.find(broken, held)] == ["pod/default/far"]
+    held["n2"].append(Holding(far.pod, far.uid, "0000:04:00.3", "checkpoint"))
+    assert list(gpu_findings.find(broken, held)) == []
+
+
+def owned(pod: Any, kind: str, *, indexed: bool = False) -> Any:
+    """Return a pod of the job as one that only its owner names."""
+    index = {"batch.kubernetes.io/job-completion-index": "0"} if indexed else {}
+    owner = {"kind": kind, "name": "train", "controller": True}
+    metadata = pod["metadata"]
+    annotations = {**metadata["annotations"], **index}
+    return {**pod, "metadata": {**metadata, "labels": {}, "annotations": annotations, "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_found"),
+    [
+        (lambda pod: {**pod, "metadata": {**pod["metadata"], "labels": {"ray.io/cluster": "train"}}}, False),
+        (lambda pod: owned(pod, "RayCluster"), False),
+        (lambda pod: owned(pod, "Job"), False),
+        (lambda pod: owned(pod, "Job", indexed=True), True),
+        (lambda pod: owned(pod, "PyTorchJob"), True),
+    ],
+    ids=["label of Ray", "RayCluster", "Job", "indexed Job", "PyTorchJob"],
+)
+def test_only_pods_that_wait_for_each_other_are_a_half_started_job(
+    change: Callable[[Any], Any], is_found: bool, broken: Snapshot
+) -> None:
+    """Ray adds workers as it gets them, and the pods of a Job without indexes do not know each other."""
+    pods = [change(pod) if "train" in pod["metadata"]["name"] else pod for pod in broken.all(PODS)]
+    assert ("job-half-started" in kinds_of(replace(broken, lists={**broken.lists, PODS: pods}))) is is_found
 
 
 def test_the_scheduler_decides_about_the_same_pods(broken: Snapshot) -> None:
