@@ -12,6 +12,7 @@ def _words(text: str) -> frozenset[str]:
 
 # Fields of objects that a finding, a rule of `lint` or a decision reads; of JSON in annotations, of CNI configurations.
 FIELDS = _words("""
+    parentCompositePodGroupName minCount gang schedulingPolicy schedulingConstraints topology disruptionMode
     apiVersion kind metadata spec status items name names namespace namespaces uid resourceVersion generation labels
     annotations ownerReferences controller creationTimestamp deletionTimestamp finalizers accessModes affinity
     allocatable allocatedResources allowedTopologies attacher awsElasticBlockStore azureDisk bootID capacity cinder
