@@ -12,8 +12,8 @@ def _words(text: str) -> frozenset[str]:
 
 # Fields of objects that a finding, a rule of `lint` or a decision reads; of JSON in annotations, of CNI configurations.
 FIELDS = _words("""
-    parentCompositePodGroupName minCount gang schedulingPolicy schedulingConstraints topology disruptionMode
     apiVersion kind metadata spec status items name names namespace namespaces uid resourceVersion generation labels
+    parentCompositePodGroupName minCount gang schedulingPolicy schedulingConstraints topology disruptionMode
     annotations ownerReferences controller creationTimestamp deletionTimestamp finalizers accessModes affinity
     allocatable allocatedResources allowedTopologies attacher awsElasticBlockStore azureDisk bootID capacity cinder
     claimName claimRef conditions containers count csi diskURI disruptedPods disruptionsAllowed driver drivers
