@@ -101,7 +101,7 @@ class WatchingReader(Reader):
 
 
 async def follow(
-    reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], None], now: Callable[[], float]
+    reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], object], now: Callable[[], float]
 ) -> None:
     """Show a command's answer, and again after each change, without end; raise as `run` does.
 

@@ -255,7 +255,10 @@ class Demo:
         processes, log = self._cluster.processes, self._cluster.processes.logs / "ui.log"
         processes.start("ui", [sys.executable, "-m", "cli", "ui", "--kubeconfig", str(self._cluster.kubeconfig)])
         processes.await_ready("ui", lambda: "\n" in log.read_text())
-        return log.read_text().partition("\n")[0].removeprefix("open ")
+        address = log.read_text().partition("\n")[0].removeprefix("open ")
+        # It has a secret.
+        log.unlink()
+        return address
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
         self._console.print("  This may take two minutes on a slow machine.")

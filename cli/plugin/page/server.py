@@ -8,7 +8,7 @@ import asyncio
 import hmac
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -33,6 +33,7 @@ class PageServer:
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
         self._report = b""
+        self._content: dict[str, object] = {}
         self._next = asyncio.Event()
         self._port = 0
 
@@ -40,11 +41,15 @@ class PageServer:
     def address(self) -> str:
         return f"http://{_HOST}:{self._port}/#token={self._token}"
 
-    def publish(self, answer: Answer) -> None:
-        """Replace the report, and let the browsers know."""
+    def publish(self, answer: Answer) -> bool:
+        """Replace the report and let the browsers know, if more than its time has changed; return whether it has."""
+        if (content := _content(answer.document)) == self._content:
+            return False
+        self._content = content
         self._report = json.dumps(answer.document).encode()
         self._next.set()
         self._next = asyncio.Event()
+        return True
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[None]:
@@ -93,3 +98,10 @@ class PageServer:
             if self._report:
                 await response.write(b"\n")
             await following.wait()
+
+
+def _content(document: Mapping[str, object]) -> dict[str, object]:
+    """Return a report without what changes all the time: when it was taken, and how long ago a Lease was renewed."""
+    checks = document.get("checks")
+    states = [(one["check"], one["state"]) for one in checks] if isinstance(checks, list) else []
+    return {name: value for name, value in document.items() if name != "taken_at"} | {"checks": states}

@@ -4,7 +4,7 @@ Each part has the items of the command of that name, so that the page shows what
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -77,22 +77,16 @@ def _pods(state: ClusterState) -> Iterator[_Item]:
     """Yield the pods that request VFs or belong to a group, with the last decision about each."""
     members = {uid for group in state.patient.groups for uid in group.pods}
     by_name = {node.metadata.name: node for node in state.nodes}
-    events = _by_uid(state.events or ())
+    events = groups.events_by_pod(state.events or ())
     for pod in sorted(state.patient.pods or (), key=lambda pod: pod.key):
         uid = pod.metadata.uid
         if pods.concerns(pod) or uid in members:
             item = pods.as_item(pods.summarize(pod, by_name.get(pod.spec.node_name or "")))
-            yield item | {"created": pod.metadata.creation_timestamp, "decision": _decision(events.get(uid, ()), uid)}
+            own = events.get((pod.metadata.namespace, uid), ())
+            yield item | {"created": pod.metadata.creation_timestamp, "decision": _decision(own, uid)}
 
 
 def _decision(events: Iterable[Event], uid: str) -> _Item | None:
     if (decision := explain.latest(events, uid)) is None:
         return None
     return {"message": decision.message, "when": decision.when, "why": decision.why}
-
-
-def _by_uid(events: Iterable[Event]) -> Mapping[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
-    for event in events:
-        found.setdefault(event.involved_object.uid, []).append(event)
-    return found

@@ -170,7 +170,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
     labels = None
     if listed.nodes is not None:
         labels = {node.metadata.name: node.metadata.labels or {} for node in listed.nodes}
-    events = _by_uid(listed.events or ())
+    events = events_by_pod(listed.events or ())
     found = []
     for members in groups:
         if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.states):
@@ -179,7 +179,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
             group = Refused(UNLISTED)
         members.judge(group.min if isinstance(group, Group) else 0)
-        told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
+        told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
         own = {uid: pods[uid] for uid in members.states}
         found.append(FoundGroup(members, group, own, decision, labels))
@@ -192,10 +192,11 @@ def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
     return [asked for asked, _ in found.most_common(1)]
 
 
-def _by_uid(events: Iterable[Event]) -> Mapping[str, list[Event]]:
-    found: dict[str, list[Event]] = {}
+def events_by_pod(events: Iterable[Event]) -> Mapping[tuple[str, str], list[Event]]:
+    """Return events by namespace and uid: who may write events in one namespace may name a pod of another there."""
+    found: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        found.setdefault(event.involved_object.uid, []).append(event)
+        found.setdefault((event.metadata.namespace, event.involved_object.uid), []).append(event)
     return found
 
 

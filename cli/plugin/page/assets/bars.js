@@ -21,33 +21,42 @@ export function loadStep(pf) {
   return Math.min(LOAD_STEPS - 1, Math.floor(load * LOAD_STEPS));
 }
 
-function usedSegments(index, node, pf, colouring) {
-  if (colouring === "rail") return [segment(hue(index.networks, pf.network), pf.vfs.used)];
-  if (colouring !== "namespace") return [segment(`load-${loadStep(pf)}`, pf.vfs.used)];
+// How many VFs of a PF each namespace has.
+function vfsByNamespace(index, node, pf) {
   const counts = new Map();
   for (const [, pod] of heldVfs(index, node.node, pf.name)) {
     counts.set(pod.namespace, (counts.get(pod.namespace) ?? 0) + 1);
   }
-  return [...counts].sort().map(([name, amount]) => segment(hue(index.namespaces, name), amount));
+  return [...counts].sort();
+}
+
+function usedSegments(index, node, pf, colouring) {
+  if (colouring === "rail") return [segment(`used ${hue(index.networks, pf.network)}`, pf.vfs.used)];
+  if (colouring !== "namespace") return [segment(`used load-${loadStep(pf)}`, pf.vfs.used)];
+  return vfsByNamespace(index, node, pf).map(([name, amount]) => segment(`used ${hue(index.namespaces, name)}`, amount));
 }
 
 export function describe(pf) {
   const { offered, used, free, out } = pf.vfs;
-  const rates = `${number(pf.mbps.reserved)} of ${number(pf.mbps.offered)} Mb/s reserved`;
+  const rates = `${number(pf.mbps.reserved)} of ${number(pf.mbps.offered)} Mb/s reserved, ${number(pf.mbps.left)} left`;
   const link = pf.up ? "" : ", link down";
   return `${pf.name} (${pf.network}): ${number(used)} of ${offered} VFs used, ${number(free)} free, ${out} out; ${rates}${link}`;
 }
 
 export function pfBar(index, node, pf, colouring) {
-  const text = describe(pf);
+  const namespaces = colouring === "namespace" ? vfsByNamespace(index, node, pf) : [];
+  const text = [describe(pf), ...namespaces.map(([name, amount]) => `${name} ${amount}`)].join(", ");
   const vfs = element("span", { class: "vfs" });
   if (pf.vfs.used) vfs.append(...usedSegments(index, node, pf, colouring));
   if (pf.vfs.free) vfs.append(segment("free", pf.vfs.free));
   if (pf.vfs.out) vfs.append(segment("out", pf.vfs.out));
   const left = element("span", { class: "rate" });
-  const reserved = element("span", {});
+  const reserved = element("span", { class: "reserved" });
   reserved.style.width = `${100 * share(pf.mbps.reserved, pf.mbps.offered)}%`;
-  left.append(reserved);
+  // What another PF on the same cable has is neither reserved here nor left.
+  const taken = element("span", { class: "out" });
+  taken.style.width = `${100 * share(pf.mbps.offered - pf.mbps.reserved - (pf.mbps.left ?? pf.mbps.offered), pf.mbps.offered)}%`;
+  left.append(reserved, taken);
   return element("span", { class: `pf${pf.up ? "" : " down"}`, role: "img", "aria-label": text, title: text }, vfs, left);
 }
 

@@ -9,7 +9,6 @@ export function makeIndex(report) {
     pods: new Map(),
     podsByUid: new Map(),
     podsOfNode: new Map(),
-    groups: new Map(report.groups.map((group) => [`${group.namespace}/${group.name}`, group])),
     groupOfPod: new Map(),
     gpusOfNode: new Map(),
     // Each network and namespace has one colour in all views.
@@ -44,6 +43,23 @@ export function domainsOf(index, level) {
   return [...domains].sort(([one], [other]) => (one === "" ? 1 : other === "" ? -1 : byName(one, other)));
 }
 
+// What is not known of a part is not known of the whole.
+const plus = (sum, part) => (sum === null || part === null ? null : sum + part);
+
+// The PFs of each cable: those with the same port share one.
+function cablesOf(node) {
+  const cables = new Map();
+  for (const pf of node.pfs) put(cables, pf.port ?? pf.pci, pf);
+  return cables.values();
+}
+
+// `left` is the whole cable's.
+function cableMbps(pfs) {
+  const { left } = pfs[0].mbps;
+  if (pfs.length === 1 || left === null) return Math.min(...pfs.map((pf) => pf.mbps.offered));
+  return pfs.reduce((sum, pf) => sum + pf.mbps.reserved, left);
+}
+
 export function sumsOf(nodes) {
   const sums = { nodes: nodes.length, faulty: 0, pfs: 0, offered: 0, used: 0, free: 0, out: 0, reserved: 0, mbps: 0 };
   for (const node of nodes) {
@@ -51,12 +67,12 @@ export function sumsOf(nodes) {
     for (const pf of node.pfs) {
       sums.pfs += 1;
       sums.offered += pf.vfs.offered;
-      sums.used += pf.vfs.used ?? 0;
-      sums.free += pf.vfs.free ?? 0;
+      sums.used = plus(sums.used, pf.vfs.used);
+      sums.free = plus(sums.free, pf.vfs.free);
       sums.out += pf.vfs.out;
-      sums.reserved += pf.mbps.reserved ?? 0;
-      sums.mbps += pf.mbps.offered;
+      sums.reserved = plus(sums.reserved, pf.mbps.reserved);
     }
+    for (const pfs of cablesOf(node)) sums.mbps += cableMbps(pfs);
   }
   return sums;
 }

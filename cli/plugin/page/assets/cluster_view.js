@@ -8,9 +8,9 @@ import { COLOURINGS, legend, pfBar } from "./bars.js";
 const PART = 60;
 const GPU_DOTS = 16;
 
-function gpuDots(gpus) {
+function gpuDots(gpus, isKnown) {
   if (!gpus.length) return "";
-  const used = gpus.filter((gpu) => gpu.held).length;
+  const used = isKnown ? gpus.filter((gpu) => gpu.held).length : "?";
   const out = gpus.filter((gpu) => gpu.state === "out").length;
   const text = `${count(gpus.length, "GPU")}: ${used} used, ${out} out`;
   const dots = gpus.slice(0, GPU_DOTS).map((gpu) =>
@@ -27,7 +27,7 @@ function nodeCard(index, node, colouring) {
     element("a", { href: address("nodes", node.node) }, node.node),
     state,
     node.pfs.map((pf) => pfBar(index, node, pf, colouring)),
-    gpuDots(index.gpusOfNode.get(node.node) ?? []),
+    gpuDots(index.gpusOfNode.get(node.node) ?? [], index.report.pods !== null),
   );
 }
 

@@ -4,6 +4,7 @@ import { isWaiting } from "./cluster_index.js";
 import { groupLink, nodeLink, podLink } from "./links.js";
 
 const GROUP_TONES = { Scheduled: "good", Finished: "good", Partial: "bad", Refused: "bad", Incomplete: "warning", Waiting: "warning" };
+const NOT_LISTED = "Not known: your rights do not allow to list pods.";
 const ORDER = ["Refused", "Partial", "Incomplete", "Waiting", "Scheduled", "Finished"];
 
 // When the oldest member that waits was created; empty if none waits.
@@ -44,13 +45,13 @@ export function jobsView(index) {
       "Groups of pods",
       ["Group", "State", "Min", "Bound", "Waiting", "Since", "Domain", "Hops", "Waits for"],
       ordered.map((group) => groupRow(index, group)),
-      "No pods form a group.",
+      index.report.pods === null ? NOT_LISTED : "No pods form a group.",
     ),
     table(
       "Single pods that wait",
       ["Pod", "State", "Since", "Why"],
       alone.map((pod) => [podLink(pod), mark("warning", pod.state), pod.created ? age(pod.created, index.report.taken_at) : "", pod.why]),
-      "No single pod waits.",
+      index.report.pods === null ? NOT_LISTED : "No single pod waits.",
     ),
   );
 }
@@ -68,8 +69,9 @@ function memberRow(index, group, member) {
   ];
 }
 
-export function groupView(index, namespace, name) {
-  const group = index.groups.get(`${namespace}/${name}`);
+export function groupView(index, namespace, name, source) {
+  const named = (one) => one.namespace === namespace && one.name === name && (!source || one.source === source);
+  const group = index.report.groups.find(named);
   if (!group) return element("p", {}, `The report has no group '${namespace}/${name}'.`);
   const since = waitsSince(index, group);
   return element(

@@ -21,7 +21,8 @@ const link = (text, ...parts) => element("a", { href: address(...parts) }, text)
 
 export const nodeLink = (name) => (name ? link(name, "nodes", name) : "");
 export const podLink = (pod) => link(`${pod.namespace}/${pod.name}`, "pods", pod.namespace, pod.name);
-export const groupLink = (group) => link(`${group.namespace}/${group.name}`, "jobs", group.namespace, group.name);
+export const groupLink = (group) =>
+  link(`${group.namespace}/${group.name}`, "jobs", group.namespace, group.name, group.source);
 
 // A finding's subject, such as node/n1 or pod/default/a, as a link where the report has that object.
 export function subjectLink(index, subject) {
@@ -29,6 +30,7 @@ export function subjectLink(index, subject) {
   const name = rest.join("/");
   if (kind === "node" && index.nodes.has(name)) return link(subject, "nodes", name);
   if (kind === "pod" && index.pods.has(name)) return link(subject, "pods", ...rest);
-  if (kind === "group" && index.groups.has(name)) return link(subject, "jobs", ...rest);
+  const group = kind === "group" && index.report.groups.find((one) => `${one.namespace}/${one.name}` === name);
+  if (group) return link(subject, "jobs", group.namespace, group.name, group.source);
   return subject;
 }

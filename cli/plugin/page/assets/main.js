@@ -22,7 +22,7 @@ let live = "";
 
 function view({ parts: [kind, ...names], options }) {
   if (kind === "nodes") return nodeView(index, names.join("/"));
-  if (kind === "jobs") return names.length ? groupView(index, names[0], names.slice(1).join("/")) : jobsView(index);
+  if (kind === "jobs") return names.length ? groupView(index, ...names) : jobsView(index);
   if (kind === "pods") return podView(index, names[0] ?? "", names.slice(1).join("/"));
   if (kind === "problems") return problemsView(index);
   if (kind === "search") return searchView(index, options.get("q") ?? "");
@@ -42,7 +42,10 @@ function showTabs(kind) {
 function showState() {
   const { server, taken_at: takenAt, notes = [] } = index.report;
   const partial = notes.length ? ` Not everything could be read: ${notes.join("; ")}.` : "";
-  state.replaceChildren(element("span", {}, `${server}, ${takenAt}${live && ` (${live})`}.${partial}`));
+  // A screen reader reads out what changes here: not the time of each report.
+  const text = `${server}${live && ` (${live})`}.${partial}`;
+  if (state.textContent !== text) state.textContent = text;
+  document.getElementById("taken").textContent = `Report of ${takenAt}`;
 }
 
 function show() {
@@ -58,12 +61,13 @@ function show() {
 
 // A new report redraws the view where it is.
 function update(report) {
-  const focused = document.activeElement?.id ?? "";
+  const { id = "", hash = "" } = document.activeElement ?? {};
   const at = window.scrollY;
   index = makeIndex(report);
   show();
   window.scrollTo(0, at);
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  const focused = id ? document.getElementById(id) : hash && main.querySelector(`a[href="${CSS.escape(hash)}"]`);
+  if (focused) focused.focus({ preventScroll: true });
 }
 
 function setLive(text) {
@@ -72,33 +76,42 @@ function setLive(text) {
   else state.textContent = text;
 }
 
-// The secret comes with the address once, and leaves it at once.
+// The secret comes with the address once, and leaves it at once. Other tabs of this server have it from the storage.
 function takeToken() {
   const given = /^#token=([\w-]+)$/.exec(location.hash);
-  if (given) {
-    sessionStorage.setItem("token", given[1]);
-    history.replaceState(null, "", "#/cluster");
-  }
-  return sessionStorage.getItem("token") ?? "";
+  if (!given) return false;
+  localStorage.setItem("token", given[1]);
+  history.replaceState(null, "", "#/cluster");
+  return true;
 }
 
-async function follow(token) {
-  const headers = { Authorization: `Bearer ${token}` };
+async function* reports(headers) {
+  const reader = (await fetch("changes", { headers })).body.getReader();
+  while (!(await reader.read()).done) {
+    const answer = await fetch("report", { headers });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    yield answer.json();
+  }
+}
+
+async function follow() {
   for (;;) {
+    const headers = { Authorization: `Bearer ${localStorage.getItem("token") ?? ""}` };
     try {
-      const changes = await fetch("changes", { headers });
-      if (changes.status === 401) return setLive("the address has no valid token: open the one that `kubectl mooring ui` printed");
-      const reader = changes.body.getReader();
-      while (!(await reader.read()).done) {
-        const answer = await fetch("report", { headers });
-        if (!answer.ok) throw new Error(`status ${answer.status}`);
-        update(await answer.json());
-        setLive("live");
+      const answer = await fetch("report", { headers });
+      if (answer.status === 401) setLive("the address has no valid token: open the one that `kubectl mooring ui` printed");
+      else {
+        for await (const report of reports(headers)) {
+          // Outside of this function: an error of a view is no lost connection.
+          queueMicrotask(() => update(report));
+          setLive("live");
+        }
+        setLive("not connected");
       }
     } catch {
       // The server is gone: its last report stays on the screen.
+      setLive("not connected");
     }
-    setLive("not connected");
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }
@@ -112,10 +125,14 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 window.addEventListener("hashchange", () => {
+  takeToken();
   show();
   window.scrollTo(0, 0);
   main.focus({ preventScroll: true });
 });
 const embedded = document.getElementById("report").textContent;
 if (embedded) update(JSON.parse(embedded));
-else follow(takeToken());
+else {
+  takeToken();
+  follow();
+}

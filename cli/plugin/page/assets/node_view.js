@@ -84,7 +84,7 @@ export function nodeView(index, name) {
       `VFs of ${node.node}`,
       ["PF", "VF", "PCI", "Network", "Min Mb/s", "Max Mb/s", "Pod"],
       vfRows(index, node),
-      "No VF is held or out.",
+      index.report.pods === null ? "Not known: your rights do not allow to list pods." : "No VF is held or out.",
     ),
   );
 }

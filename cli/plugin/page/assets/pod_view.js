@@ -5,7 +5,8 @@ import { groupLink, nodeLink } from "./links.js";
 const range = (min, max) => `${number(min ?? 0)} / ${max ? number(max) : "any"}`;
 
 function vfRow(pod, vf) {
-  const state = pod.rates ? (pod.rates.in_force === false ? "no" : pod.rates.in_force === undefined ? "?" : "yes") : "yes";
+  const edited = pod.rates ? { true: "yes", false: "no" }[pod.rates.in_force] ?? "?" : "yes";
+  const state = pod.state === "Running" ? edited : "not started";
   return [
     vf.name ?? "",
     vf.network,

@@ -93,6 +93,22 @@ async def test_each_view_of_a_page_in_a_file(served: Served, browser: Browser, t
     assert {url.partition("#")[0] for url in requests if not url.startswith("data:")} == {f"file://{file}"}
 
 
+async def test_what_is_not_known_is_no_zero(guarded: Served, browser: Browser, tmp_path: Path) -> None:
+    """Without the right to list pods, and with two PFs on one cable, which count once."""
+    cable: Json = {"port": "switch/1", "mbps": 100_000}
+    await guarded.add_node(node("n1", (pf(0, **cable), pf(1, **cable))))
+    await guarded.restrict("nodes")
+    _, out, _ = await guarded.run("report")
+    file = tmp_path / "cluster.html"
+    file.write_text(out)
+    page = await _page(browser, [])
+    await page.goto(f"file://{file}")
+    total = "1 node, 2 PFs: ? of 8 VFs used, ? free, 0 out; ? of 90,000 Mb/s reserved"
+    await expect(page.get_by_text(total).first).to_be_visible()
+    await page.goto(f"file://{file}#/jobs")
+    await expect(page.locator("main")).to_contain_text("Not known: your rights do not allow to list pods.")
+
+
 async def test_a_change_appears_where_the_reader_is(served: Served, browser: Browser) -> None:
     """The secret leaves the address, a new node appears by itself, and so does that the server has ended."""
     await _fill(served)

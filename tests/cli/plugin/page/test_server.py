@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from cli.plugin.page.server import PageServer
+from cli.plugin.reports.tables import Answer
 from tests.cli.plugin.cluster import Served, node, pf
 from tests.cli.plugin.page.interface import Interface, interface
 
@@ -61,6 +63,19 @@ async def test_the_report_follows_the_cluster(ui: Interface, served: Served) -> 
             if [one["node"] for one in report["nodes"] if one["pfs"]] == ["n1", "n2"]:
                 break
             await changes.content.readline()
+
+
+def test_a_report_that_differs_only_in_its_time_is_no_news() -> None:
+    """A leader renews its Lease all the time."""
+    server = PageServer()
+
+    def report(age: int, **more: object) -> Answer:
+        checks = [{"check": "scheduler", "state": "ok", "text": f"it renewed its Lease {age} s ago"}]
+        return Answer({"taken_at": str(age), "checks": checks, **more}, ())
+
+    assert server.publish(report(1))
+    assert not server.publish(report(2))
+    assert server.publish(report(3, nodes=["n1"]))
 
 
 async def test_a_port_that_is_taken_is_an_error(ui: Interface, served: Served) -> None:

@@ -156,6 +156,14 @@ def test_an_event_that_says_nonsense_about_a_group_is_shown_as_far_as_it_goes(ab
     assert "default/train" in draw(groups.explanation(found, found.decision).tables, coloured=False)
 
 
+def test_an_event_of_another_namespace_decides_nothing_here() -> None:
+    """Who may write events in one namespace can name a pod of another one by its uid."""
+    foreign = event("uid-rank-1", _WHY)
+    foreign["metadata"]["namespace"] = foreign["involvedObject"]["namespace"] = "tenant"
+    (found,) = find(member(0), member(1), member(2), events=[foreign])
+    assert found.decision is None
+
+
 async def test_one_group_is_shown_with_its_members(served: Served) -> None:
     """Programs hang on the fields of the JSON document."""
     await served.add_node(node("n1", (pf(0),)))
