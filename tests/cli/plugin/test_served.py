@@ -66,6 +66,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "mbps": numbers,
         "rates": {"min_tx_rate": "str", "max_tx_rate": "str"},
         "port": "NoneType",
+        "pcie": "list",
         "vf_netdevs": "NoneType",
         "namespaces": "list",
         "max_share": "NoneType",
