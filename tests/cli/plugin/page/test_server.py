@@ -11,6 +11,7 @@ from cli.plugin.page.server import PageServer
 from cli.plugin.reports.tables import Answer
 from tests.cli.plugin.cluster import Served, node, pf
 from tests.cli.plugin.page.interface import Interface, interface
+from tests.cli.plugin.test_watch import ended
 
 
 @pytest.fixture
@@ -79,6 +80,6 @@ def test_a_report_that_differs_only_in_its_time_is_no_news() -> None:
 
 
 async def test_a_port_that_is_taken_is_an_error(ui: Interface, served: Served) -> None:
-    status, out, err = await served.run("ui", "--port", str(ui.url.port))
+    status, out, err = await ended(served, "ui", "--port", str(ui.url.port))
     assert (status, out) == (1, "")
     assert "address already in use" in err
