@@ -4,7 +4,8 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -99,13 +100,20 @@ def _client(access: Access, invocation: Invocation) -> Client:
     return Client(access, _CONNECTIONS, invocation.arguments.cluster.request_timeout)
 
 
-async def _run(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+@contextmanager
+def _progress(terminal: Terminal) -> Iterator[Callable[[str, int], None]]:
+    """Show what is being read until the command has read it."""
     progress = Progress(terminal.progress, time.monotonic)
     try:
-        async with _client(access, invocation) as client:
-            return await run(Reader(client, progress.report), invocation)
+        yield progress.report
     finally:
         progress.end()
+
+
+async def _run(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    with _progress(terminal) as report:
+        async with _client(access, invocation) as client:
+            return await run(Reader(client, report), invocation)
 
 
 async def _wait(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
@@ -163,24 +171,18 @@ async def _support_bundle(access: Access, invocation: Invocation, terminal: Term
     """Write what the other commands read to an archive."""
     from cli.plugin.bundle.collect import write_bundle
 
-    progress = Progress(terminal.progress, time.monotonic)
-    try:
+    with _progress(terminal) as report:
         async with _client(access, invocation) as client:
-            return await write_bundle(client, invocation, progress.report)
-    finally:
-        progress.end()
+            return await write_bundle(client, invocation, report)
 
 
 async def _assess(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
     """Report on a cluster that may have nothing of Mooring."""
     from cli.plugin.assess.run import run as run_assess
 
-    progress = Progress(terminal.progress, time.monotonic)
-    try:
+    with _progress(terminal) as report:
         async with _client(access, invocation) as client:
-            return await run_assess(client, invocation, progress.report)
-    finally:
-        progress.end()
+            return await run_assess(client, invocation, report)
 
 
 async def _connectivity(access: Access, invocation: Invocation, _: Terminal) -> Answer:

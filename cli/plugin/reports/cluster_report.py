@@ -16,7 +16,7 @@ from scheduler.cache.groups.sources import Group
 
 # Labels that say where a node is, whether or not a group names them. Sources: kubernetes.io/docs/reference/
 # labels-annotations-taints, and the README of github.com/NVIDIA/topograph.
-_LOCATIONS = ("topology.kubernetes.io/", "network.topology.nvidia.com/", "topology.mooring.dev/")
+_LOCATIONS = ("topology.kubernetes.io/", "network.topology.nvidia.com/")
 _Item = dict[str, object]
 
 

@@ -15,7 +15,7 @@ from tests.cli.plugin.page.interface import interface
 
 pytestmark = pytest.mark.browser
 
-RACK = "topology.mooring.dev/rack"
+RACK = "topology.kubernetes.io/rack"
 HOSTILE = '</script><img src="http://attacker.example/x" onerror="document.title=1">'
 GROUP = {names.GROUP: f'{{"name":"train","min":3,"within":"{RACK}"}}'}
 

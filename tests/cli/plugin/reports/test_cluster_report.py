@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod, waiting
 
-RACK = "topology.mooring.dev/rack"
+RACK = "topology.kubernetes.io/rack"
 
 
 async def _document(served: Served, *command: str) -> Json:
@@ -23,7 +23,7 @@ async def test_its_parts_are_what_the_commands_show(served: Served) -> None:
     await served.add_node(labelled)
     await served.add_node(node("n2"))
     await served.add_pod(bound("a", "n1", (pf(0), 1, 5000)))
-    group = {"mooring.dev/group": '{"name":"train","min":2,"within":"topology.mooring.dev/rack"}'}
+    group = {"mooring.dev/group": '{"name":"train","min":2,"within":"topology.kubernetes.io/rack"}'}
     await served.add_pod(pod("b", "[{}]", annotations=group, status=waiting("Unschedulable", "0/2 nodes fit")))
     report = await _document(served, "report")
     assert (report["kind"], report["v"], report["levels"]) == ("MooringReport", 1, [RACK])
