@@ -29,7 +29,7 @@ def test_the_networks_of_a_node_are_a_configuration_of_the_plugin() -> None:
 
 def test_the_offers_are_ones_that_the_advertiser_takes() -> None:
     """Every field that the advertiser's page and the installation's show exists."""
-    [text, _], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
+    [text], [_, small] = blocks("advertiser.md", "yaml"), blocks("install.md", "yaml")
     assert all(read_offer(json.dumps(yaml.safe_load(one)), "offer.yaml").entries for one in (text, small))
 
 
