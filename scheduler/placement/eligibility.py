@@ -20,7 +20,7 @@ from mooring.nic.pci import pcie_root
 from mooring.nic.settings import VfSettings
 from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import bits
-from scheduler.placement.glob import Glob
+from scheduler.placement.glob import glob
 from scheduler.placement.place import VfDemand
 from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
@@ -167,7 +167,7 @@ class _Selectors:
         self._by_network = _Masks[tuple[str, int | None]](self._on_network)
         self._by_link = _Masks[str](lambda link: self._mask(lambda interface: interface.link in (None, link)))
         masks_by_glob = _masks_by_value([interface.pf or "*" for interface in interfaces])
-        self._globs = [(Glob(glob), mask) for glob, mask in masks_by_glob.items()]
+        self._globs = [(glob(pattern), mask) for pattern, mask in masks_by_glob.items()]
         self._names_rails = any(interface.rail is not None for interface in interfaces)
         self._names_roots = any(interface.root is not None for interface in interfaces)
 
@@ -179,7 +179,7 @@ class _Selectors:
             yield mask & self._below(pf) if self._names_roots else mask
 
     def _mask_of_name(self, name: str) -> int:
-        return sum([mask for glob, mask in self._globs if glob.matches(name)])
+        return sum([mask for pattern, mask in self._globs if pattern.match(name)])
 
     def _on_network(self, network: tuple[str, int | None]) -> int:
         name, rail = network

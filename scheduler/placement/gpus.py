@@ -10,11 +10,8 @@ GPUs in the same groups that are adjacent in the order of their addresses are ta
 choice among them would change nothing.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
-from functools import lru_cache
 from itertools import combinations, groupby
 
 from mooring.gpu.inventory import Gpu
@@ -22,6 +19,7 @@ from mooring.gpu.request import GpuRequest
 from scheduler.constraints.protocol import Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET
 from scheduler.placement.bin_packing import bits
+from scheduler.placement.glob import glob
 from scheduler.placement.steps import Steps
 
 # For each interface that is bound to a GPU the PFs that may provide it, as a bit mask.
@@ -197,14 +195,8 @@ def _combinations(runs: Sequence[Sequence[int]], at: int, gpu_count: int, count:
             yield mine | rest
 
 
-@lru_cache(maxsize=256)
-def _pattern(model: str) -> re.Pattern[str]:
-    """Return a glob as a regular expression: microseconds for the longest model. fnmatch would keep thousands."""
-    return re.compile(translate(model))
-
-
 def _suitable(request: GpuRequest, free: Sequence[Gpu]) -> int:
-    model = None if request.model is None else _pattern(request.model)
+    model = None if request.model is None else glob(request.model)
     return sum(
         [
             1 << index

@@ -16,7 +16,7 @@ from mooring.annotations.request import PodRequest, VfRequest
 from mooring.errors import AnnotationError
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 from scheduler.placement.eligibility import refused_settings
-from scheduler.placement.glob import Glob
+from scheduler.placement.glob import glob
 from scheduler.placement.memo import Memo
 from scheduler.placement.shared_ports import offers_of, sum_by_port
 from scheduler.placement.vf_accounting import FreeVfs
@@ -106,7 +106,7 @@ def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
     ):
         if wish is not None and wish != got:
             return name
-    return "pf" if interface.pf is not None and not Glob(interface.pf).matches(vf.pf) else ""
+    return "pf" if interface.pf is not None and not glob(interface.pf).match(vf.pf) else ""
 
 
 def contradicts_limit(limit: int, rates: Sequence[VfRates]) -> str:

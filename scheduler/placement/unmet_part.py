@@ -13,14 +13,12 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.natural_order import natural
 from mooring.nic.pci import pcie_root
-from scheduler.placement.glob import Glob
+from scheduler.placement.glob import glob
 
 # The number of each network of a node, from 0 in natural order.
 Rails = Mapping[str, int]
 # Returns those of a node's PFs that match a part.
 _Sift = Callable[[Sequence[Pf], Rails], list[Pf]]
-# Number of PF names for which it is cached whether a pattern matches.
-_MAX_NAMES = 256
 
 
 class _Part(NamedTuple):
@@ -75,7 +73,7 @@ def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
         lacks = own if rail != NO_RAIL else "node(s) had no PF on the group's network"
         yield lacks, lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], True
     if interface.pf is not None:
-        matches = lru_cache(_MAX_NAMES)(Glob(interface.pf).matches)
+        matches = glob(interface.pf).match
         yield f"node(s) had no PF named {interface.pf!r}", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], True
     if link is not None:
         yield f"node(s) had no PF of link type {link!r}", lambda pfs, _: [pf for pf in pfs if pf.link == link], True
