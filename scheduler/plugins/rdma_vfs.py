@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from mooring.annotations.assignment import Assignment
-from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
@@ -21,7 +20,7 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_within
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_within
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
 from scheduler.placement.shared_ports import shared_ports_of
@@ -52,8 +51,6 @@ FAULTS: Mapping[InventoryFault, str] = {
     InventoryFault.NO_SHIM: "node(s) had not started mooring-cri-shim in this boot",
     InventoryFault.NOT_READY: f"node(s) were not Ready for over {NOT_READY_S:.0f} s",
 }
-# Number of distinct PF states, with their entries that are out, for which a shape's demands are kept.
-_MOST_KEPT = 1 << 14
 
 
 def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
@@ -111,60 +108,27 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     return score
 
 
-class _Demands:
-    """Which PFs of a node may serve each interface of a request, and where the interfaces fit together.
-
-    Results are keyed by the PFs' identity: nodes of one model share their PFs, and hashing PFs would cost more than the
-    rest.
-    """
-
-    def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
-        self.request = request
-        self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
-        # The Mb/s and VFs that every node needs to serve it.
-        self.least = sum(self.eligibility.rates), len(request.interfaces)
-        self._entries: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | Refused]] = {}
-        # Number of PFs in it, with their entries that are out.
-        self._size = 0
-
-    def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
-        """Return which of these PFs may serve each interface; if none may serve one of them, return why."""
-        entry = self._entries.get(id(pfs))
-        if entry is None:
-            size = sum([1 + len(pf.out) for pf in pfs])
-            if len(self._entries) > len(self._nodes.valid) or self._size + size > _MOST_KEPT:
-                self._entries.clear()
-                self._size = 0
-            self._size += size
-            entry = self._entries[id(pfs)] = pfs, self.eligibility.demands(pfs)
-        return entry[1]
-
-    def place(self, free_vfs: FreeVfs, steps: Steps) -> Placement | Refused:
-        demands = self.on(free_vfs.pfs)
-        if isinstance(demands, Refused):
-            return demands
-        request, ports = self.request, free_vfs.shared_ports
-        caps = caps_for(free_vfs.shares, request.namespace)
-        return place_within(demands, free_vfs.capacities, request.pfs, ports, caps, steps=steps)
+def _place(request: PodRequest, free_vfs: FreeVfs, steps: Steps) -> Placement | Refused:
+    demands = demands_on(request, free_vfs.pfs)
+    if isinstance(demands, Refused):
+        return demands
+    caps = caps_for(free_vfs.shares, request.namespace)
+    return place_within(demands, free_vfs.capacities, request.pfs, free_vfs.shared_ports, caps, steps=steps)
 
 
-def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
-    request = pod_info.request
-    return _Demands(request, nodes) if request is not None and request.interfaces else None
+def _request_of(pod_info: PodInfo) -> PodRequest | None:
+    """Return a pod's request if it has interfaces."""
+    return pod_info.request if pod_info.interfaces else None
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     """Return a function that finds the PF of each interface; None if `constraints` does it together with
     other kinds.
     """
-    demands = None if pod_info.wishes else _demands(pod_info, nodes)
-    if demands is None:
+    request = None if pod_info.wishes else _request_of(pod_info)
+    if request is None:
         return None
-
-    def choose(row: int, steps: Steps) -> Placement | Refused:
-        return demands.place(nodes.free_vfs_of_row[row], steps)
-
-    return choose
+    return lambda row, steps: _place(request, nodes.free_vfs_of_row[row], steps)
 
 
 def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placement: Placement) -> Assignment:
@@ -208,12 +172,10 @@ class ExactDevices(PreFilterExtensions):
 class _Vfs(ExactDevices):
     """Whether the interfaces fit together on the PFs."""
 
-    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, demands: _Demands, steps: Steps) -> None:
-        super().__init__(pod_info, cache, row, steps)
-        self._demands = demands
-
     def _place(self) -> Placement | Refused:
-        return self._demands.place(self._vf_accounting.free_vfs, self._steps)
+        request = self._pod_info.request
+        assert request is not None, "only a pod with interfaces has this part"
+        return _place(request, self._vf_accounting.free_vfs, self._steps)
 
 
 class _VfSums(PreFilterExtensions):
@@ -263,34 +225,32 @@ class _VfSums(PreFilterExtensions):
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
-    demands = None if pod_info.wishes else _demands(pod_info, cache.nodes)
-    if demands is None:
+    request = None if pod_info.wishes else _request_of(pod_info)
+    if request is None:
         return None
 
     def on(row: int, by_sums: bool) -> PreFilterExtensions:
-        sums = _sums(demands, cache.vf_accounting(cache.nodes.names[row]), steps) if by_sums else None
-        return sums or _Vfs(pod_info, cache, row, demands, steps)
+        sums = _sums(request, cache.vf_accounting(cache.nodes.names[row]), steps) if by_sums else None
+        return sums or _Vfs(pod_info, cache, row, steps)
 
-    return DryRun(on, _fits_alone(demands))
+    return DryRun(on, fits_alone(pod_info, cache.nodes))
 
 
-def _sums(demands: _Demands, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
+def _sums(request: PodRequest, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
     """Return a part with the same result by sums; None if claims overlap, so that sums are not sufficient."""
-    on_pfs = demands.on(vf_accounting.pfs)
-    if isinstance(on_pfs, Refused) or not vf_accounting.is_plain:
+    demands = demands_on(request, vf_accounting.pfs)
+    if isinstance(demands, Refused) or not vf_accounting.is_plain:
         return None
-    return _VfSums(vf_accounting, on_pfs, demands.request, steps)
+    return _VfSums(vf_accounting, demands, request, steps)
 
 
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
     """Return where a pod's interfaces would fit if all VFs were free; None for a pod that requests none."""
-    demands = _demands(pod_info, nodes)
-    return _fits_alone(demands) if demands is not None else None
-
-
-def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
-    steps = Steps()
-    rate, count = demands.least
+    request = _request_of(pod_info)
+    if request is None:
+        return None
+    steps, column, verdicts = Steps(), _offers(request, nodes), eligibility(request)
+    rate, count = sum(verdicts.rates), len(request.interfaces)
 
     def could_give(offer: Offer) -> int:
         if steps.spent > SEARCHED_AT_ONCE:
@@ -302,13 +262,13 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
             # Most nodes, if a request is too large for any: even a search that takes no step costs something.
             return False
         free_vfs = FreeVfs(pfs, capacities=unused, shared_ports=shared_ports_of(pfs), shares=shares_of(pfs))
-        placement = demands.place(free_vfs, steps)
+        placement = _place(request, free_vfs, steps)
         return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:
         nonlocal steps
         steps = Steps()
-        return view.judge(demands.offers, could_give, ("alone", demands.eligibility))
+        return view.judge(column, could_give, ("alone", verdicts))
 
     return fits
 
