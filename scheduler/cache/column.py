@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.node_view import Fact, Rows
 from scheduler.placement.steps import Steps
 
+Rows = NDArray[np.intp]
 Amounts = NDArray[np.int64]
 # For how many judges results are kept, and how many texts for each: one value that changes repeatedly may have a new
 # text each time.
@@ -20,6 +20,7 @@ _MOST_JUDGES, _MOST_TEXTS = 32, 256
 # Number of rows in a part of a `RowList`.
 _A_PART = 64
 Value = TypeVar("Value")
+Fact = TypeVar("Fact", bound=Hashable)
 # A result that may differ next time, for example because a search was interrupted.
 NOT_KEPT = -1
 

@@ -36,11 +36,11 @@ from typing import Any
 import numpy as np
 
 from scheduler.cache.column import Amounts, Column, Journal, RowList, grown
+from scheduler.cache.column import Rows as Rows
 from scheduler.cache.node_facts import SMALLEST, NodeFacts, make_room
 from scheduler.cache.node_facts import Flags as Flags
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.node_view import BatchView, RowView
-from scheduler.cache.node_view import Rows as Rows
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.pod_resources import SCORED
 from scheduler.placement.steps import Steps
