@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from typing import Literal
@@ -14,7 +13,7 @@ from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import AnnotationError
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
-from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
+from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import MOST_PORTS
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
@@ -27,6 +26,7 @@ from scheduler.kube.pod_resources import (
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.resize import spec_in_force
 from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info, without_terms
+from scheduler.placement.memo import Memo
 from scheduler.placement.vf_accounting import Claim
 
 # The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
@@ -177,8 +177,7 @@ class _Use:
 
 # JSON accepts integers of any size.
 _encode = msgspec.json.Encoder().encode
-_ResourceFields = tuple[list[Container] | None, list[Container] | None, Quantities | None, Resources | None]
-_decode = msgspec.json.Decoder(_ResourceFields).decode
+_uses = Memo[bytes, _Use](2048)
 # Longer texts are rare and must not fill the memory; neither must texts made of many containers.
 _SHORT, _FEW = 2048, 32
 # Resources that every node has.
@@ -196,15 +195,7 @@ def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
     if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amounts_named(spec) > MOST_AMOUNTS:
         return _read_use(spec, node_resources | _COMMON_RESOURCES)
     text = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
-    return _read_short(text) if len(text) <= _SHORT else _read_use(spec)
-
-
-@lru_cache(maxsize=2048)
-def _read_short(text: bytes) -> _Use:
-    containers, init_containers, overhead, pod_resources = _decode(text)
-    return _read_use(
-        PodSpec(containers=containers, init_containers=init_containers, overhead=overhead, resources=pod_resources)
-    )
+    return _read_use(spec) if len(text) > _SHORT else _uses.get(text) or _uses.keep(text, _read_use(spec))
 
 
 def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:

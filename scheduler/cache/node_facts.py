@@ -39,6 +39,19 @@ _COLUMNS = ("taints", "published", "offers", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
 
 
+class _RowCounts(Counter[str]):
+    """How many rows have each name; a name that no row has needs no column."""
+
+    def replace(self, old: Set[str], new: Set[str]) -> list[str]:
+        """Count the names of a row in place of its previous ones; return those that no row has any more."""
+        self.update(new - old)
+        self.subtract(old - new)
+        gone = [name for name in old - new if not self[name]]
+        for name in gone:
+            del self[name]
+        return gone
+
+
 class NodeFacts:
     """All nodes, without what their pods use."""
 
@@ -66,14 +79,14 @@ class NodeFacts:
         self.runtime_classes: Mapping[str, str] = {}
         self._labels: dict[str, Column[str | None]] = {}
         # How many nodes have each label, and the column for a label that no node has.
-        self._label_keys: Counter[str] = Counter()
+        self._label_keys = _RowCounts()
         self._no_label: Column[str | None] = Column(SMALLEST, None)
         # How many nodes have each image, and the column for an image that no node has.
-        self._image_names: Counter[str] = Counter()
+        self._image_names = _RowCounts()
         self._no_image: Amounts = np.zeros(SMALLEST, np.int64)
         self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource.
-        self._publishers: Counter[str] = Counter()
+        self._publishers = _RowCounts()
         self._empty_rows: list[int] = []
         # The rows with a PF whose use depends on the pod's namespace.
         self._restricted_rows: set[int] = set()
@@ -208,32 +221,22 @@ class NodeFacts:
         self.facts[row], self.valid[row] = None, False
 
     def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
-        """Replace a row's labels; a label that no node has any more needs no column."""
         old_facts = self.facts[row]
         old_labels = old_facts.labels if old_facts is not None else {}
         if labels == old_labels:
             return
-        self._label_keys.update(labels.keys() - old_labels.keys())
-        for key in old_labels.keys() - labels.keys():
-            self._label_keys[key] -= 1
-            if not self._label_keys[key]:
-                del self._label_keys[key]
-                self._labels.pop(key, None)
+        for key in self._label_keys.replace(old_labels.keys(), labels.keys()):
+            self._labels.pop(key, None)
         for key, column in self._labels.items():
             column[row] = labels.get(key)
 
     def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
-        """Replace a row's images; an image that no node has any more needs no column."""
         old_facts = self.facts[row]
         old_images = old_facts.images if old_facts is not None else {}
         if images == old_images:
             return
-        self._image_names.update(images.keys() - old_images.keys())
-        for name in old_images.keys() - images.keys():
-            self._image_names[name] -= 1
-            if not self._image_names[name]:
-                del self._image_names[name]
-                self._images.pop(name, None)
+        for name in self._image_names.replace(old_images.keys(), images.keys()):
+            self._images.pop(name, None)
         for name, sizes in self._images.items():
             if sizes[row] != images.get(name, 0):
                 self._images[name] = sizes.copy()
@@ -245,11 +248,7 @@ class NodeFacts:
         if resources == old_resources:
             return
         self.published[row] = resources
-        self._publishers.update(resources - old_resources)
-        for name in old_resources - resources:
-            self._publishers[name] -= 1
-            if not self._publishers[name]:
-                del self._publishers[name]
+        self._publishers.replace(old_resources, resources)
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
