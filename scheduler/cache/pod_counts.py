@@ -9,7 +9,7 @@ A pod costs almost nothing here unless it has terms, or a question counts pods l
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 from weakref import WeakSet
 
 import msgspec
@@ -31,7 +31,9 @@ _NO_LABELS: Mapping[str, str] = {}
 # Terms with how many pods have them on which rows.
 CountedTerms = Mapping[Term, RowCounts]
 _NOTHING: Mapping[Term, RowCounts] = {}
+# Of required anti-affinity, required affinity, and preferences, which count by their weights.
 TermKind = Literal["anti_affinity", "affinity", "preferred"]
+TERM_KINDS: tuple[TermKind, ...] = get_args(TermKind)
 
 
 class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -186,9 +188,7 @@ class PodCounts:
         # Questions by namespace; under None those that select namespaces by labels.
         self._questions_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self.anti_affinity_terms = Terms()
-        self.affinity_terms = Terms()
-        self.preferred_terms = Terms()
+        self.terms: Mapping[TermKind, Terms] = {kind: Terms() for kind in TERM_KINDS}
         self.default_selectors = DefaultSelectors()
         # The listeners for each pod that is added or removed.
         self.followers: WeakSet[CountFollower] = WeakSet()
@@ -269,11 +269,8 @@ class PodCounts:
         for question, row_counts in self._questions.items():
             assert _equal(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"
         assert self._contents() == fresh._contents(), "the counts differ from those of the assigned pods"
-        for terms, fresh_terms in (
-            (self.anti_affinity_terms, fresh.anti_affinity_terms),
-            (self.affinity_terms, fresh.affinity_terms),
-            (self.preferred_terms, fresh.preferred_terms),
-        ):
+        for kind, terms in self.terms.items():
+            fresh_terms = fresh.terms[kind]
             assert terms.row_counts.keys() == fresh_terms.row_counts.keys(), (
                 "terms of pods that are not assigned, or some are missing"
             )
@@ -289,7 +286,7 @@ class PodCounts:
     def _open(self, affinity_info: AffinityInfo) -> _Group:
         group = self._groups.setdefault(affinity_info.namespace, {})[affinity_info] = _Group()
         for kind, term, weight in weighted_terms(affinity_info):
-            group.moves.append((self._terms(kind).use(term), weight))
+            group.moves.append((self.terms[kind].use(term), weight))
         for place in (affinity_info.namespace, None):
             for question, row_counts in self._questions_in.get(place, {}).items():
                 if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
@@ -302,12 +299,7 @@ class PodCounts:
         if not groups:
             del self._groups[affinity_info.namespace]
         for kind, term, _ in weighted_terms(affinity_info):
-            self._terms(kind).leave(term)
-
-    def _terms(self, kind: TermKind) -> Terms:
-        if kind == "anti_affinity":
-            return self.anti_affinity_terms
-        return self.affinity_terms if kind == "affinity" else self.preferred_terms
+            self.terms[kind].leave(term)
 
     def row_counts(self, question: Question, size: int) -> RowCounts:
         """Return the stored counts of a question, for about ``size`` rows; do not modify them."""
@@ -353,7 +345,7 @@ class PodCounts:
 
     def _forget_by_labels(self) -> None:
         """Drop the questions that select namespaces by labels, and the results that used them."""
-        for terms in (self.anti_affinity_terms, self.affinity_terms, self.preferred_terms):
+        for terms in self.terms.values():
             terms.forget_pods()
         for question in list(self._questions):
             if any(not scope.within.nothing for scope in question.scopes):

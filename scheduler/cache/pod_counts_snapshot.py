@@ -13,7 +13,16 @@ Cost: nothing for a pod that is not moved; a copy of the counts for each questio
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 
-from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKind, Terms, selects, weighted_terms
+from scheduler.cache.pod_counts import (
+    TERM_KINDS,
+    CountedTerms,
+    PodCounts,
+    Question,
+    TermKind,
+    Terms,
+    selects,
+    weighted_terms,
+)
 from scheduler.cache.row_counts import RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
@@ -37,14 +46,7 @@ class PodCountsSnapshot(PodCounts):
         self._counts_of: OrderedDict[Question, RowCounts] = OrderedDict()
         # Whether some questions were dropped.
         self._has_dropped_questions = False
-        self._terms_of_kind: dict[TermKind, _TermsSnapshot] = {
-            "anti_affinity": _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._moves),
-            "affinity": _TermsSnapshot(live, "affinity", live.affinity_terms, self._moves),
-            "preferred": _TermsSnapshot(live, "preferred", live.preferred_terms, self._moves),
-        }
-        self.anti_affinity_terms = self._terms_of_kind["anti_affinity"]
-        self.affinity_terms = self._terms_of_kind["affinity"]
-        self.preferred_terms = self._terms_of_kind["preferred"]
+        self.terms = self._terms_of_kind = {kind: _TermsSnapshot(live, kind, self._moves) for kind in TERM_KINDS}
         live.followers.add(self)
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
@@ -110,9 +112,9 @@ class PodCountsSnapshot(PodCounts):
 class _TermsSnapshot(Terms):
     """The terms of one kind that pods have, as they select the pods that were asked about."""
 
-    def __init__(self, counts: PodCounts, kind: TermKind, live: Terms, moves: Moves) -> None:
+    def __init__(self, counts: PodCounts, kind: TermKind, moves: Moves) -> None:
         super().__init__()
-        self._counts, self._kind, self._live, self._moves = counts, kind, live, moves
+        self._counts, self._kind, self._live, self._moves = counts, kind, counts.terms[kind], moves
         self._terms_of: OrderedDict[AffinityInfo, dict[Term, RowCounts]] = OrderedDict()
         self._has_dropped_pods = False
 

@@ -43,9 +43,9 @@ _WeightedTerms = Sequence[tuple[int, CountedTerms]]
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
     affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
-    existing_anti_affinity = pod_counts.anti_affinity_terms.about(affinity_info, labels)
-    existing_affinity = pod_counts.affinity_terms.about(affinity_info, labels)
-    existing_preferences = pod_counts.preferred_terms.about(affinity_info, labels)
+    existing_anti_affinity = pod_counts.terms["anti_affinity"].about(affinity_info, labels)
+    existing_affinity = pod_counts.terms["affinity"].about(affinity_info, labels)
+    existing_preferences = pod_counts.terms["preferred"].about(affinity_info, labels)
     if not (
         affinity_info.required_affinity
         or affinity_info.required_anti_affinity

@@ -92,7 +92,7 @@ class GroupSnapshot:
             return True
         if nodes.renewals.end == self._renewals_end:
             return False
-        return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
+        return bool(self._live.pod_counts.terms["anti_affinity"].row_counts) or any(map(_reads_labels, members))
 
     def changed_nodes(self) -> Set[str]:
         """Return the nodes that changed in the live cache, or on which nominations changed."""

@@ -51,14 +51,14 @@ def test_terms_are_removed_with_their_pods() -> None:
     pods.add(5, affinity_info("x", "a", term))
     pods.add(6, affinity_info("x", "a", term))
     pods.add(6, affinity_info("z", "a", term))
-    assert pods.anti_affinity_terms.about(affinity_info("x"), {}) == {}
-    assert pods.anti_affinity_terms.about(affinity_info("y", "b"), {}) == {}
-    ((found, row_counts),) = pods.anti_affinity_terms.about(affinity_info("y"), {}).items()
+    assert pods.terms["anti_affinity"].about(affinity_info("x"), {}) == {}
+    assert pods.terms["anti_affinity"].about(affinity_info("y", "b"), {}) == {}
+    ((found, row_counts),) = pods.terms["anti_affinity"].about(affinity_info("y"), {}).items()
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
         pods.remove(row, affinity_info(app, "a", term))
-    assert pods.anti_affinity_terms.about(affinity_info("y"), {}) == {}
+    assert pods.terms["anti_affinity"].about(affinity_info("y"), {}) == {}
     pods.check([])
 
 
@@ -70,7 +70,7 @@ def test_what_terms_say_of_a_pod_follows_the_terms_and_the_labels_of_its_namespa
 
     def said() -> set[Term]:
         pods.check(there)
-        return set(pods.anti_affinity_terms.about(asked, pods.namespace_labels("b")))
+        return set(pods.terms["anti_affinity"].about(asked, pods.namespace_labels("b")))
 
     there = [(0, affinity_info("x", "a", named))]
     pods.add(*there[0])

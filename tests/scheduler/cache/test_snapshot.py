@@ -114,11 +114,7 @@ def answers(counts: PodCounts, cache: Cache) -> dict[str, object]:
     for question in questions():
         counted = counts.counts(question, nodes.size)
         found[str(question)] = {name: int(counted[row]) for name, row in nodes.row_of.items() if counted[row]}
-    for kind, terms in (
-        ("anti_affinity", counts.anti_affinity_terms),
-        ("affinity", counts.affinity_terms),
-        ("preferred", counts.preferred_terms),
-    ):
+    for kind, terms in (*counts.terms.items(),):
         for app in APPS:
             about = terms.about(AffinityInfo("n", (("app", app),)), {})
             on = {term: row_counts.array(nodes.size) for term, row_counts in about.items()}
@@ -254,5 +250,5 @@ def test_a_snapshot_that_has_dropped_answers_counts_as_outdated(make_node: MakeN
         AssignedPod("first", "n/first", "n0", affinity_info=AffinityInfo("n", required_anti_affinity=(term,))), 0.0
     )
     for number in range(100):
-        snapshot.pod_counts.anti_affinity_terms.about(AffinityInfo("n", (("index", str(number)),)), {})
+        snapshot.pod_counts.terms["anti_affinity"].about(AffinityInfo("n", (("index", str(number)),)), {})
     assert snapshot.pod_counts.is_outdated
