@@ -114,7 +114,7 @@ def answers(counts: PodCounts, cache: Cache) -> dict[str, object]:
     for question in questions():
         counted = counts.counts(question, nodes.size)
         found[str(question)] = {name: int(counted[row]) for name, row in nodes.row_of.items() if counted[row]}
-    for kind, terms in (*counts.terms.items(),):
+    for kind, terms in counts.terms.items():
         for app in APPS:
             about = terms.about(AffinityInfo("n", (("app", app),)), {})
             on = {term: row_counts.array(nodes.size) for term, row_counts in about.items()}
