@@ -31,6 +31,9 @@ _RENAMERS = {
     ".old": ("Multus", "remove --rename-conf-file from the arguments of its DaemonSet"),
 }
 CILIUM = "cilium-cni"
+# Plugins whose programs write a configuration of their own with a copy of the first one, which can be ours; Istio's does
+# with istioOwnedCNIConfig (cni/pkg/install/cniconfig.go since Istio 1.29).
+_COPYING = frozenset({*delegation.MULTUS, CILIUM, *_JOINING})
 # Who writes a configuration, by its name or a plugin's type.
 _OWNERS = {
     "multus": "Multus",
@@ -78,7 +81,7 @@ def released(host: Host) -> list[Change]:
         path = f"{folder}/{configuration.name}"
         state = host.at(path)
         types = {str(entry.get("type")) for entry in configuration.plugins}
-        if not isinstance(state, File) or configuration.name in OURS or not types & {*delegation.MULTUS, CILIUM}:
+        if not isinstance(state, File) or configuration.name in OURS or not types & _COPYING:
             continue
         try:
             raw = delegation.raw_without_ours(host, configuration, OURS, {})
@@ -155,12 +158,18 @@ def _chained(document: Mapping[str, Any], plugin: Mapping[str, Any]) -> dict[str
 
 
 def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[str, Any]:
-    """Return a chain with the plugins that others have inserted into ours, at the same positions."""
+    """Return a chain with the plugins that others have inserted into ours, at the same positions or at the end.
+
+    A service mesh that was there first is in the configuration that ours copies, and need not write into ours.
+    """
     present = [entry for name in ours[:1] for entry in raw_entries(host, name)]
     joining = {entry["type"]: entry for entry in present if entry.get("type") in _JOINING}
     if not joining:
         return document
-    plugins = [entry for entry in document["plugins"] if entry["type"] not in joining]
+    copied = document["plugins"]
+    if [entry["type"] for entry in copied] == [entry.get("type") for entry in present]:
+        return {**document, "plugins": [joining.get(entry["type"], entry) for entry in copied]}
+    plugins = [entry for entry in copied if entry["type"] not in joining]
     return {**document, "plugins": [*plugins, *joining.values()]}
 
 

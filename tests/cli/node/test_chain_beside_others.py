@@ -287,6 +287,29 @@ def test_a_service_mesh_stays_in_the_chain_that_it_has_joined(kubeadm: NodeHost,
     assert "debug" in kubeadm.text(f"{FOLDER}/{names(kubeadm)[0]}")
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_service_mesh_that_was_there_first_need_not_join_our_chain(kubeadm: NodeHost, at: int) -> None:
+    """Its plugin is in the configuration that ours copies: it finds it in ours, and writes nothing."""
+    document = json.loads(FLANNEL)
+    document["plugins"].insert(at, {"type": "istio-cni"})
+    kubeadm.write(FLANNEL_AT, json.dumps(document))
+    run_install(kubeadm)
+    chain = [*(plugin["type"] for plugin in document["plugins"]), "mooring-cni"]
+    assert (called(kubeadm), _check(kubeadm)) == (chain, [])
+    again = kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))[1]
+    assert "network      nothing to do" in again
+
+
+def test_removal_leaves_no_call_of_ours_in_a_meshs_own_copy(kubeadm: NodeHost) -> None:
+    """Istio's, with istioOwnedCNIConfig: the runtime uses it once our chain is gone."""
+    run_install(kubeadm)
+    copy = json.loads(kubeadm.text(f"{FOLDER}/{names(kubeadm)[0]}"))
+    copy["plugins"].append({"type": "istio-cni"})
+    kubeadm.write(f"{FOLDER}/02-istio-cni.conflist", json.dumps(copy))
+    assert kubeadm.run("remove")[0] == 0
+    assert called(kubeadm) == ["flannel", "portmap", "istio-cni"]
+
+
 def test_cilium_that_takes_the_folder_for_itself_is_named(host_of: HostOf) -> None:
     """It sets our chain aside within a moment; the installation says beforehand what Cilium needs."""
     cilium = json.dumps({"cniVersion": "0.3.1", "name": "cilium", "plugins": [{"type": "cilium-cni"}]})
