@@ -31,8 +31,8 @@ _RENAMERS = {
     ".old": ("Multus", "remove --rename-conf-file from the arguments of its DaemonSet"),
 }
 CILIUM = "cilium-cni"
-# Plugins whose programs write a configuration of their own with a copy of the first one, which can be ours; Istio's does
-# with istioOwnedCNIConfig (cni/pkg/install/cniconfig.go since Istio 1.29).
+# Plugins whose programs write a configuration of their own with a copy of the first one, which can be ours. Istio's
+# does with istioOwnedCNIConfig (cni/pkg/install/cniconfig.go since Istio 1.29).
 _COPYING = frozenset({*delegation.MULTUS, CILIUM, *_JOINING})
 # Who writes a configuration, by its name or a plugin's type.
 _OWNERS = {

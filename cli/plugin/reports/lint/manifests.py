@@ -67,6 +67,17 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "spec.services.*": {"metadata": "extraPodMetadata", "spec": "extraPodSpec"},
 }
+# Where kinds have a pod's spec without a template around it: the value that has the pods' annotations (or their
+# metadata), and the field in it that has the spec, empty if it is the spec itself.
+# kserve, pkg/apis/serving/v1alpha2/llm_inference_service_types.go, WorkloadSpec; v1beta1/component.go,
+# ComponentExtensionSpec. argo-workflows, pkg/apis/workflow/v1alpha1/workflow_types.go, Template.
+_LLM = (("spec", "template"), ("spec", "worker"), ("spec.prefill", "template"), ("spec.prefill", "worker"))
+_SPECS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), _LLM),
+    "InferenceService": (("spec.predictor", ""), ("spec.predictor", "workerSpec")),
+    **dict.fromkeys(("ClusterWorkflowTemplate", "Workflow", "WorkflowTemplate"), (("spec.templates.*", ""),)),
+    "CronWorkflow": (("spec.workflowSpec.templates.*", ""),),
+}
 # Lists of all pods of a namespace are large.
 _BOUNDS = Bounds(characters=16 << 20, values=200_000)
 
@@ -84,7 +95,7 @@ class ManifestError(Exception):
 class Place:
     """A value of a document, its path, and the lines of all values (counted from 1) by their whole paths.
 
-    ``renamed`` has the fields of a pod that have other names in this value.
+    ``renamed`` has the fields of a pod that have other names in this value, empty for the value itself.
     """
 
     value: Any
@@ -95,7 +106,8 @@ class Place:
     def at(self, *steps: str) -> "Place":
         """Step into the value; a missing one is None, at the place of its parent."""
         value, path = self.value, self.path
-        for step in (self.renamed.get(steps[0], steps[0]), *steps[1:]) if steps else ():
+        first = self.renamed.get(steps[0], steps[0]) if steps else ""
+        for step in (*([first] if first else []), *steps[1:]):
             if isinstance(value, list):
                 value = value[int(step)] if step.isdecimal() and int(step) < len(value) else None
             else:
@@ -183,20 +195,40 @@ def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
         for pod in _expand(whole, pattern):
             is_found = True
             yield pattern, replace(pod, renamed=_RENAMED.get(path, {}))
+    for path, spec in _SPECS.get(kind, ()):
+        pattern = tuple(path.split("."))
+        for around in _expand(whole, pattern):
+            pod = _around_spec(around, spec)
+            if pod.at("spec").value is not None:
+                is_found = True
+                yield pattern, pod
     if not is_found:
         for pod in _search(whole):
             yield pod.path[len(whole.path) :], pod
 
 
+def _around_spec(place: Place, spec: str) -> Place:
+    """Return a value that has a pod's spec in a field, and its annotations in ``metadata`` or in itself."""
+    has_metadata = isinstance(place.value, dict) and "metadata" in place.value
+    return replace(place, renamed={"spec": spec} if has_metadata else {"spec": spec, "metadata": ""})
+
+
 def _search(place: Place) -> Iterator[Place]:
-    """Yield the outermost values at or below a place that have a pod's ``spec.containers``."""
-    containers = place.at("spec", "containers").value
-    if isinstance(containers, list) and any(isinstance(container, dict) for container in containers):
+    """Yield the outermost values at or below a place that have a pod's ``spec.containers``, or are such a spec."""
+    if _has_containers(place.at("spec")):
         yield place
+        return
+    if _has_containers(place):
+        yield _around_spec(place, "")
         return
     keys = map(str, range(len(place.value))) if isinstance(place.value, list) else place.value
     for key in keys if isinstance(place.value, list | dict) else ():
         yield from _search(place.at(key))
+
+
+def _has_containers(spec: Place) -> bool:
+    containers = spec.at("containers").value
+    return isinstance(containers, list) and any(isinstance(container, dict) for container in containers)
 
 
 def _expand(place: Place, pattern: Path) -> Iterator[Place]:

@@ -47,9 +47,10 @@ class ClaimedDevices:
 
 @dataclass(slots=True)
 class Networks:
-    """What the objects of some manifests say, by the name of network or claim."""
+    """What the objects of some manifests say, by the name of network or claim; ``others`` are on no VFs."""
 
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
     claims: dict[str, ClaimedDevices] = field(default_factory=dict)
 
     def add(self, kind: str, whole: Place) -> None:
@@ -66,10 +67,12 @@ class Networks:
 
     def _add_attachment(self, name: str, text: object) -> None:
         config = _json(text)
+        self.others.add(name)
         for plugin in _list(config.get("plugins")) or [config] if isinstance(config, dict) else ():
             if isinstance(plugin, dict) and plugin.get("type") in ("sriov", "ib-sriov"):
                 link = {"link": "infiniband"} if plugin["type"] == "ib-sriov" else {}
                 self.fields[name] = link | _request_fields(plugin)
+                self.others.discard(name)
 
     def _add_claim(self, name: str, requests: Place) -> None:
         for index in range(len(_list(requests.value))):

@@ -23,14 +23,21 @@ _NETWORK = re.compile(
     r"rdma/.*|openshift\.io/.*|nvidia\.com/.*|mellanox\.com/.*"
     r"|[^/]+/.*(rdma|sriov|infiniband|roce|hca|mlnx|hostdev|vnic|efa|(^|[-_./])vfs?\b).*"
 )
+# A hundredth of a NIC (koordinator, pkg/scheduler/plugins/deviceshare: ResourceRDMA).
+_HUNDREDTHS = "koordinator.sh/rdma"
 # Every pod with a limit has the same devices, however high the limit is.
 _SHARED = "rdma/"
 _OURS = (*names.EXTENDED_RESOURCES, GPU)
 
 _MULTUS = "k8s.v1.cni.cncf.io/networks"
+# Multus' annotation for the network of eth0, and Spiderpool's, whose webhook adds networks and limits to the pod.
+_DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
+_SPIDERPOOL = ("cni.spidernet.io/network-resource-inject", "cni.spidernet.io/rdma-resource-inject")
 # GKE: cloud.google.com/kubernetes-engine/docs/how-to/multi-network, the annotation of pods.
 _GKE = "networking.gke.io/interfaces"
 _VOLCENGINE = "k8s.volcengine.com/pod-networks"
+
+_ATTACHING = (_MULTUS, _DEFAULT_NETWORK, _GKE, _VOLCENGINE, *_SPIDERPOOL)
 
 _DEVICE_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "PCIDEVICE_")
 # The names that the kernel's drivers and rdma-core's udev rules give RDMA devices.
@@ -73,12 +80,14 @@ def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Ad
     is_asking = has_annotation or bool(ours)
     requests = _Requests()
     _read_device_limits(limits, requests)
-    _read_networks(pod, networks, requests, has_devices=bool(requests.remarks))
+    _read_networks(there, networks, requests, has_devices=bool(requests.remarks))
     _read_claims(pod, networks, requests)
     has_request = bool(requests.remarks)
     _read_host_devices(there, requests, is_asking=is_asking)
     is_placed, wants_vfs = scheduler in schedulers, bool(requests.remarks)
     remarks = [*requests.remarks, *_two_gpus(limits)]
+    if not (wants_vfs or is_asking or is_placed):
+        remarks += _unknown_networks(there, networks, schedulers)
     if ours and not is_placed and not has_annotation:
         remarks.append((limits[ours[0]][0], _needs_scheduler(schedulers)))
     elif wants_vfs and not is_asking:
@@ -87,6 +96,26 @@ def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Ad
     remarks += _device_names(there)
     is_refused = (is_placed and has_request) or bool(ours and not is_placed)
     return Advice(remarks, is_refused, is_for_others=wants_vfs and not is_asking)
+
+
+def requests_elsewhere(place: Place, field_name: str = "") -> Iterator[tuple[Place, str]]:
+    """Yield the requests in an object whose pods are not found; ``field_name`` is that of the value."""
+    if isinstance(place.value, list | dict):
+        steps = place.value if isinstance(place.value, dict) else map(str, range(len(place.value)))
+        for step in steps:
+            is_request = field_name in ("limits", "requests") and _is_device(step)
+            if is_request or (field_name == "annotations" and step in _ATTACHING):
+                yield (
+                    place.at(step),
+                    f"requests RDMA of another program. Find where {names.REQUEST} and schedulerName of this kind's"
+                    " pods are, and write them there",
+                )
+            else:
+                yield from requests_elsewhere(place.at(step), field_name if step == "custom" else step)
+
+
+def _is_device(resource: str) -> bool:
+    return resource not in _OURS and not _GPU.fullmatch(resource) and _NETWORK.fullmatch(resource) is not None
 
 
 def _needs_scheduler(schedulers: Sequence[str]) -> str:
@@ -127,14 +156,15 @@ def _containers(there: PodPlace) -> Iterator[Place]:
         for index in range(len(several.value) if isinstance(several.value, list) else 0):
             yield several.at(str(index))
     if there.pod.renamed:
-        yield spec.at("mainContainer")
+        # Of Dynamo, of Argo's workflows and of KServe's models.
+        yield from (spec.at(kind) for kind in ("mainContainer", "container", "script", "model"))
         # Of a Dynamo service the resources are beside its pod.
         yield there.pod
 
 
 def _read_device_limits(limits: Mapping[str, tuple[Place, int]], requests: _Requests) -> None:
     for name, (place, count) in limits.items():
-        if name in _OURS or _GPU.fullmatch(name) or not _NETWORK.fullmatch(name):
+        if not _is_device(name):
             continue
         if name.startswith(_SHARED):
             requests.is_shared = True
@@ -143,15 +173,41 @@ def _read_device_limits(limits: Mapping[str, tuple[Place, int]], requests: _Requ
                 " remove it"
             )
         else:
+            count = -(-count // 100) if name == _HUNDREDTHS else count
             requests.interfaces += [{} for _ in range(count)]
             devices = "a device" if count == 1 else f"{count} devices"
             rule = f"a device plugin gives the pod {devices}, which the kubelet chooses after scheduling: remove it"
         requests.remarks.append((place, rule))
 
 
-def _read_networks(pod: Place, networks: Networks, requests: _Requests, *, has_devices: bool) -> None:
-    annotations = pod.at("metadata", "annotations")
-    texts = annotations.value if isinstance(annotations.value, dict) else {}
+def _attachments(there: PodPlace) -> dict[str, Place]:
+    """Return the annotations by which other programs attach networks; KServe's are the object's own, too."""
+    sources = [there.pod.at("metadata", "annotations")]
+    if there.pod.renamed.get("metadata") == "":
+        sources.append(there.whole.at("metadata", "annotations"))
+    found = {key: one.at(key) for one in reversed(sources) for key in _ATTACHING if one.at(key).value is not None}
+    return {key: found[key] for key in _ATTACHING if key in found}
+
+
+def _unknown_networks(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """Yield what to write for Multus' networks that the manifests do not define.
+
+    Their devices are often not in the pod: network-resources-injector adds the limits.
+    """
+    for key, place in _attachments(there).items():
+        entries = [entry for entry in networks.of_multus(place.value) if entry.name not in networks.others]
+        if key in (_MULTUS, _DEFAULT_NETWORK) and entries:
+            line = json.dumps([entry.interface for entry in entries])
+            yield (
+                place,
+                f"another program attaches these networks. For those on VFs write {names.REQUEST}: {line!r} and in spec"
+                f" schedulerName: {schedulers[0]} instead",
+            )
+
+
+def _read_networks(there: PodPlace, networks: Networks, requests: _Requests, *, has_devices: bool) -> None:
+    places = _attachments(there)
+    texts = {key: place.value for key, place in places.items()}
     entries = networks.of_multus(texts.get(_MULTUS)) + networks.of_gke(texts.get(_GKE))
     # Of more networks than devices the others need none: a bond's own attachment, or a bridge.
     count = len(requests.interfaces) if requests.interfaces and not requests.is_shared else len(entries)
@@ -159,13 +215,14 @@ def _read_networks(pod: Place, networks: Networks, requests: _Requests, *, has_d
     if entries:
         requests.interfaces = [entry.interface for entry in entries]
         requests.is_shared = False
-    for key in (_MULTUS, _GKE, _VOLCENGINE):
-        if key in texts and (has_devices or key != _MULTUS or networks.are_on_vfs(entries)):
+    for key, place in places.items():
+        is_of_multus = key in (_MULTUS, _DEFAULT_NETWORK)
+        if has_devices or not is_of_multus or networks.are_on_vfs(entries):
             rest = f", but leave {', '.join(entry.name for entry in others)}" if others and key == _MULTUS else ""
             addresses = any(entry.has_addresses for entry in entries)
             ipam = ". Addresses come from the network's ipam in /etc/mooring/cni.json" if addresses else ""
             rule = "another program attaches these networks. Remove those that are on VFs"
-            requests.remarks.append((annotations.at(key), f"{rule}{rest}{ipam}"))
+            requests.remarks.append((place, f"{rule}{rest}{ipam}"))
 
 
 def _read_claims(pod: Place, networks: Networks, requests: _Requests) -> None:

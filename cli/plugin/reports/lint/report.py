@@ -9,7 +9,7 @@ from cli.plugin.reports.lint.group_sizes import judge_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.lint.other_groups import other_groups
 from cli.plugin.reports.lint.other_networks import Networks, read_networks
-from cli.plugin.reports.lint.other_requests import advise
+from cli.plugin.reports.lint.other_requests import advise, requests_elsewhere
 from cli.plugin.reports.lint.template_pods import main_containers, read_template
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
@@ -83,8 +83,14 @@ def examine(
             remarks = [Finding(file, place.line, there.owner, place.field, rule) for place, rule in advice.remarks]
             (checked.findings if advice.is_refused else checked.notes).extend(remarks)
             checked.others += advice.is_for_others
-        elif there.has_pods:
+            continue
+        if there.has_pods:
             without.setdefault(there.kind, []).append(_without(file, there))
+        elsewhere = [
+            Finding(file, at.line, there.owner, at.field, rule) for at, rule in requests_elsewhere(there.whole)
+        ]
+        checked.notes += elsewhere
+        checked.others += bool(elsewhere)
     checked.pods, checked.without = len(looked_at), list(without.values())
     for one in judge_groups(looked_at):
         finding = Finding(one.file, one.place.line, one.owner, one.place.field, one.rule)
@@ -148,7 +154,8 @@ def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
     for depth in range(len(there.pattern)):
         own = there.whole.at(*there.pod.path[start : start + depth], "metadata", "annotations")
         metadata = there.pod.renamed.get("metadata", "metadata")
-        where = render((*there.pod.path[start : start + depth], *there.pattern[depth:], metadata, "annotations"))
+        around = (*there.pod.path[start : start + depth], *there.pattern[depth:])
+        where = render((*around, *([metadata] if metadata else []), "annotations"))
         for key in own.value if isinstance(own.value, dict) else ():
             if key in _OF_PODS or key.startswith(names.REQUEST_OF):
                 yield own.at(key), f"is on the object, not on its pods: move it to {where}"

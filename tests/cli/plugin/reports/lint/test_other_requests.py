@@ -53,6 +53,7 @@ def _written(notes: list[str]) -> Any:
         # Cloud providers' own resources, which come with a network or without one.
         ({"vke.volcengine.com/rdma": "4"}, None, [{}] * 4),
         ({"amd.com/vnic": 2}, None, [{}] * 2),
+        ({"koordinator.sh/rdma": "200"}, None, [{}] * 2),
         # A share of the host's devices says nothing about their number.
         ({"rdma/hca_shared_devices_a": 1}, None, [{}]),
         ({"rdma/ib": 1}, "s0-macvlan,s1-macvlan", [{"network": "s0-macvlan"}, {"network": "s1-macvlan"}]),
@@ -183,3 +184,85 @@ def test_extended_resources_of_a_dynamo_service_are_read() -> None:
     service = {"resources": resources, "extraPodSpec": {"mainContainer": {"image": "x"}}}
     graph = {"kind": "DynamoGraphDeployment", "metadata": {"name": "g"}, "spec": {"services": {"p": service}}}
     assert any("spec.services.p.resources.limits.custom.rdma/ib: " in note for note in _lint(graph)["notes"])
+
+
+_DEVICE = {"resources": {"limits": {"rdma/roce_gdr": 1}}}
+_BARE = {"containers": [{"name": "main", **_DEVICE}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "annotations", "limit"),
+    [
+        ("LLMInferenceService", {"template": _BARE}, "spec.annotations", "spec.template.containers[0]"),
+        (
+            "LLMInferenceService",
+            {"template": {}, "prefill": {"worker": _BARE}},
+            "spec.prefill.annotations",
+            "spec.prefill.worker.containers[0]",
+        ),
+        ("InferenceService", {"predictor": {"model": _DEVICE}}, "spec.predictor.annotations", "spec.predictor.model"),
+        (
+            "InferenceService",
+            {"predictor": {"workerSpec": _BARE}},
+            "spec.predictor.annotations",
+            "spec.predictor.workerSpec.containers[0]",
+        ),
+        (
+            "Workflow",
+            {"templates": [{"metadata": {}, "container": _DEVICE}]},
+            "spec.templates[0].metadata.annotations",
+            "spec.templates[0].container",
+        ),
+        ("Unheard", {"a": [{"b": _BARE}]}, "spec.a[0].b.annotations", "spec.a[0].b.containers[0]"),
+    ],
+)
+def test_a_pods_spec_without_a_template_is_read(kind: str, spec: Json, annotations: str, limit: str) -> None:
+    """Its annotations are where the kind's controller takes them from."""
+    found = _lint({"kind": kind, "metadata": {"name": "a"}, "spec": spec})
+    assert any(f"{kind}/a: {annotations}: nothing requests VFs of Mooring" in note for note in found["notes"])
+    assert any(f"{limit}.resources.limits.rdma/roce_gdr: " in note for note in found["notes"])
+
+
+def test_the_networks_of_a_served_model_are_the_objects_own() -> None:
+    """KServe gives Multus' annotation to the pods."""
+    metadata = {"name": "a", "annotations": {MULTUS: "roce"}}
+    notes = _lint({"kind": "LLMInferenceService", "metadata": metadata, "spec": {"template": _BARE}})["notes"]
+    assert _written(notes) == [{"network": "roce"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "place"),
+    [
+        ("TrainJob", {"trainer": {"resourcesPerNode": {"limits": {"rdma/ib": 1}}}}, "resourcesPerNode.limits.rdma/ib"),
+        ("SparkApplication", {"executor": {"annotations": {MULTUS: "a"}}}, f"spec.executor.annotations.{MULTUS}"),
+    ],
+)
+def test_a_request_in_a_kind_without_pods_is_named(kind: str, spec: Json, place: str) -> None:
+    found = _lint({"kind": kind, "metadata": {"name": "a"}, "spec": spec})
+    assert any(f"{place}: requests RDMA of another program" in note for note in found["notes"])
+
+
+def test_what_no_pod_requests_is_left_alone() -> None:
+    """Quotas, capacities, and the networks' own objects."""
+    quota = {"kind": "ResourceQuota", "spec": {"hard": {"requests.rdma/ib": 1}}}
+    node = {"kind": "Node", "status": {"capacity": {"rdma/ib": 1}}}
+    network = {"kind": "NetworkAttachmentDefinition", "metadata": {"annotations": {f"{MULTUS}-status": "[]"}}}
+    assert _lint(quota, node, network)["notes"] == []
+
+
+@pytest.mark.parametrize("key", [MULTUS, "v1.multus-cni.io/default-network"])
+def test_a_network_that_the_manifests_do_not_define_may_be_on_vfs(key: str) -> None:
+    """Its devices are not in the pod either where a webhook adds the limits."""
+    pod = _pod(annotations={key: "ns/rail0@net1"})
+    found = _lint(pod)
+    assert (found["ok"], _written(found["notes"])) == (True, None)
+    assert any('For those on VFs write mooring.dev/interfaces: \'[{"network": "rail0"' in n for n in found["notes"])
+    bridge = {"kind": "NetworkAttachmentDefinition", "metadata": {"name": "rail0"}, "spec": {"config": '{"type":"b"}'}}
+    assert _lint(bridge, pod)["notes"] == []
+    ours = _pod(annotations={key: "rail0", "mooring.dev/interfaces": "[{}]"}, spec={"schedulerName": "mooring"})
+    assert _lint(ours)["notes"] == []
+
+
+def test_networks_that_a_webhook_adds_are_read() -> None:
+    notes = _lint(_pod(annotations={"cni.spidernet.io/rdma-resource-inject": "gpu"}))["notes"]
+    assert _written(notes) == [{}]
