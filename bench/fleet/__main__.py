@@ -22,6 +22,7 @@ from random import Random
 from bench.fleet.agents import LEASE, NAMESPACE, Agents, Desired
 from bench.fleet.host import SimulatedHost, make_image
 from bench.fleet.story import SMALL_DISK, Fleet, stages
+from cli.node.fleet.nodes import LABEL
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 
@@ -61,6 +62,8 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
     fleet = Fleet(hosts, agents, random, asked.kills, Desired(images[0], asked.at_once))
     for name, host in hosts.items():
         host.make(disk_bytes=SMALL_DISK if name == fleet.broken else None)
+    for name in hosts:
+        _post(f"{access.server}/api/v1/nodes", _node(name))
     _post(f"{access.server}/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     _post(f"{access.server}{_LEASES}", {"metadata": {"name": LEASE, "namespace": NAMESPACE}})
     print(f"{asked.hosts} hosts, {asked.at_once} at once, seed {asked.seed}", flush=True)
@@ -82,6 +85,11 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
 
 def _names(count: int) -> list[str]:
     return [f"n{number:02}" for number in range(1, count + 1)]
+
+
+def _node(name: str) -> object:
+    ready = {"type": "Ready", "status": "True"}
+    return {"metadata": {"name": name, "labels": {LABEL: ""}}, "status": {"conditions": [ready]}}
 
 
 def _post(url: str, document: object) -> None:

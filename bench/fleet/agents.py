@@ -18,6 +18,7 @@ from bench.fleet.host import ForkedProcess, SimulatedHost
 from cli.node.fleet.agent import Agent, Task
 from cli.node.fleet.host import FleetNode
 from cli.node.fleet.lease import LeaseStore
+from cli.node.fleet.nodes import KubeNodes
 from cli.node.fleet.runtime import Runtime
 from mooring.kube.access import Access
 from mooring.kube.client import Client
@@ -74,7 +75,7 @@ class Agents:
         async with Client(self.access) as client:
             store = LeaseStore(client, NAMESPACE, LEASE, host.name)
             task = Task(host.name, desired.at_once, _CHECK_EVERY_S)
-            await Agent(task, store, node, random).run()
+            await Agent(task, store, KubeNodes(client), node, random).run()
 
     def kill(self, name: str) -> None:
         """Kill an agent together with the `mooring-node` that it runs, as the end of a container does."""

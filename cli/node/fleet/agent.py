@@ -50,12 +50,28 @@ class Node(Protocol):
         """Return why a turn cannot succeed now, empty if it can: pods that have VFs forbid a removal."""
         ...
 
+    def is_repair(self) -> bool:
+        """Return whether a turn would only repair the installed release, which may be why the node is not Ready."""
+        ...
+
     async def change(self) -> str:
         """Change the node; return why that failed, empty if the node is as desired."""
         ...
 
     async def report(self, state: State, text: str) -> None:
         """Make the state known on the node, with the reason."""
+        ...
+
+
+class Nodes(Protocol):
+    """The nodes of the cluster."""
+
+    async def unready(self, name: str) -> str:
+        """Return why a node is not Ready, empty if it is."""
+        ...
+
+    async def has_left(self, name: str) -> bool:
+        """Return whether a node does not belong to the fleet any more."""
         ...
 
 
@@ -69,9 +85,10 @@ class Task:
 
 
 class Agent:
-    def __init__(self, task: Task, store: Store, node: Node, random: Random) -> None:
+    def __init__(self, task: Task, store: Store, nodes: Nodes, node: Node, random: Random) -> None:
         self._task = task
         self._store = store
+        self._nodes = nodes
         self._node = node
         self._random = random
         self._silence = SilenceClock()
@@ -132,12 +149,18 @@ class Agent:
 
     async def _try_to_begin(self) -> str:
         """Return why this node cannot begin now, empty if it has its turn."""
+        node = self._task.node
         try:
             turns, version = await self._store.read(cached=True)
             silent = self._silence.silent(turns, asyncio.get_running_loop().time())
-            asked = begin(turns, self._task.node, self._node.target(), self._task.at_once, silent)
+            asked = begin(turns, node, self._node.target(), self._task.at_once, silent)
             if isinstance(asked, Postponement):
+                if asked.blocker and await self._nodes.has_left(asked.blocker):
+                    await self._store.write(give_back(turns, asked.blocker), version)
                 return asked.reason
+            # Once a node has begun, its change may be why it is not Ready: it keeps its turn.
+            if turns.of(node) is None and not self._node.is_repair() and (why := await self._nodes.unready(node)):
+                return why
             await self._store.write(asked, version)
         except Conflict:
             return "another node has changed the turns"

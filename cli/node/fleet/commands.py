@@ -15,6 +15,7 @@ from cli.node.fleet.agent import Agent, State, Task
 from cli.node.fleet.enter import HostProcess
 from cli.node.fleet.host import FleetNode
 from cli.node.fleet.lease import LeaseStore
+from cli.node.fleet.nodes import KubeNodes
 from cli.node.fleet.runtime import Runtime
 from cli.node.plan.turns import MOST_AT_ONCE
 from mooring.http.application import listen
@@ -108,7 +109,8 @@ async def _serve(options: Options) -> None:
         raise NodeError(str(wrong)) from wrong
     routes = [web.get("/readyz", readiness.readyz), web.get("/healthz", readiness.healthz)]
     async with Client(access) as client, listen(options.addr, routes), asyncio.TaskGroup() as group:
-        agent = Agent(task, LeaseStore(client, options.namespace, options.lease, options.node), node, Random())
+        store = LeaseStore(client, options.namespace, options.lease, options.node)
+        agent = Agent(task, store, KubeNodes(client), node, Random())
         works = group.create_task(agent.run())
         _log.info("agent starts", node=options.node, mode=options.mode, release=runtime.release)
         await stop.wait()

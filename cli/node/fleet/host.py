@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ from mooring.records.node_install import NodeInstall, dump_node_install
 
 PLUGIN = "/etc/mooring/cni.json"
 _RUN = "/run/mooring"
+# The cluster's cni.json while a node is installed with it.
+_NEXT_PLUGIN = f"{_RUN}/cni.json"
 _READABLE = 0o644
 # What an installation does not mend: pods and GPUs, a shim that fails, what the operator has turned on, and a NIC.
 _OTHER_STEPS = frozenset({"containers", "gpus", "shim"})
@@ -85,6 +88,13 @@ class FleetNode:
         held = holders(self.root) if self.removes else ()
         return f"waits until pods give back their VFs: {', '.join(held[:3])}" if held else ""
 
+    def is_repair(self) -> bool:
+        """Return whether a turn would only repair the installed release."""
+        try:
+            return not self.removes and self._present() == self.runtime.release
+        except (NodeError, OSError):
+            return False
+
     async def change(self) -> str:
         """Install or remove; return why that failed."""
         try:
@@ -111,11 +121,12 @@ class FleetNode:
 
     async def _install(self) -> str:
         flags = read_flags(self.install_flags)
-        self._write_plugin()
         command = "install" if self._present() in (None, self.runtime.release) else "upgrade"
-        ended = await self._mooring_node(command, *flags)
+        with self._next_plugin() as plugin:
+            ended = await self._mooring_node(command, *plugin, *flags)
         if ended.status != 0:
             return _why(ended, command)
+        self._write_plugin()
         return await self._settled()
 
     async def _settled(self) -> str:
@@ -171,11 +182,27 @@ class FleetNode:
         wanted = self._wanted_plugin()
         return wanted is not None and read_file(below(self.root, PLUGIN)) != wanted
 
+    @contextmanager
+    def _next_plugin(self) -> Iterator[Sequence[str]]:
+        """Yield the flags that install with the cluster's cni.json, before it replaces the node's."""
+        if not self._plugin_differs():
+            yield ()
+            return
+        path = below(self.root, _NEXT_PLUGIN)
+        _write(path, self._wanted_plugin() or "")
+        try:
+            yield "--plugin", _NEXT_PLUGIN
+        finally:
+            path.unlink(missing_ok=True)
+
     def _write_plugin(self) -> None:
         if self._plugin_differs() and (wanted := self._wanted_plugin()) is not None:
-            path = below(self.root, PLUGIN)
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_shared(path, wanted, _READABLE)
+            _write(below(self.root, PLUGIN), wanted)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    write_shared(path, text, _READABLE)
 
 
 def _first(findings: Sequence[Finding], *, mendable: bool) -> str:

@@ -8,7 +8,8 @@ All nodes share one document, in an annotation of a Lease, and change it by comp
 A node that works has a turn, and counts up ``beats`` while it does. A node that failed keeps its turn, with the
 reason, until it is installed; one whose pods forbid the change gives its turn back. A turn never expires: a node that
 went down during its turn may have gone down because of it. So the number of turns never exceeds the limit, whatever the
-clocks show. While a turn has a failure, or its node is silent, no other node begins.
+clocks show. While a turn has a failure, or its node is silent, no other node begins, unless that node has left the
+fleet: then the others end its turn.
 
 ``proven`` is what was installed successfully last. Until one node has succeeded with a target, the limit is one turn.
 """
@@ -50,9 +51,10 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Postponement:
-    """Why a node cannot begin now."""
+    """Why a node cannot begin now; ``blocker`` is the node that failed or is silent, empty if none is."""
 
     reason: str
+    blocker: str = ""
 
 
 def read_turns(text: str | None) -> Turns:
@@ -88,9 +90,9 @@ def begin(turns: Turns, node: str, target: str, at_once: int, silent: Set[str]) 
     if (own := turns.of(node)) is not None:
         return _with(turns, replace(own, target=target, beats=own.beats + 1))
     if (failed := next((turn for turn in turns.turns if turn.failure), None)) is not None:
-        return Postponement(f"node {failed.node!r} failed: {failed.failure}")
+        return Postponement(f"node {failed.node!r} failed: {failed.failure}", failed.node)
     if (lost := next((turn for turn in turns.turns if turn.node in silent), None)) is not None:
-        return Postponement(f"node {lost.node!r} has begun: waits for a sign that it works")
+        return Postponement(f"node {lost.node!r} has begun: waits for a sign that it works", lost.node)
     limit = at_once if turns.proven == target else 1
     if len(turns.turns) >= limit:
         return Postponement("waits for its turn" if limit > 1 else "waits until the first node is done")

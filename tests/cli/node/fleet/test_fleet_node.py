@@ -108,6 +108,21 @@ async def test_the_clusters_cni_json_becomes_the_nodes_and_one_of_its_own_goes_f
     assert await own.difference() == ""
 
 
+async def test_an_installation_that_fails_leaves_the_nodes_cni_json(host: StandInHost, tmp_path: Path) -> None:
+    """It is tried with the cluster's, which replaces the node's once it is done."""
+    own = node(host, tmp_path)
+    plugin = host.root / "etc/mooring/cni.json"
+    (tmp_path / "settings/cni.json").write_text('{"mtu": 1}')
+    (host.root / "broken").touch()
+    assert await own.change() != ""
+    assert host.lines()[-1].startswith("install --plugin /run/mooring/cni.json ")
+    assert not plugin.parent.exists()
+    (host.root / "broken").unlink()
+    assert await own.change() == ""
+    assert plugin.read_text() == '{"mtu": 1}'
+    assert not (host.root / "run/mooring/cni.json").exists()
+
+
 async def test_a_removal_waits_for_pods_and_leaves_nothing_that_the_installer_brought(
     host: StandInHost, tmp_path: Path
 ) -> None:

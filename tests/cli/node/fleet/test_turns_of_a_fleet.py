@@ -20,7 +20,8 @@ TARGET = "install mooring-0.2.0"
 class Host:
     """A node outlives its agents. ``state`` is `old`, `half` (a change began) or `new`.
 
-    A change of a node that is ``is_unchanging`` succeeds, and it differs as before. ``obstacle`` forbids a change.
+    A change of a node that is ``is_unchanging`` succeeds, and it differs as before. ``obstacle`` forbids a change. One
+    that is not ``is_ready`` fails, too. ``is_repair``: its release is installed already.
     """
 
     name: str
@@ -28,6 +29,8 @@ class Host:
     is_broken: bool = False
     is_unchanging: bool = False
     obstacle: str = ""
+    is_ready: bool = True
+    is_repair: bool = False
 
 
 @dataclass
@@ -50,7 +53,8 @@ class Fleet:
 
     def start(self, name: str) -> None:
         task = Task(name, AT_ONCE, 300.0)
-        agent = Agent(task, LossyStore(self), SimulatedNode(self, self.hosts[name]), Random(self.random.random()))
+        random = Random(self.random.random())
+        agent = Agent(task, LossyStore(self), FleetNodes(self), SimulatedNode(self, self.hosts[name]), random)
         self.agents[name] = asyncio.get_running_loop().create_task(agent.run())
 
     def kill(self, name: str) -> None:
@@ -94,6 +98,19 @@ class LossyStore:
 
 
 @dataclass
+class FleetNodes:
+    """The Node objects: a host that is deleted from the fleet has none."""
+
+    fleet: Fleet
+
+    async def unready(self, name: str) -> str:
+        return "" if self.fleet.hosts[name].is_ready else f"node {name!r} is not Ready"
+
+    async def has_left(self, name: str) -> bool:
+        return name not in self.fleet.hosts
+
+
+@dataclass
 class SimulatedNode:
     fleet: Fleet
     host: Host
@@ -108,6 +125,9 @@ class SimulatedNode:
     async def obstacle(self) -> str:
         return self.host.obstacle
 
+    def is_repair(self) -> bool:
+        return self.host.is_repair
+
     async def change(self) -> str:
         if self.fleet.turns().of(self.host.name) is None:
             self.fleet.breaches.append(f"{self.host.name} is changed without a turn")
@@ -118,7 +138,7 @@ class SimulatedNode:
         if len(begun) > self.fleet.limit():
             self.fleet.breaches.append(f"{begun} are changed at once")
         await asyncio.sleep(self.fleet.random.uniform(5, 60))
-        if self.host.is_broken:
+        if self.host.is_broken or not self.host.is_ready:
             return "no space left on device"
         self.host.state = "half" if self.host.is_unchanging else "new"
         return ""
@@ -199,6 +219,70 @@ def test_a_node_that_goes_down_in_its_turn_stops_the_fleet_until_it_is_back() ->
         await _until(lambda: fleet.reasons[NODES[19]] == named, "the reason names it", 500)
         fleet.start(down)
         await _until(fleet.is_complete, "the fleet is complete", 20000)
+        _end(fleet)
+
+    run(story())
+
+
+def test_a_node_that_is_not_ready_waits_and_stops_no_other_node() -> None:
+    """It begins when it is Ready; a repair, which may make it Ready, does not wait for that."""
+    fleet = Fleet(Random(1), {name: Host(name) for name in NODES[:4]})
+    sick = fleet.hosts["n0"]
+    sick.is_ready = False
+
+    async def story() -> None:
+        fleet.start("n0")
+        await _until(lambda: fleet.reasons.get("n0") == "node 'n0' is not Ready", "it waits", 3000)
+        for name in NODES[1:4]:
+            fleet.start(name)
+        await _until(lambda: fleet.is_complete(NODES[1:4]), "the others are changed", 3000)
+        assert (sick.state, fleet.turns().of("n0")) == ("old", None)
+        sick.is_repair = True
+        await _until(lambda: sick.state == "half", "the repair begins", 3000)
+        sick.is_ready = True
+        await _until(lambda: fleet.is_complete(["n0"]), "it is changed", 8000)
+        _end(fleet)
+
+    run(story())
+
+
+def test_a_node_that_is_not_ready_after_its_change_has_failed_keeps_its_turn() -> None:
+    """The change may be the reason, so no other node gets it."""
+    fleet = Fleet(Random(1), {name: Host(name) for name in NODES[:3]})
+    first = fleet.hosts["n0"]
+    first.is_broken = True
+
+    async def story() -> None:
+        fleet.start("n0")
+        await _until(lambda: bool(fleet.turns().turns and fleet.turns().turns[0].failure), "it fails", 3000)
+        first.is_ready = False
+        for name in NODES[1:3]:
+            fleet.start(name)
+        await asyncio.sleep(8000)
+        assert [host.state for host in fleet.hosts.values()] == ["half", "old", "old"]
+        _end(fleet)
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_broken", [True, False], ids=["failed", "down"])
+def test_the_turn_of_a_node_that_leaves_the_fleet_ends(is_broken: bool) -> None:
+    """The others go on, one node first, since nothing is proven."""
+    fleet = Fleet(Random(1), {name: Host(name) for name in NODES[:4]})
+    fleet.hosts["n0"].is_broken = is_broken
+
+    async def story() -> None:
+        fleet.start("n0")
+        await _until(lambda: fleet.hosts["n0"].state == "half", "it is changed", 3000)
+        if is_broken:
+            await _until(lambda: bool(fleet.turns().turns[0].failure), "it fails", 3000)
+        fleet.kill("n0")
+        for name in NODES[1:4]:
+            fleet.start(name)
+        await asyncio.sleep(2000)
+        assert [turn.node for turn in fleet.turns().turns] == ["n0"]
+        del fleet.hosts["n0"]
+        await _until(lambda: fleet.is_complete(NODES[1:4]), "the others are changed", 3000)
         _end(fleet)
 
     run(story())
