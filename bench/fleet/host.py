@@ -93,12 +93,16 @@ class SimulatedHost:
     ``images`` is the folder of the images of which one is the installer's.
     """
 
+    # Of a disk on which a release does not fit, and of one on which several do.
+    small_disk, large_disk = 128 << 10, 64 << 20
+    offer = '{"v": 1, "pfs": []}\n'
+
     name: str
     root: Path
     images: Path
 
-    def make(self, *, disk_bytes: int | None = None) -> None:
-        """Make the host's files; with ``disk_bytes`` /opt is a disk of that size."""
+    def make(self, *, with_small_disk: bool = False) -> None:
+        """Make the host's files; ``with_small_disk`` a release does not fit on /opt."""
         for name in (*_OWN, "bin", "fleet/bin", "proc/sys/kernel/random", "run", "sys/bus/pci/devices", "var/lib"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
         shutil.copy("/bin/busybox", self.root / "bin/busybox")
@@ -107,8 +111,8 @@ class SimulatedHost:
         (systemctl := self.root / "fleet/bin/systemctl").write_text(_SYSTEMCTL)
         systemctl.chmod(0o755)
         (self.root / "proc/sys/kernel/random/boot_id").write_text(f"{uuid.uuid4()}\n")
-        if disk_bytes is not None:
-            _mount("-t", "tmpfs", "-o", f"size={disk_bytes}", "tmpfs", self.root / "opt")
+        if with_small_disk:
+            _mount("-t", "tmpfs", "-o", f"size={self.small_disk}", "tmpfs", self.root / "opt")
         for path, text in _KUBEADM.items():
             (there := self.root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
             there.write_text(text)
@@ -172,9 +176,19 @@ class SimulatedHost:
         path = self.root / "run/mooring" / node_install.NAME
         return read_node_install(path.read_text()) if path.exists() else None
 
-    def systemctl_calls(self) -> Sequence[str]:
+    def has_begun(self) -> bool:
+        """Return whether anything of an installation is there."""
+        return (self.root / _LEDGER).exists()
+
+    def kubelet_starts(self) -> int:
+        """Return how often the kubelet was restarted."""
         path = self.root / "fleet/systemctl.log"
-        return path.read_text().splitlines() if path.exists() else ()
+        calls = path.read_text().splitlines() if path.exists() else ()
+        return sum(call.endswith("restart kubelet.service") for call in calls)
+
+    def lost_pods(self) -> Sequence[str]:
+        """Return the pods whose containers have ended: none, because they are only in the ledger."""
+        return ()
 
     def active_units(self) -> set[str]:
         return {path.name for path in (self.root / _STAND_IN / "active").glob("mooring-*")}

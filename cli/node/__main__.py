@@ -5,86 +5,38 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from pathlib import Path
-from platform import node as host_name
-from typing import Any
 
 from cli.node import admission_policies, bypass, run, runtime, venv
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
-from cli.node.look import below, state_of
 from cli.node.mounts import refuse_label, refuse_mounts
-from cli.node.plan import cni_folder, network, settings, steps
-from cli.node.plan.states import Edit, Link, PathChange
+from cli.node.options import (
+    BYPASS_OFF,
+    BYPASS_ON,
+    COMMANDS,
+    FLEET,
+    HARDWARE_TEST,
+    PROGRAM,
+    ROOT,
+    WHEELHOUSE,
+    Options,
+    choose,
+    current_release,
+    read_options,
+)
+from cli.node.plan import network, steps
+from cli.node.plan.states import Edit, PathChange
 from cli.node.report import as_json, findings, leave_report
 from cli.node.site import Site
-from cni.forwarder import render
-from mooring.names import is_subdomain
-from mooring.parsing import decode
-from mooring.program.config import ConfigError, load, option
+from mooring.program.config import ConfigError, load
 from mooring.records.node_check import Finding
 
-PROGRAM = "mooring-node"
-HARDWARE_TEST = "hardware-test"
-FLEET = "fleet"
-BYPASS_ON, BYPASS_OFF = "bypass on", "bypass off"
-COMMANDS = ("install", "upgrade", "remove", "undo", "check", BYPASS_ON, BYPASS_OFF, HARDWARE_TEST, FLEET)
 # The longest duration of a run; an older open journal belongs to a run that was killed.
 _LONGEST_RUN = timedelta(minutes=15)
-_WORDS = {
-    "advertiser": ("daemonset", "unit"),
-    "network": ("chain", "none"),
-    "vf_names": ("udev", "kernel"),
-    "failed_shim": ("bypass", "wait"),
-    "output": ("table", "json"),
-}
-_SERVER = "/run/mooring/cni.sock"
-_WHEELHOUSE = Path("wheelhouse")
-_ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Set up this host: install, upgrade, remove; undo a run that was killed; check what is missing or altered.
-
-    bypass on connects the kubelet to the runtime directly, bypass off to the shim again.
-    """
-
-    wheelhouse: Path = option(_WHEELHOUSE, "folder of wheels to install from by this host's Python, without a runtime")
-    bundle: str = option("", "archive of a release's runtime; if empty: the runtime of this program")
-    bundle_sha256: str = option("", "SHA-256 that the archive must have, from the release's SHA256SUMS")
-    node_name: str = option("", "name of this node's Node object; if empty: the host name in lower case")
-    root: Path = option(_ROOT, "the host's root folder; if it is not /, no commands are run")
-    dry_run: bool = option(False, "print what would be done, and do nothing")
-    folder: Path = option(Path(steps.HOME), "folder of the installed programs; it must allow execution")
-    advertiser: str = option(
-        "daemonset", "how the advertiser runs: daemonset (deployed separately) or unit (on the host)"
-    )
-    network: str = option(
-        "chain", "chain: add mooring-cni to the cluster's network configuration; none: leave it alone"
-    )
-    plugin: Path = option(_PLUGIN, "JSON file with mooring-cni's own fields in the chain: ipam, networks, ...")
-    await_init: bool = option(False, "let pods with VFs wait until mooring-advertiser init has made this node's VFs")
-    vf_names: str = option(
-        "udev", "udev: udev's rules name VFs and their RDMA devices; kernel: they keep the kernel's names"
-    )
-    failed_shim: str = option(
-        "bypass",
-        "bypass: bypass a shim that has not served for 15 s until it does; wait: no container starts without it",
-    )
-    kubelet_config: str = option("", "the kubelet's configuration file, if its command line names none")
-    kubeconfig: str = option("", "kubeconfig to read the admission policies with; if empty: the kubelet's")
-    without_guard: bool = option(False, "install even if admission policies are missing or not enforced")
-    python: str = option("", "with --wheelhouse: Python interpreter of the programs; if empty: this program's own")
-    force: bool = option(False, "remove, or turn the bypass on, even if pods have VFs")
-    report: bool = option(
-        False, "check: also write the findings for the advertiser, and exit with status 0 (for the timer)"
-    )
-    output: str = option("table", "output format of check: table or json", short="o")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == [FLEET]:
         return _fleet(arguments)
     try:
-        command, options = _load(arguments)
+        command, options = read_options(arguments, os.environ)
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
@@ -143,24 +95,6 @@ def _fleet(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _load(arguments: Sequence[str]) -> tuple[str, Options]:
-    """Read command and options, also from the configuration file of the host that is changed."""
-    command, options = load(Options, PROGRAM, arguments, os.environ, COMMANDS)
-    own = below(options.root, settings.PATH)
-    if options.root != _ROOT and own.exists():
-        _, options = load(Options, PROGRAM, ["--config", str(own), *arguments], os.environ, COMMANDS)
-    for name, words in _WORDS.items():
-        if getattr(options, name) not in words:
-            raise ConfigError(
-                f"option {name} of {PROGRAM}: {getattr(options, name)!r} is not one of {', '.join(words)}"
-            )
-    if not (path := options.folder).is_absolute() or ".." in path.parts or any(map(str.isspace, str(path))):
-        raise ConfigError(f"option folder of {PROGRAM}: {str(path)!r} is not an absolute path without spaces")
-    if not is_subdomain(name := options.node_name or host_name().lower()):
-        raise ConfigError(f"option node_name of {PROGRAM}: {name!r} is not a node name (at most 253 of a-z 0-9 . -)")
-    return str(command), options
-
-
 def _do(command: str, options: Options) -> int:
     site = Site(options.root.absolute(), _say)
     if command == "check":
@@ -168,13 +102,18 @@ def _do(command: str, options: Options) -> int:
     if command in ("install", "upgrade"):
         with _runtime(options) as folder:
             return _install(command, site, options, folder)
-    choices = _choices(options, _present(options) or "none")
+    choices = choose(options, current_release(options) or "none")
     if command in (BYPASS_ON, BYPASS_OFF):
         return _bypass(command, site, options, choices)
     # A run that was killed may have replaced the unit of a shim that still runs.
     choices = replace(choices, restarts_shim=True)
     if command == "remove" and not options.force and (held := holders(site.root)):
         raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain the node first, or use --force")
+    if command == "remove" and journals.read(site.root) is None and (release := current_release(options)) is not None:
+        raise NodeError(
+            f"release {release!r} is installed, but {journals.FILE!r}, which has what its installation changed, is "
+            "missing: remove it by hand"
+        )
     if options.dry_run:
         for step, words in run.planned_removal(site, choices, whole=command == "remove"):
             _say(step, f"would {words}")
@@ -189,13 +128,13 @@ def _runtime(options: Options) -> Iterator[Path | None]:
     """Yield the folder of the runtime to install, None for a wheelhouse."""
     own = runtime.around(sys.prefix)
     if options.bundle:
-        if options.wheelhouse != _WHEELHOUSE:
+        if options.wheelhouse != WHEELHOUSE:
             raise NodeError(
                 f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r} exclude each other"
             )
         with runtime.unpacked(Path(options.bundle), options.bundle_sha256) as folder:
             yield folder
-    elif options.wheelhouse == _WHEELHOUSE:
+    elif options.wheelhouse == WHEELHOUSE:
         yield own
     elif own is not None and not options.python:
         raise NodeError(
@@ -207,11 +146,11 @@ def _runtime(options: Options) -> Iterator[Path | None]:
 
 def _install(command: str, site: Site, options: Options, folder: Path | None) -> int:
     if folder is None:
-        choices = _choices(options, venv.release_of(options.wheelhouse))
+        choices = choose(options, venv.release_of(options.wheelhouse))
     else:
-        choices = _choices(options, runtime.read_release(folder).name, folder)
+        choices = choose(options, runtime.read_release(folder).name, folder)
     _check_admission_policies(command, options)
-    journal, present = journals.read(site.root), _present(options)
+    journal, present = journals.read(site.root), current_release(options)
     if journal is None or journal.open is None:
         if command == "upgrade" and present is None:
             raise NodeError("Mooring is not installed on this node: run mooring-node install")
@@ -237,7 +176,7 @@ def _refuse_folders(site: Site, choices: steps.Choices) -> None:
     changes = [change for _, planned in run.planned(host, choices) for change in planned]
     changed = [change.path for change in changes if isinstance(change, PathChange | Edit)]
     refuse_mounts(site.root, choices.folder, host.cni.bin, changed)
-    if steps.has_selinux(host) and site.root == _ROOT:
+    if steps.has_selinux(host) and site.root == ROOT:
         refuse_label(choices.folder)
 
 
@@ -260,7 +199,7 @@ def _kubeconfig(options: Options) -> Path | None:
     """Return the kubeconfig option or, if this host is changed, the kubelet's kubeconfig; None without one."""
     if options.kubeconfig:
         return Path(options.kubeconfig)
-    found = (Path(path) for path in admission_policies.KUBECONFIGS) if options.root == _ROOT else ()
+    found = (Path(path) for path in admission_policies.KUBECONFIGS) if options.root == ROOT else ()
     return next((path for path in found if path.exists()), None)
 
 
@@ -288,7 +227,7 @@ def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) 
 
 
 def _check(site: Site, options: Options) -> int:
-    choices = _choices(options, _present(options) or "none", bypassed=_known_bypassed(site.root))
+    choices = choose(options, current_release(options) or "none", bypassed=_known_bypassed(site.root))
     if options.report:
         return _report(site, choices)
     found = list(findings(site, choices))
@@ -334,62 +273,6 @@ def _known_bypassed(root: Path) -> bool:
         return bypass.read(root) is not None
     except NodeError:
         return False
-
-
-def _choices(
-    options: Options, release: str, folder: Path | None = None, *, bypassed: bool | None = None
-) -> steps.Choices:
-    """Return the choices for a release that is installed from the runtime ``folder`` or, without one, a wheelhouse.
-
-    Without ``folder`` the release may also be installed already, from the runtime of this program.
-    """
-    folder = folder or (runtime.around(sys.prefix) if not options.python else None)
-    python = options.python or str(Path(sys.executable).resolve())
-    command = (python,) if folder is None else runtime.interpreter(f"{options.folder}/versions/{release}")
-    # The script names its release's interpreter, so an upgrade does not affect a running call.
-    fallback = [f"{options.folder}/bin/{cni_folder.PLUGIN}"]
-    units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
-    return steps.Choices(
-        release=release,
-        # The extra `advertiser` is for init.
-        requirement="mooring[advertiser,cni,cri-shim]",
-        wheelhouse=str(options.wheelhouse.absolute()),
-        python=python,
-        node_name=options.node_name or host_name().lower(),
-        forwarder=render(_SERVER, fallback, command),
-        units=units,
-        plugin=_plugin(options),
-        network=options.network,
-        advertiser=options.advertiser,
-        await_init=options.await_init,
-        vf_names=options.vf_names,
-        failed_shim=options.failed_shim,
-        kubelet_config=options.kubelet_config,
-        bypassed=bypass.read(options.root.absolute()) is not None if bypassed is None else bypassed,
-        folder=str(options.folder),
-        runtime="" if folder is None else str(folder.absolute()),
-    )
-
-
-def _plugin(options: Options) -> dict[str, Any]:
-    path = below(options.root, str(options.plugin)) if options.plugin == _PLUGIN else options.plugin
-    if not path.exists() and options.plugin == _PLUGIN:
-        return {}
-    try:
-        document = decode(path.read_text())
-    except (OSError, ValueError) as wrong:
-        raise NodeError(f"plugin file {str(path)!r} cannot be read: {wrong}") from wrong
-    if not isinstance(document, dict):
-        raise NodeError(f"plugin file {str(path)!r} is not a JSON object")
-    if not isinstance(document.get("capabilities", {}), dict):
-        raise NodeError(f"plugin file {str(path)!r}: 'capabilities' is {document['capabilities']!r}, not an object")
-    return document
-
-
-def _present(options: Options) -> str | None:
-    """Return the current release, None if nothing is installed."""
-    link = state_of(options.root.absolute(), f"{options.folder}/current")
-    return Path(link.target).name if isinstance(link, Link) else None
 
 
 def _say(step: str, what: str) -> None:

@@ -21,8 +21,8 @@ from devcluster.runtime.images import full_name
 _LIBRARY = "library/"
 
 
-def add(folder: Path, tarball: Path) -> list[str]:
-    """Take in every image of a tarball; return their full names."""
+def add(folder: Path, tarball: Path, tag: str = "") -> list[str]:
+    """Take in every image of a tarball; return their full names. ``tag`` replaces their own tags."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True, exist_ok=True)
     with tarfile.open(tarball) as archive:
@@ -32,11 +32,12 @@ def add(folder: Path, tarball: Path) -> list[str]:
         index = archive.extractfile("index.json")
         assert index is not None, "an OCI layout has an index"
         manifests = json.load(index)["manifests"]
-    return [_tag(folder, manifest) for manifest in manifests]
+    return [_tag(folder, manifest, tag) for manifest in manifests]
 
 
-def _tag(folder: Path, manifest: dict[str, dict[str, str]]) -> str:
+def _tag(folder: Path, manifest: dict[str, dict[str, str]], tag: str) -> str:
     name = full_name(manifest["annotations"]["io.containerd.image.name"])
+    name = f"{name.rpartition(':')[0]}:{tag}" if tag else name
     path = _tag_path(folder, *_split(name))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(manifest["digest"]))

@@ -59,6 +59,9 @@ async def answer(services: Services, words: list[str]) -> tuple[int, str]:
     if command in ("is-active", "status"):
         active = [services.is_active(name) for name in map(_full, names)]
         return 0 if all(active) else 3, "\n".join("active" if one else "inactive" for one in active)
+    if command == "is-failed":
+        failed = [services.has_failed(name) for name in map(_full, names)]
+        return 0 if any(failed) else 1, "\n".join("failed" if one else "inactive" for one in failed)
     if command not in _ACTIONS:
         return 1, f"Unknown command verb {command}."
     try:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,14 @@ STATE = "cluster.json"
 class ClusterWithoutMooring:
     """A cluster below ``root``: `start` it, install something, `stop` it.
 
-    Its registry has the images of ``release``, a folder of `./run release`, under the name of every registry.
+    Its registry has the images of ``release``, a folder of `./run release`, under the name of every registry. Nodes in
+    ``runtimes`` run the containerd of a folder that devcluster/runtime/fetch has printed, the others the installed one.
     """
 
     root: Path
     nodes: Sequence[str]
     release: Path | None = None
+    runtimes: Mapping[str, Path] = field(default_factory=dict)
     processes: Processes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +63,8 @@ class ClusterWithoutMooring:
         return self.root / "bin"
 
     def host(self, node: str) -> HostRoot:
-        return HostRoot(node, Layout.at(self.root, node))
+        programs = self.runtimes.get(node)
+        return HostRoot(node, Layout.at(self.root, node), None if programs is None else programs.parents[1])
 
     def start(self, tell: Callable[[str], None] = lambda _text: None) -> None:
         """Start everything; raise StartError with the end of its log for a program that does not start."""
@@ -78,10 +81,28 @@ class ClusterWithoutMooring:
             registry.add(self.registry, archive)
         for node in self.nodes:
             self.processes.await_ready(node, partial(containerd.answers, self.runtime(node)))
-            containerd.import_images(self.socket(node), snapshotter, self._images())
-        keepers = {node: self.processes.pid(node) for node in self.nodes}
-        (self.root / STATE).write_text(json.dumps(keepers))
+            path = {"PATH": self._programs(node)}
+            containerd.import_images(self.socket(node), snapshotter, self._images(), path)
+        self._write_state()
         self._write_commands()
+
+    def reboot(self, node: str, wait: Callable[[], None] = lambda: None) -> None:
+        """End a host with all of its processes at once, and boot it; ``wait`` returns when it is to come back."""
+        self.processes.kill(node)
+        wait()
+        boot = (*_PYTHON, "devcluster.hosts", "reboot", "--root", str(self.root), "--node", node)
+        subprocess.run(boot, check=True, capture_output=True)
+        self._give_addresses(node)
+        shutil.rmtree(self.host(node).layout.root / "run")
+        (self.host(node).layout.root / "run").mkdir()
+        # The API server listens in the namespace of before.
+        with contextlib.suppress(KeyError):
+            self.processes.kill(f"{node}-relay")
+        relay = ("--netns", str(self.host(node).layout.netns), "--listen", ":".join(map(str, etc.API_SERVER)))
+        self._start(f"{node}-relay", "devcluster.without_mooring.relay", *relay, "--to", str(self._api_port()))
+        self.processes.restart(node)
+        self.processes.await_ready(node, partial(containerd.answers, self.runtime(node)))
+        self._write_state()
 
     def stop(self) -> None:
         """End everything: pods first, then the hosts' services, then the hosts."""
@@ -111,9 +132,16 @@ class ClusterWithoutMooring:
         self._start("hosts", "devcluster.hosts", "up", "--without-mooring", "--root", str(self.root), *named)
         ready = [self.host(node).layout.description for node in self.nodes]
         self.processes.await_ready("hosts", lambda: all(path.exists() for path in ready))
-        for number, node in enumerate(self.nodes, start=1):
-            own = (etc.address(number), etc.API_SERVER[0], etc.REGISTRY[0])
-            run_ip(self.host(node).layout.netns, [f"address add {address}/32 dev lo" for address in own])
+        for node in self.nodes:
+            self._give_addresses(node)
+
+    def _give_addresses(self, node: str) -> None:
+        own = (etc.address(self.nodes.index(node) + 1), etc.API_SERVER[0], etc.REGISTRY[0])
+        run_ip(self.host(node).layout.netns, [f"address add {address}/32 dev lo" for address in own])
+
+    def _api_port(self) -> int:
+        server = json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        return int(str(server).rpartition(":")[2])
 
     def _start_control_plane(self) -> None:
         certificates = certificate.make(self.root / "pki")
@@ -130,7 +158,7 @@ class ClusterWithoutMooring:
     def _furnish(self, node: str, number: int, snapshotter: str) -> None:
         host = self.host(node)
         host.make()
-        texts = etc.files(node, number, snapshotter)
+        texts = etc.files(node, number, snapshotter, self._programs(node))
         texts = {**texts, "/etc/kubernetes/kubelet.conf": etc.kubeconfig(self.kubeconfig.read_text())}
         for path, text in texts.items():
             file = _made(host.layout.root, path)
@@ -138,6 +166,15 @@ class ClusterWithoutMooring:
         for path, target in etc.links().items():
             _made(host.layout.root, path).symlink_to(target)
         shutil.copyfile(self.root / "pki/ca.crt", _made(host.layout.root, "/etc/kubernetes/pki/ca.crt"))
+
+    def _programs(self, node: str) -> str:
+        """Return the folders of programs of a host's runtime."""
+        own = self.runtimes.get(node)
+        return ":".join([*([str(own)] if own else []), self.host(node).environment()["PATH"]])
+
+    def _write_state(self) -> None:
+        keepers = {node: self.processes.pid(node) for node in self.nodes}
+        (self.root / STATE).write_text(json.dumps(keepers))
 
     def _write_commands(self) -> None:
         cluster = f"MOORING_DEVCLUSTER={self.root}"

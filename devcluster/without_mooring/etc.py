@@ -17,6 +17,7 @@ Description=containerd container runtime
 
 [Service]
 Type=notify
+Environment=PATH={path}
 ExecStart=containerd --config /etc/containerd/config.toml
 KillMode=process
 Restart=always
@@ -48,8 +49,8 @@ def address(number: int) -> str:
     return f"192.168.56.{number}"
 
 
-def files(node: str, number: int, snapshotter: str) -> Mapping[str, str]:
-    """Return one host's files, text by path."""
+def files(node: str, number: int, snapshotter: str, programs: str) -> Mapping[str, str]:
+    """Return one host's files, text by path; ``programs`` are the folders with containerd and its programs."""
     flags = f"--container-runtime-endpoint=unix://{CONTAINERD}"
     unit = _KUBELET_UNIT.format(python=sys.executable, node=node, address=address(number))
     return {
@@ -67,7 +68,7 @@ def files(node: str, number: int, snapshotter: str) -> Mapping[str, str]:
         ),
         "/etc/containerd/certs.d/_default/hosts.toml": _registry(),
         "/etc/cni/net.d/10-pods.conflist": json.dumps(_pod_network(number), indent=1),
-        "/etc/systemd/system/containerd.service": _CONTAINERD_UNIT,
+        "/etc/systemd/system/containerd.service": _CONTAINERD_UNIT.format(path=programs),
         "/etc/systemd/system/kubelet.service": unit,
         "/var/lib/kubelet/kubeadm-flags.env": f'KUBELET_KUBEADM_ARGS="{flags}"\n',
     }

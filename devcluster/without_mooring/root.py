@@ -67,10 +67,14 @@ exec {process_1}
 
 @dataclass(frozen=True, slots=True)
 class HostRoot:
-    """One host's root: make its folder, boot it, run commands in it."""
+    """One host's root: make its folder, boot it, run commands in it.
+
+    ``shared`` is a further folder of the machine that the host shares.
+    """
 
     node: str
     layout: Layout
+    shared: Path | None = None
 
     def make(self) -> None:
         """Make the root folder with what a fresh host has: accounts, libraries' paths, empty folders."""
@@ -85,7 +89,7 @@ class HostRoot:
                 (root / name).symlink_to(Path("/", name).readlink())
         for name in _COPIED:
             _copy(Path("/etc", name), root / "etc" / name)
-        for folder in _machines():
+        for folder in self._machines():
             (root / str(folder).lstrip("/")).mkdir(parents=True, exist_ok=True)
         self._write_command("systemctl", 'exec {python} -m devcluster.systemd.systemctl "$@"')
         self._write_command("journalctl", '[ "$1" = -u ] && exec cat /var/log/journal/"${{2%.service}}".service.log')
@@ -119,7 +123,7 @@ class HostRoot:
     def _script(self) -> str:
         where = self.layout
         devices = [f"touch dev/{name}; mount --bind /dev/{name} dev/{name}" for name in _DEVICES]
-        shown = [f"mount --bind {_quoted(path)} .{_quoted(path)}; {_protect(path)}" for path in _machines()]
+        shown = [f"mount --bind {_quoted(path)} .{_quoted(path)}; {_protect(path)}" for path in self._machines()]
         variables = [f"{name}={value}" for name, value in self.environment().items()]
         python = (sys.executable, "-m", "devcluster.systemd")
         return _SCRIPT.format(
@@ -133,18 +137,17 @@ class HostRoot:
             process_1=shlex.join(["env", "-i", *variables, *python]),
         )
 
+    def _machines(self) -> Iterator[Path]:
+        """Yield the machine's folders that the host shares, none of them inside another."""
+        folders = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), REPOSITORY, *filter(None, [self.shared])]
+        for folder in dict.fromkeys(folders):
+            if not any(folder != other and folder.is_relative_to(other) for other in folders):
+                yield folder
+
     def _write_command(self, name: str, text: str) -> None:
         path = self.layout.root / COMMANDS.lstrip("/") / name
         path.write_text(f"#!/bin/sh\nexport PYTHONPATH={_SITE}\n{text.format(python=sys.executable)}\n")
         path.chmod(0o755)
-
-
-def _machines() -> Iterator[Path]:
-    """Yield the machine's folders that a host shares, none of them inside another."""
-    folders = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), REPOSITORY]
-    for folder in dict.fromkeys(folders):
-        if not any(folder != other and folder.is_relative_to(other) for other in folders):
-            yield folder
 
 
 def _protect(path: Path) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from advertiser.__main__ import Config as AdvertiserConfig
-from cli.node.__main__ import Options as NodeOptions
 from cli.node.fleet.commands import Options as FleetOptions
 from cli.node.hardware.run import Options as HardwareOptions
+from cli.node.options import Options as NodeOptions
 from cli.plugin.command_line.flags import make_parsers
 from cni.__main__ import Options as CniOptions
 from cri_shim.__main__ import Config as ShimConfig

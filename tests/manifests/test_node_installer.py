@@ -6,8 +6,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from cli.node.__main__ import COMMANDS, PROGRAM
 from cli.node.fleet.commands import Options
+from cli.node.options import COMMANDS, PROGRAM
 from cli.node.plan.turns import KEY, read_turns
 from mooring.program.config import load
 from mooring.records.node_install import NAME, read_node_install

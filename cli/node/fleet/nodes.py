@@ -27,7 +27,8 @@ class KubeNodes:
         except KubeError:
             return ""
         conditions = (node.get("status") or {}).get("conditions") or ()
-        ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+        none: Mapping[str, Any] = {}
+        ready = next((each for each in conditions if each.get("type") == "Ready"), none)
         if ready.get("status") == "True":
             return ""
         return f"node {name!r} is not Ready: {ready.get('reason', '')}: {ready.get('message', '')}"

@@ -44,6 +44,17 @@ def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
     assert kubeadm.run("remove", "--force")[0] == 0
 
 
+def test_an_installation_without_its_journal_is_not_removed_in_silence(kubeadm: NodeHost) -> None:
+    """Nobody knows what to restore: nothing is changed, and the reason is printed."""
+    run_install(kubeadm)
+    (kubeadm.root / "var/lib/mooring/install/journal.json").unlink()
+    installed = kubeadm.tree()
+    for flags in ((), ("--dry-run",)):
+        status, said = kubeadm.run("remove", *flags)
+        assert (status, kubeadm.tree()) == (1, installed)
+        assert "'/var/lib/mooring/install/journal.json', which has what its installation changed, is missing" in said
+
+
 def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm: NodeHost) -> None:
     """The shim, which sweeps ended pods' records, is gone; a record that VFs were given by stays, with its note."""
     record, note = (kubeadm.root / "var/lib/mooring/pods" / name for name in ("u.json", "u.unprivileged"))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cli.node.__main__ import Options
 from cli.node.errors import NodeError
 from cli.node.fleet.flags import NAMES, folder_of, read_flags
+from cli.node.options import Options
 
 WRONG = {
     "--network 'none": r"install flags \"--network 'none\" cannot be read: No closing quotation",
