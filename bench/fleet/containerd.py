@@ -53,6 +53,8 @@ _OFFER = "v: 1\npfs:\n  - network: rail0\n"
 _OTHERS = ("var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "var/log", "var/run")
 _OWN = ("etc", "opt", "root", "srv", "var")
 _START_S, _POLL_S = 300.0, 0.5
+# What init takes to end after it has taken an offer, on a busy machine.
+_INIT_S = 5.0
 # rdma_cm and the VF's uverbs.
 _DEVICES = 2
 
@@ -110,6 +112,14 @@ class ContainerdHost:
         path = self.root / "var/lib/mooring" / NEXT
         (new := path.with_suffix(".new")).write_text(offer)
         new.replace(path)
+
+    def await_init(self) -> None:
+        """Wait until init has taken the offer that was handed over, or has rejected it."""
+        end = time.monotonic() + _START_S
+        while (self.root / "var/lib/mooring" / NEXT).exists():
+            assert time.monotonic() < end, f"{self.name}: init does not take the offer"
+            time.sleep(_POLL_S)
+        time.sleep(_INIT_S)
 
     def hold_vfs(self, count: int) -> None:
         """Start pods with VFs, and remember their containers."""

@@ -230,6 +230,8 @@ def _upgrade(fleet: Fleet, desired: Desired, rebooted: str, misled: str) -> str:
         lambda: not any(fleet.why(name) for name in fleet.hosts if name != misled), "the other nodes are ready", 120
     )
     fleet.hosts[misled].hand_over(fleet.hosts[misled].offer)
+    if misled in fleet.containerd:
+        fleet.containerd[misled].await_init()
     fleet.take_down(misled, 0)
     fleet.until(lambda: not fleet.why(misled), f"{misled} is ready")
     return f"{seen}; {misled}: {remark}{load.report()}"

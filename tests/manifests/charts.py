@@ -19,6 +19,7 @@ SWITCHES: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "extender": {"extender": {"enabled": True}},
     "extender-tls": {"extender": {"enabled": True, "tls": {"enabled": True}}},
     "node-installer": {"nodeInstaller": {"enabled": True}},
+    "selinux": {"advertiser": {"seLinuxOptions": {"type": "spc_t"}}},
     "control-plane": {"scheduler": {"controlPlaneOnly": True}},
     "signatures": {"signatures": {"enabled": True}},
     "gpus": {"gpus": {"enabled": True}},

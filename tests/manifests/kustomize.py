@@ -14,6 +14,7 @@ COMPONENTS = (
     *("extender", "extender-tls", "signatures", "gpus", "network-status", "rates", "limits", "monitoring"),
     "node-installer",
     "control-plane",
+    "selinux",
 )
 Document = dict[str, Any]
 _RENDER_S = 180

@@ -140,7 +140,7 @@ def test_values_change_what_they_name() -> None:
         },
         "advertiser": {
             "image": {"repository": "elsewhere/advertiser", "tag": "3"},
-            "init": {"seLinuxOptions": {"type": "spc_t"}},
+            "seLinuxOptions": {"type": "spc_t"},
             "nodeSelector": {"nic": "mlx5"},
             "extraArgs": ["--proc=/host"],
         },
@@ -159,7 +159,7 @@ def test_values_change_what_they_name() -> None:
         assert pod["imagePullSecrets"] == [{"name": "password"}]
         assert {one["imagePullPolicy"] for one in pod["containers"]} == {"Always"}
     (init,), (serve,) = advertiser["initContainers"], advertiser["containers"]
-    assert init["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    assert advertiser["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
     assert {init["image"], serve["image"]} == {"elsewhere/advertiser:3"}
     assert serve["args"][-1] == "--proc=/host"
     assert advertiser["nodeSelector"]["nic"] == "mlx5"

@@ -19,9 +19,9 @@ ARCH = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.
 _KEPT_S = 3 * 3600
 
 
-def built_release() -> Path:
-    """Return the folder that `./run release --arch` writes; its images are in it."""
-    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
+def built_release(of: str = "HEAD") -> Path:
+    """Return the folder that `./run release --arch` writes of a commit; its images are in it."""
+    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), "rev-parse", of]
     commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     releases = cache.folder(os.environ) / "releases"
     releases.mkdir(parents=True, exist_ok=True)
