@@ -197,6 +197,10 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
         "UCX_NET_DEVICES": ports,
         # NVSHMEM, and with it DeepEP. Source: NVSHMEM's "Environment Variables".
         "NVSHMEM_HCA_LIST": ports,
+        # Mooncake's store, which SGLang and vLLM use (sglang, mem_cache/storage/mooncake_store), and AMD's MoRI, which
+        # they use on its GPUs (mori, src/application/transport/rdma/rdma.cpp, RdmaContext::Initialize).
+        "MOONCAKE_DEVICE": ",".join(named),
+        "MORI_RDMA_DEVICES": ",".join(named),
     }
 
 

@@ -75,7 +75,7 @@ FIELDS = {
         ipam networks policyRouting holdTimeoutSeconds awaitInit network deviceID pciBusID MOORING_IPAM
         7 11 50 100 101 102 103""",
     "Variables of containers": """MOORING_DEVICES name pci network rdma uverbs ips MOORING_RDMA_DEVICES NCCL_IB_HCA
-        UCX_NET_DEVICES NVSHMEM_HCA_LIST NVIDIA_VISIBLE_DEVICES""",
+        UCX_NET_DEVICES NVSHMEM_HCA_LIST MOONCAKE_DEVICE MORI_RDMA_DEVICES NVIDIA_VISIBLE_DEVICES""",
 }
 COMMANDS = {
     "mooring-scheduler": "--kubeconfig",

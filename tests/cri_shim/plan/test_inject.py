@@ -233,6 +233,8 @@ def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any)
         "NCCL_IB_HCA": "=mlx5_3,mlx5_4",
         "UCX_NET_DEVICES": "mlx5_3:1,mlx5_4:1",
         "NVSHMEM_HCA_LIST": "mlx5_3:1,mlx5_4:1",
+        "MOONCAKE_DEVICE": "mlx5_3,mlx5_4",
+        "MORI_RDMA_DEVICES": "mlx5_3,mlx5_4",
     }
 
 

@@ -293,7 +293,9 @@ async def test_a_pods_life_through_the_shim(shim: Shim, channel: Any, make: Any)
     assert [device.host_path for device in seen.devices] == paths
     assert {variable.key for variable in seen.envs} == {
         "MOORING_DEVICES",
+        "MOONCAKE_DEVICE",
         "MOORING_RDMA_DEVICES",
+        "MORI_RDMA_DEVICES",
         "NCCL_IB_HCA",
         "NVSHMEM_HCA_LIST",
         "UCX_NET_DEVICES",

@@ -39,7 +39,9 @@ _VOLCENGINE = "k8s.volcengine.com/pod-networks"
 
 _ATTACHING = (_MULTUS, _DEFAULT_NETWORK, _GKE, _VOLCENGINE, *_SPIDERPOOL)
 
-_DEVICE_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "PCIDEVICE_")
+# Variables that Mooring sets to the pod's own devices (`environment` in cri_shim/plan/inject.py), and others.
+_SET_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST", "MOONCAKE_DEVICE", "MORI_RDMA_DEVICES")
+_DEVICE_VARIABLES = (*_SET_VARIABLES, "NVSHMEM_HCA_PE_MAPPING", "PCIDEVICE_")
 # The names that the kernel's drivers and rdma-core's udev rules give RDMA devices.
 _DEVICE_NAME = re.compile(r"\b(mlx[45]_(bond_)?\d+|bnxt_re\d+|irdma\d+|ib[ps]\d+|roce[ps]\d+|erdma_\d+|ionic_\d+)")
 _SETS_DEVICES = re.compile(rf"\b({'|'.join(_DEVICE_VARIABLES)})\w*=")
@@ -283,7 +285,7 @@ def _device_names(there: PodPlace) -> Iterator[tuple[Place, str]]:
 
 
 def _instead(variable: str) -> str:
-    if variable in ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST"):
+    if variable in _SET_VARIABLES:
         return "Remove it: Mooring sets it to the pod's own"
     if variable == "NVSHMEM_HCA_PE_MAPPING":
         return "Remove it: Mooring sets NVSHMEM_HCA_LIST to the pod's own"
