@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+
+# `np.unique` imports it at its first call: 40 ms and more in the middle of a decision.
+import numpy.ma
 from numpy.typing import NDArray
 
 from scheduler.placement.steps import Steps
