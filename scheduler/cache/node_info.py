@@ -26,7 +26,7 @@ _MOST_IMAGE_NAMES, _MOST_IMAGES = 5, 5000
 
 
 class InventoryFault(enum.Enum):
-    """Why nothing new may be assigned from a node's inventory; the messages are in `scheduler.plugins.rdma_vfs`."""
+    """Why nothing new may be assigned from a node's inventory; the texts are in `scheduler.plugins.device_rules`."""
 
     MISSING = enum.auto()
     UNREADABLE = enum.auto()

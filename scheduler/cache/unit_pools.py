@@ -23,7 +23,7 @@ _NOTHING: Units[Hashable] = Units()
 
 
 class UnitFault(enum.Enum):
-    """Why nothing new may be assigned of a node's units; the messages are in `scheduler.plugins.constraints`."""
+    """Why nothing new may be assigned of a node's units; the texts are in `scheduler.plugins.device_rules`."""
 
     NO_INVENTORY = enum.auto()
     UNREADABLE = enum.auto()

@@ -47,10 +47,10 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
-from scheduler.plugins import volume_binding
+from scheduler.plugins.device_rules.rdma_vfs import assign
 from scheduler.plugins.interface import Texts
-from scheduler.plugins.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
+from scheduler.plugins.volume_rules import volume_binding
 
 # Called at the end of each of kube-scheduler's extension points. `Filter` evaluates the rows that have changed, with
 # filter and score plugins. `Score` finds the best row, and the pod's exact VFs there.

@@ -38,7 +38,7 @@ from scheduler.placement.bin_packing import bits
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import full_capacities
-from scheduler.plugins import constraints, gpu_resources, rdma_vfs
+from scheduler.plugins.device_rules import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 

@@ -15,8 +15,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.pending.uid_index import UidIndex
-from scheduler.plugins.volume_binding import claim_deleted, claim_not_found, volume_not_found
-from scheduler.plugins.volume_matching import affinity_holds
+from scheduler.plugins.volume_rules.volume_binding import claim_deleted, claim_not_found, volume_not_found
+from scheduler.plugins.volume_rules.volume_matching import affinity_holds
 
 # kube-scheduler's bindTimeoutSeconds.
 PATIENCE_S = 600.0

@@ -20,8 +20,8 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Scope
 from scheduler.kube.selection.selectors import Selector
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
-from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
+from scheduler.plugins.node_rules import node_affinity, taint_toleration
 
 _REQUEUE_ON = (
     ClusterEvent.NODE_ADDED

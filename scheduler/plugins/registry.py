@@ -1,7 +1,7 @@
 """All plugins: their extension points, and the weights of their scores.
 
 They have the order and weights of kube-scheduler's default profile (apis/config/v1/default_plugins.go); Mooring's own
-plugins are last. To add a plugin, add a file to this folder and a line here. Plugins of one kind run in this order.
+plugins are last. To add a plugin, add a file below this folder and a line here. Plugins of one kind run in this order.
 Filters of a node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
@@ -36,8 +36,8 @@ _Point = TypeVar("_Point", bound=ExtensionPoint)
 class Plugin:
     """A plugin's extension points under one name; its scores count ``weight`` times.
 
-    ``module`` is its file in this folder, without `.py`, and ``points`` are names in it. The file is imported here, so
-    that a plugin has one line in this module.
+    ``module`` is its file below this folder, as Python names it, and ``points`` are names in it. The file is imported
+    here, so that a plugin has one line in this module.
     """
 
     def __init__(self, module: str, *points: str, weight: int = 0) -> None:
@@ -54,25 +54,25 @@ def _extension_point(named: object) -> ExtensionPoint:
 
 # A filter of other pods scores too.
 PLUGINS = (
-    Plugin("node_unschedulable", "FILTER"),
-    Plugin("node_name", "FILTER"),
-    Plugin("taint_toleration", "FILTER", "SCORE", weight=3),
-    Plugin("node_affinity", "FILTER", "SCORE", weight=2),
+    Plugin("node_rules.node_unschedulable", "FILTER"),
+    Plugin("node_rules.node_name", "FILTER"),
+    Plugin("node_rules.taint_toleration", "FILTER", "SCORE", weight=3),
+    Plugin("node_rules.node_affinity", "FILTER", "SCORE", weight=2),
     Plugin("node_ports", "FILTER", "DRY_RUN"),
     Plugin("node_resources_fit", "FILTER", "SCORE", "DRY_RUN", weight=1),
-    Plugin("volume_restrictions", "FILTER"),
-    Plugin("node_volume_limits", "FILTER"),
-    Plugin("volume_binding", "FREE_FILTER", "FILTER"),
-    Plugin("volume_zone", "FILTER"),
+    Plugin("volume_rules.volume_restrictions", "FILTER"),
+    Plugin("volume_rules.node_volume_limits", "FILTER"),
+    Plugin("volume_rules.volume_binding", "FREE_FILTER", "FILTER"),
+    Plugin("volume_rules.volume_zone", "FILTER"),
     Plugin("pod_topology_spread", "FILTER", weight=2),
     Plugin("inter_pod_affinity", "FILTER", weight=2),
     Plugin("balanced_allocation", "SCORE", weight=1),
-    Plugin("image_locality", "SCORE", weight=1),
-    Plugin("rdma_vfs", "INVENTORY_FILTER", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
-    Plugin("runtime_class", "FILTER"),
-    Plugin("node_release", "FILTER"),
-    Plugin("gpu_resources", "FILTER"),
-    Plugin("constraints", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
+    Plugin("node_rules.image_locality", "SCORE", weight=1),
+    Plugin("device_rules.rdma_vfs", "INVENTORY_FILTER", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
+    Plugin("device_rules.runtime_class", "FILTER"),
+    Plugin("device_rules.node_release", "FILTER"),
+    Plugin("device_rules.gpu_resources", "FILTER"),
+    Plugin("device_rules.constraints", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
 )
 
 

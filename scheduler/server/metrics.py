@@ -19,7 +19,7 @@ from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionCause, EvictionResult, Instruction, PreBind, WriteRatesResult
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.plugins.rdma_vfs import FAULTS
+from scheduler.plugins.device_rules.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
 
 LabelT = TypeVar("LabelT", bound=str)

@@ -10,7 +10,7 @@ from scheduler.cache.cache import Cache
 from scheduler.pending.nominator import Nominator
 from scheduler.placement.rate_change import Fits, Misfit, contradicts_limit, judge_rates
 from scheduler.placement.vf_accounting import FreeVfs
-from scheduler.plugins.rdma_vfs import FAULTS
+from scheduler.plugins.device_rules.rdma_vfs import FAULTS
 from scheduler.state.rates.in_force import changes_rates, newest_generation
 from scheduler.state.rates.rates_condition import no_change_message
 

@@ -20,7 +20,7 @@ from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDem
 from scheduler.placement.shared_ports import shared_ports_of
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, free_vfs_of, full_capacities
-from scheduler.plugins.rdma_vfs import _VfSums
+from scheduler.plugins.device_rules.rdma_vfs import _VfSums
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
 Instance = tuple[list[VfDemand], list[PfCapacity], SharedPorts]

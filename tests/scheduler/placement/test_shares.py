@@ -19,7 +19,7 @@ from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
 from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import Claim, VfAccounting, free_vfs_of
-from scheduler.plugins.rdma_vfs import _VfSums
+from scheduler.plugins.device_rules.rdma_vfs import _VfSums
 
 HALF = Access(max_share=50, entry=1)
 

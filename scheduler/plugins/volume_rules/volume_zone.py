@@ -14,7 +14,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
-from scheduler.plugins.volume_binding import volume_not_found
+from scheduler.plugins.volume_rules.volume_binding import volume_not_found
 
 _REASON = "node(s) had no available volume zone"
 # The deprecated labels and their replacements.

@@ -4,7 +4,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import FilterPlugin, NodeFilter, refuse_where
-from scheduler.plugins.taint_toleration import Tolerations
+from scheduler.plugins.node_rules.taint_toleration import Tolerations
 
 _CORDONED = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

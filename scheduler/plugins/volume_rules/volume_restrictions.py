@@ -12,7 +12,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import ONCE_PER_POD
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
-from scheduler.plugins.volume_binding import claim_not_found
+from scheduler.plugins.volume_rules.volume_binding import claim_not_found
 
 _DISK = "node(s) had no available disk"
 _ONCE = (

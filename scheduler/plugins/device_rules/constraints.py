@@ -20,6 +20,7 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement, share_refusal
 from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps
+from scheduler.plugins.device_rules.rdma_vfs import FAULTS, ExactDevices, fits_alone
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -30,7 +31,6 @@ from scheduler.plugins.interface import (
     UsageScorePlugin,
     UsageScorer,
 )
-from scheduler.plugins.rdma_vfs import FAULTS, ExactDevices, fits_alone
 
 _NAME = "Constraints"
 # Number of distinct reasons kept for one constraint and shape of pod; all further ones share one text.

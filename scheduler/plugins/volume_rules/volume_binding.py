@@ -22,7 +22,7 @@ from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
-from scheduler.plugins.volume_matching import (
+from scheduler.plugins.volume_rules.volume_matching import (
     NO_ROOM,
     NONE_FREE,
     Labels,

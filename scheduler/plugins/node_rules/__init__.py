@@ -1,0 +1,1 @@
+"""Rules about a node's own properties: its name, labels, taints and images."""
