@@ -11,31 +11,33 @@ _NAME = "kubelet"
 
 
 def kubelet_process(root: Path) -> KubeletProcess | None:
-    """Return the host's kubelet process, None without one."""
-    return next(_kubelets(root / "proc"), None)
+    """Return the host's kubelet process, None without one; one of `UNIT` before one of another unit."""
+    return min(_kubelets(root / "proc"), key=lambda process: process.unit != UNIT, default=None)
 
 
 def _kubelets(proc: Path) -> Iterator[KubeletProcess]:
     for folder in sorted(proc.glob("[0-9]*"), key=lambda path: path.name):
         try:
             arguments = tuple((folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0"))
-            if Path(arguments[0]).name == _NAME and _is_the_hosts(folder):
-                yield KubeletProcess(arguments, _age_s(proc, folder))
+            if Path(arguments[0]).name == _NAME and (unit := _unit(folder)) is not None:
+                yield KubeletProcess(arguments, _age_s(proc, folder), unit)
         except OSError:
             # The process has ended.
             continue
 
 
-def _is_the_hosts(folder: Path) -> bool:
-    """Return whether a process belongs to the host's own unit; kubelets also run in containers (kind)."""
+def _unit(folder: Path) -> str | None:
+    """Return the host's unit that a process belongs to; None for a kubelet in a container's own system (kind)."""
     try:
         groups = (folder / "cgroup").read_text().splitlines()
     except FileNotFoundError:
-        return folder.exists()
-    slices = [group.rpartition(":")[2].strip("/").split("/") for group in groups]
-    return any(
-        UNIT in names and all(name.endswith(".slice") for name in names[: names.index(UNIT)]) for names in slices
-    )
+        return UNIT if folder.exists() else None
+    for group in groups:
+        names = group.rpartition(":")[2].strip("/").split("/")
+        units = [name for name in names if name.endswith((".service", ".scope"))]
+        if units and (units[0] == UNIT or UNIT not in units):
+            return units[0]
+    return None
 
 
 def _age_s(proc: Path, folder: Path) -> float:

@@ -31,10 +31,11 @@ State = File | Link | None  # None: the path does not exist.
 
 @dataclass(frozen=True, slots=True)
 class KubeletProcess:
-    """A running kubelet: its command line, and its age in seconds."""
+    """A running kubelet: its command line, its age in seconds, and the systemd unit that it belongs to."""
 
     arguments: tuple[str, ...]
     age_s: float
+    unit: str = "kubelet.service"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,10 @@ OTHERS = {
         {"/etc/systemd/system/snap.microk8s.daemon-kubelite.service": "[Service]\nExecStart=snap\n"},
         "/var/snap/microk8s/current/args/kubelet",
     ),
+    "Canonical Kubernetes": (
+        {"/etc/systemd/system/snap.k8s.kubelet.service": "[Service]\nExecStart=/usr/bin/snap run k8s.kubelet\n"},
+        "/var/snap/k8s/common/args/kubelet",
+    ),
     "k0s": ({"/etc/systemd/system/k0sworker.service": "[Service]\nExecStart=k0s worker\n"}, "--kubelet-extra-args"),
     "Talos": ({"/etc/os-release": "NAME=Talos\nID=talos\n"}, "Talos has no systemd"),
     "a masked unit": ({_UNIT: "", _PACKAGED: "[Service]\nExecStart=kubelet\n"}, "it is masked or starts nothing"),
@@ -205,6 +209,18 @@ def test_the_named_configuration_counts_where_the_command_names_none(host_of: Ho
     assert f"'kubelet.service' has --config={CONFIG}" in host.run("check")[1]
     assert host.run("remove")[0] == 0
     assert host.text(named) == _KEY
+
+
+def test_a_kubelet_of_a_unit_that_nobody_knows_is_refused_by_its_units_name(host_of: HostOf) -> None:
+    """The files of kubelet.service would be written in vain, whether or not kubeadm's are there."""
+    host = host_of({FLANNEL_AT: FLANNEL, **LEFTOVERS})
+    _running(host, "kubelet", f"{_FLAG}={RUNTIME}", cgroup="/system.slice/docker-4c1f.scope")
+    wheels, before = str(host.wheelhouse("first")), host.tree()
+    status, said = host.run("install", "--wheelhouse", wheels)
+    assert (status, "the kubelet runs in unit 'docker-4c1f.scope'" in said) == (1, True)
+    assert host.tree() == before
+    _running(host, "kubelet", cgroup="/system.slice/docker-4c1f.scope/kubelet.slice/kubelet.service")
+    run_install(host, "second")
 
 
 def _running(host: NodeHost, *words: str, cgroup: str = "/system.slice/kubelet.service") -> None:

@@ -39,6 +39,7 @@ _OTHERS = {
     ),
     **dict.fromkeys(("k0sworker.service", "k0scontroller.service"), "--kubelet-extra-args of k0s"),
     "snap.kubelet.daemon.service": "/var/snap/kubelet/current/args",
+    "snap.k8s.kubelet.service": "/var/snap/k8s/common/args/kubelet",
     "microshift.service": "/etc/microshift/config.d/99-mooring.yaml",
 }
 OS_RELEASE = "/etc/os-release"
@@ -94,7 +95,7 @@ def read_command(host: Host, named: str = "") -> KubeletCommand:
 
 def running(host: Host) -> Arguments | None:
     """Return the arguments of the running kubelet, None if none runs."""
-    return None if host.kubelet is None else parse(host.kubelet.arguments[1:])
+    return None if host.kubelet is None or host.kubelet.unit != UNIT else parse(host.kubelet.arguments[1:])
 
 
 def config_files(host: Host, arguments: Arguments) -> list[str]:
@@ -148,6 +149,11 @@ def _refuse_others(host: Host) -> None:
                 f"unit {unit!r} contains the kubelet, and mooring-node configures only {UNIT!r}: "
                 f"configure it by hand, with the kubelet's endpoint in {place}"
             )
+    if host.kubelet is not None and host.kubelet.unit != UNIT:
+        raise NodeError(
+            f"the kubelet runs in unit {host.kubelet.unit!r}, and mooring-node configures only {UNIT!r}: "
+            f"configure it by hand, with --{ENDPOINT} among its arguments"
+        )
 
 
 def _words_of_kubelet(words: Sequence[str]) -> tuple[str, ...]:
