@@ -32,7 +32,11 @@ _WITHOUT_STATISTICS = (29, u32(1 << 3))
 _KIND, _DATA = 1, 2
 # Attributes with the links below a link, for kinds without IFLA_LINK: IFLA_VXLAN_LINK, IFLA_HSR_SLAVE1 and 2.
 _LOWERS: Mapping[str, tuple[int, ...]] = {"vxlan": (3,), "hsr": (1, 2)}
-_DST, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA = 1, 4, 5, 6, 9, 15, 18
+_DST, _SRC, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA, _NEXTHOP = 1, 2, 4, 5, 6, 9, 15, 18, 30
+# Next hops as objects of their own (include/uapi/linux/nexthop.h): struct nhmsg, NHA_ID, NHA_GROUP with its
+# struct nexthop_grp, NHA_OIF and NHA_GATEWAY.
+_GET_NEXTHOP, _NEXTHOP_HEADER, _MEMBER = 106, struct.Struct("=BBBxI"), struct.Struct("=IBBH")
+_NEXTHOP_ID, _GROUP, _NEXTHOP_OIF, _NEXTHOP_GATEWAY = 1, 2, 5, 6
 _UNICAST = 1
 # RTNH_F_DEAD and RTNH_F_LINKDOWN.
 _DEAD = 1 | 16
@@ -114,18 +118,26 @@ def _routes(family: int) -> Iterator[Route]:
         if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
             return
         raise
+    objects: Mapping[int, tuple[Hop, ...]] | None = None
     for body in bodies:
-        _, length, _, _, table, protocol, _, kind, flags = ROUTE_HEADER.unpack_from(body)
+        _, length, source_length, service, table, protocol, _, kind, flags = ROUTE_HEADER.unpack_from(body)
         if kind != _UNICAST:
             continue
         found = dict(read_attributes(body[ROUTE_HEADER.size :]))
         address = found.get(_DST) or bytes(4 if family == socket.AF_INET else 16)
+        hops = tuple(_hops(found, flags))
+        if not hops and _NEXTHOP in found:
+            # So the kernel lists such routes if the sysctl nexthop_compat_mode is 0 (fib_dump_info, rt6_fill_node).
+            objects = _nexthops() if objects is None else objects
+            hops = objects.get(number(found[_NEXTHOP]), ())
+        source = found.get(_SRC, b"").hex() if source_length else ""
         yield Route(
             prefix=ip_network((address, length)),
-            hops=tuple(_hops(found, flags)),
+            hops=hops,
             metric=number(found.get(_PRIORITY, b"")),
             protocol=protocol,
             table=number(found[_TABLE]) if _TABLE in found else table,
+            traffic=f"{source}/{source_length} {service}" if source or service else "",
         )
 
 
@@ -138,6 +150,21 @@ def _hops(found: Mapping[int, bytes], flags: int) -> Iterator[Hop]:
         own = dict(read_attributes(rest[_HOP.size : length]))
         yield Hop(link, _GATEWAY in own or _VIA in own, bool(state & _DEAD))
         rest = rest[max(length + 3 & ~3, _HOP.size) :]
+
+
+def _nexthops() -> Mapping[int, tuple[Hop, ...]]:
+    """Return the hops of each next hop object, and of each group of them, by id."""
+    hops: dict[int, tuple[Hop, ...]] = {}
+    groups: dict[int, list[int]] = {}
+    for body in dump(_GET_NEXTHOP, _NEXTHOP_HEADER.pack(0, 0, 0, 0)):
+        _, _, _, flags = _NEXTHOP_HEADER.unpack_from(body)
+        found = dict(read_attributes(body[_NEXTHOP_HEADER.size :]))
+        own = number(found[_NEXTHOP_ID])
+        if _NEXTHOP_OIF in found:
+            hops[own] = (Hop(number(found[_NEXTHOP_OIF]), _NEXTHOP_GATEWAY in found, bool(flags & _DEAD)),)
+        members = found.get(_GROUP, b"")
+        groups[own] = [member for member, *_ in _MEMBER.iter_unpack(members)]
+    return hops | {own: tuple(chain(*(hops.get(each, ()) for each in ids))) for own, ids in groups.items() if ids}
 
 
 def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:

@@ -73,13 +73,17 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route; ``protocol`` (RTPROT_*) says who made it."""
+    """A unicast route; ``protocol`` (RTPROT_*) says who made it.
+
+    ``traffic`` is the source prefix and the type of service that it is limited to, empty for all traffic.
+    """
 
     prefix: Prefix
     hops: tuple[Hop, ...]
     metric: int = 0
     protocol: int = 0
     table: int = _MAIN_TABLE
+    traffic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,7 @@ def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bo
     if route.protocol == _KERNEL:
         return False
     others = (other for other in routes if other.table == route.table and other is not route)
+    others = (other for other in others if other.traffic in ("", route.traffic))
     rivals = [other for other in others if any(hop.link not in own and not hop.dead for hop in other.hops)]
     is_leased = route.protocol in _LEASED
     if any(_beats(other, route, routes, is_leased) for other in rivals if other.prefix == route.prefix):

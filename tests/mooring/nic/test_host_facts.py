@@ -67,6 +67,39 @@ def test_routes_are_read_with_metric_table_and_every_hop() -> None:
     assert sorted(found["d1"]) == ["IPv4 default route of table 1000", "IPv6 default route", "route to 10.9.0.0/16"]
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("compat", [0, 1])
+def test_routes_by_next_hop_objects_are_read(compat: int) -> None:
+    """Routing daemons make them; the kernel lists the hops in the route itself only if its sysctl says so."""
+    found = uses(
+        "address add 10.0.0.1/24 dev d0",
+        "address add 10.1.0.1/24 dev d1",
+        "nexthop add id 1 via 10.0.0.2 dev d0",
+        "nexthop add id 2 via 10.1.0.2 dev d1",
+        "nexthop add id 3 group 1/2",
+        f"link set lo up && echo {compat} > /proc/sys/net/ipv4/nexthop_compat_mode",
+        "route add default nhid 1",
+        "route add 10.9.0.0/16 nhid 3",
+        "-6 nexthop add id 4 via fe80::1 dev d0",
+        "-6 route add 2001:db8::/32 nhid 4",
+    )
+    assert sorted(found["d0"]) == ["IPv4 default route", "route to 10.9.0.0/16", "route to 2001:db8::/32"]
+    assert found["d1"] == ["route to 10.9.0.0/16"]
+
+
+@pytest.mark.root
+def test_a_route_for_some_traffic_does_not_carry_the_rest() -> None:
+    found = uses(
+        "address add 10.0.0.1/24 dev d0",
+        "address add 10.1.0.1/24 dev d1",
+        "route add default via 10.0.0.2 metric 100",
+        "route add default via 10.1.0.2 tos 0x10 metric 5",
+        "-6 route add default via fe80::1 dev d0 metric 100",
+        "-6 route add default from 2001:db8::/32 via fe80::1 dev d1 metric 5",
+    )
+    assert (found["d0"], found["d1"]) == (["IPv4 default route", "IPv6 default route"],) * 2
+
+
 def test_vdpa_devices_are_found_below_their_function(tmp_path: Path) -> None:
     """mlx5_vdpa_dev_add of Linux 6.12 makes the VF's PCI function their parent; `vdpa dev add` gives any name."""
     function = tmp_path / "devices/pci0000:00/0000:04:00.3"

@@ -57,6 +57,7 @@ def user(*routes: Route, links: tuple[Link, ...] = (OTHER, OWN)) -> str | None:
         # Zero configuration networking, which some programs set for every link.
         (route("169.254.0.0/16", metric=1008, gateway=False),),
         (route("10.9.0.0/16", link=2, metric=5), route("10.9.0.0/16", metric=6)),
+        (route("0.0.0.0/0", link=2, metric=5), route("0.0.0.0/0", metric=9, traffic="/0 16")),
         (route("0.0.0.0/0", link=2),),
     ],
 )
@@ -74,6 +75,8 @@ def test_routes_that_the_host_would_not_lose_are_no_use(routes: tuple[Route, ...
         ((route("0.0.0.0/0", link=2), route("::/0", metric=1024)), "IPv6 default route"),
         ((route("0.0.0.0/0", link=2), route("0.0.0.0/0", metric=9, table=100)), "IPv4 default route of table 100"),
         ((route("0.0.0.0/0", link=2, dead=True), route("0.0.0.0/0", metric=100)), "IPv4 default route"),
+        # A route that is only for some sources, or for one type of service, carries no other traffic.
+        ((route("::/0", link=2, metric=1, traffic="2001db8/32 0"), route("::/0", metric=9)), "IPv6 default route"),
         # Another route of the same VF beats nothing.
         ((route("0.0.0.0/0", metric=1), route("0.0.0.0/0", metric=2)), "IPv4 default route"),
         # The administrator's own, though the default route leads there too; and a lease's without one.
