@@ -13,7 +13,7 @@ _ROW = re.compile(r"^\| (`.+?) \|", re.MULTILINE)
 @pytest.mark.parametrize(
     ("heading", "folders", "least"),
     [
-        ("In the scheduler's source", ("scheduler",), 55),
+        ("In the scheduler's source", ("scheduler",), 45),
         ("In the source of the node's programs", ("advertiser", "cni", "cri_shim"), 9),
     ],
 )
