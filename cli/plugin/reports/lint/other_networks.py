@@ -39,19 +39,23 @@ class NetworkEntry:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevices:
-    """Network devices that a ResourceClaim requests."""
+    """Network devices that a ResourceClaim requests; ``count`` is None for all that a node has."""
 
     device_class: str
-    count: int
+    count: int | None
 
 
 @dataclass(slots=True)
 class Networks:
-    """What the objects of some manifests say, by the name of network or claim; ``others`` are on no VFs."""
+    """What the objects of some manifests say, by the name of network or claim.
+
+    ``others`` are networks that are on no VFs, ``other_claims`` claims of other devices.
+    """
 
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     claims: dict[str, ClaimedDevices] = field(default_factory=dict)
+    other_claims: set[str] = field(default_factory=set)
 
     def add(self, kind: str, whole: Place) -> None:
         """Take in an object, if it defines a network or a claim."""
@@ -76,13 +80,17 @@ class Networks:
 
     def _add_claim(self, name: str, requests: Place) -> None:
         for index in range(len(_list(requests.value))):
-            # `exactly` since resource.k8s.io/v1beta2.
+            # `exactly` since resource.k8s.io/v1beta2; of `firstAvailable` the first is the preferred one.
             request = requests.at(str(index))
-            request = request if request.at("exactly").value is None else request.at("exactly")
+            forms = (request.at("exactly"), request.at("firstAvailable").at("0"), request)
+            request = next(form for form in forms if form.value is not None)
             device_class = str(request.at("deviceClassName").value)
-            if _NIC_CLASS.search(device_class) or "dra.net" in str(request.at("selectors").value):
+            if is_nic(device_class) or "dra.net" in str(request.at("selectors").value):
                 count = request.at("count").value
-                self.claims[name] = ClaimedDevices(device_class, count if isinstance(count, int) else 1)
+                count = None if request.at("allocationMode").value == "All" else count if isinstance(count, int) else 1
+                self.claims[name] = ClaimedDevices(device_class, count)
+            else:
+                self.other_claims.add(name)
 
     def of_multus(self, text: object) -> list[NetworkEntry]:
         """Return the networks of the annotation, which is a JSON list or names with commas between them."""
@@ -113,6 +121,11 @@ class Networks:
             if isinstance(selected.get(theirs), str):
                 interface[key] = selected[theirs]
         return NetworkEntry(name, interface | self.fields.get(name, {}), has_addresses=bool(selected.get("ips")))
+
+
+def is_nic(name: str) -> bool:
+    """Return whether the name of a device class or claim says that its devices are NICs."""
+    return _NIC_CLASS.search(name) is not None
 
 
 def _request_fields(spec: object) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.plugin.reports.lint.manifests import Place, PodPlace
-from cli.plugin.reports.lint.other_networks import Networks
+from cli.plugin.reports.lint.other_networks import Networks, is_nic
 from mooring import names
 
 GPU = "mooring.dev/gpu"
@@ -233,8 +233,12 @@ def _read_claims(pod: Place, networks: Networks, requests: _Requests) -> None:
         claim = claims.at(str(index))
         name = claim.at("resourceClaimTemplateName").value or claim.at("resourceClaimName").value
         if (devices := networks.claims.get(str(name))) is not None:
-            requests.interfaces += [{} for _ in range(devices.count)]
-            rule = f"claims {devices.count} devices of class {devices.device_class!r}: remove the claim"
+            requests.interfaces += [{} for _ in range(devices.count or 0)]
+            number = "all" if devices.count is None else devices.count
+            rule = f"claims {number} devices of class {devices.device_class!r}: remove the claim"
+            requests.remarks.append((claim, f"{rule}, and where containers name it"))
+        elif is_nic(str(name)) and name not in networks.other_claims:
+            rule = "claims devices that the files do not define. If they are NICs, remove the claim"
             requests.remarks.append((claim, f"{rule}, and where containers name it"))
 
 

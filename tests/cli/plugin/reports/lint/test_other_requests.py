@@ -96,7 +96,7 @@ def test_networks_that_cannot_be_read_do_no_harm(text: object) -> None:
 
 
 def test_claims_of_network_devices_become_interfaces() -> None:
-    """Claims of GPUs do not, nor claims whose template is not in the files."""
+    """Claims of GPUs do not."""
     exactly = {"deviceClassName": "dranet", "count": 2}
     requests = {"devices": {"requests": [{"name": "nic", "exactly": exactly}]}}
     nic = {"kind": "ResourceClaimTemplate", "metadata": {"name": "nic"}, "spec": {"spec": requests}}
@@ -106,6 +106,29 @@ def test_claims_of_network_devices_become_interfaces() -> None:
     read = _lint(nic, gpu, _pod(spec={"resourceClaims": claims}))
     assert _written(read["notes"]) == [{}, {}]
     assert len(read["notes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("request_of_claim", "written", "says"),
+    [
+        (
+            {"firstAvailable": [{"deviceClassName": "sriov", "count": 2}, {"deviceClassName": "x"}]},
+            [{}, {}],
+            "claims 2",
+        ),
+        ({"exactly": {"deviceClassName": "mrdma.google.com", "allocationMode": "All"}}, [{}], "claims all devices of"),
+        (None, [{}], "claims devices that the files do not define"),
+    ],
+)
+def test_claims_in_other_forms_are_read(request_of_claim: Json | None, written: list[Json], says: str) -> None:
+    """A choice of devices, all NICs of the node, and a template that somebody else has applied."""
+    pod = _pod(spec={"resourceClaims": [{"name": "n", "resourceClaimTemplateName": "rdma-nics"}]})
+    spec = {"spec": {"devices": {"requests": [{"name": "nic", **(request_of_claim or {})}]}}}
+    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "rdma-nics"}, "spec": spec}
+    notes = _lint(*([template] if request_of_claim else []), pod)["notes"]
+    assert _written(notes) == written
+    assert any(says in note for note in notes)
+    assert any("one entry for each NIC" in note for note in notes) == (written == [{}])
 
 
 def test_a_pod_in_the_hosts_network_with_the_hosts_devices_learns_what_changes() -> None:
