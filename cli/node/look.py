@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from cli.node.errors import NodeError
 from cli.node.kubelet_process import kubelet_process
 from cli.node.plan import init_unit, runtime_cni, settings, steps, texts
+from cli.node.plan.cni_folder import OURS
 from cli.node.plan.kubelet import endpoint
 from cli.node.plan.states import CniFolders, File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
@@ -56,8 +57,13 @@ def _with_cni(root: Path, host: Host, kubelet_config: str, paths: set[str]) -> t
     """Add the runtime's CNI folders with all network configurations, because other programs' files matter there."""
     cni = _cni_folders(root, host, kubelet_config)
     there = below(root, cni.conf, through=True)
-    more = {f"{cni.conf}/{name}" for name in entry_names(there, lambda _: True)} | {steps.forwarder_path(cni)}
-    return replace(host, found={**host.found, **_states(root, more)}, cni=cni), paths | more
+    names = {f"{cni.conf}/{name}" for name in entry_names(there, lambda _: True)}
+    more = names | {steps.forwarder_path(cni)}
+    # Runtimes follow links. A name of ours is kept as it is, because the plan replaces it.
+    states = _states(root, more)
+    links = [path for path in names if isinstance(states.get(path), Link) and PurePosixPath(path).name not in OURS]
+    behind = {path: file for path in links if (file := _file_behind(root, path)) is not None}
+    return replace(host, found={**host.found, **states, **behind}, cni=cni), paths | more
 
 
 def _cni_folders(root: Path, host: Host, kubelet_config: str) -> CniFolders:
@@ -91,7 +97,12 @@ def _asked(root: Path, asked: str) -> Iterator[str]:
 
 def _file_behind(root: Path, path: str) -> File | None:
     """Return the file at a path, following links; a device, such as that of a masked unit, is an empty file."""
-    there = below(root, path, through=True)
+    try:
+        there = below(root, path, through=True)
+    except OSError as looped:
+        if looped.errno != errno.ELOOP:
+            raise
+        return None
     if there.is_file():
         return _read(there)
     return File("") if there.exists() and not there.is_dir() else None

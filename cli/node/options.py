@@ -14,6 +14,7 @@ from cli.node.look import below, state_of
 from cli.node.plan import cni_folder, settings, steps
 from cli.node.plan.states import Link
 from cni.forwarder import render
+from mooring.files import read_file
 from mooring.names import is_subdomain
 from mooring.parsing import decode
 from mooring.program.config import ConfigError, load, option
@@ -133,7 +134,7 @@ def _plugin(options: Options) -> dict[str, Any]:
     if not path.exists() and options.plugin == _PLUGIN:
         return {}
     try:
-        document = decode(path.read_text())
+        document = decode(read_file(path) or "")
     except (OSError, ValueError) as wrong:
         raise NodeError(f"plugin file {str(path)!r} cannot be read: {wrong}") from wrong
     if not isinstance(document, dict):

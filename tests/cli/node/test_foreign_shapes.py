@@ -12,8 +12,9 @@ from cli.node.admission_policies import read_policies
 from cli.node.errors import NodeError
 from cli.node.plan import network, settings
 from cli.node.plan.states import CniFolders, File, Host, PathChange
-from tests.cli.node.conftest import KUBEADM, NodeHost
-from tests.cli.node.installing import HostOf
+from tests.cli.node.conftest import FLANNEL, FLANNEL_AT, KUBEADM, NodeHost
+from tests.cli.node.installing import HostOf, run_install
+from tests.support.foreign import FOREIGN
 from tests.support.wrong_shapes import wrong_shapes
 
 FOLDER = CniFolders().conf
@@ -97,3 +98,29 @@ def test_a_kubeconfig_of_another_shape_leaves_the_policies_unknown(host_of: Host
     for text in (DEEP, *map(yaml.safe_dump, [*wrong_shapes(right)][::17])):
         path.write_text(text)
         assert {state.state for state in read_policies(path).values()} == {"unknown"}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "endless", "huge"])
+def test_a_plugin_file_that_is_none_is_refused(kubeadm: NodeHost, kind: str) -> None:
+    """A read of it would never end."""
+    path = kubeadm.root / "etc/mooring/cni.json"
+    path.parent.mkdir(parents=True)
+    FOREIGN[kind](path)
+    assert "plugin file" in kubeadm.run("check")[1]
+
+
+def test_a_network_configuration_that_is_a_link_is_read_as_the_runtime_reads_it(host_of: HostOf) -> None:
+    """Some distributions keep the files elsewhere; the link stays as it is."""
+    host = host_of({**KUBEADM, "/srv/cni/flannel.json": FLANNEL})
+    at = host.root / FLANNEL_AT.lstrip("/")
+    at.unlink()
+    at.symlink_to("/srv/cni/flannel.json")
+    run_install(host)
+    chain = json.loads(host.text("/etc/cni/net.d/00-n-mooring.conflist"))
+    assert [plugin["type"] for plugin in chain["plugins"]] == ["flannel", "portmap", "mooring-cni"]
+    assert host.run("check")[0] == 0
+    assert host.run("remove")[0] == 0
+    assert (str(at.readlink()), at.parent.joinpath("00-n-mooring.conflist").exists()) == (
+        "/srv/cni/flannel.json",
+        False,
+    )
