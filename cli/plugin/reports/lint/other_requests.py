@@ -246,8 +246,10 @@ def _read_host_devices(there: PodPlace, requests: _Requests, *, is_asking: bool)
     volumes = there.pod.at("spec", "volumes")
     for index in range(len(volumes.value) if isinstance(volumes.value, list) else 0):
         path = volumes.at(str(index)).at("hostPath", "path")
-        if isinstance(path.value, str) and path.value.rstrip("/") in ("/dev/infiniband", "/dev"):
-            requests.remarks.append((path, "shows every RDMA device of the host: remove volume and mounts"))
+        parts = path.value.rstrip("/").split("/") if isinstance(path.value, str) else []
+        if parts == ["", "dev"] or parts[:3] == ["", "dev", "infiniband"]:
+            what = "every RDMA device" if len(parts) < 4 else "an RDMA device"
+            requests.remarks.append((path, f"shows {what} of the host: remove volume and mounts"))
     if not requests.remarks and not is_asking:
         return
     for container in _containers(there):

@@ -289,3 +289,16 @@ def test_a_network_that_the_manifests_do_not_define_may_be_on_vfs(key: str) -> N
 def test_networks_that_a_webhook_adds_are_read() -> None:
     notes = _lint(_pod(annotations={"cni.spidernet.io/rdma-resource-inject": "gpu"}))["notes"]
     assert _written(notes) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("/dev/infiniband/", "shows every RDMA device"),
+        ("/dev/infiniband/uverbs0", "shows an RDMA device"),
+        ("/devices", ""),
+    ],
+)
+def test_devices_of_the_host_in_a_volume_are_found(path: str, what: str) -> None:
+    notes = _lint(_pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}))["notes"]
+    assert (any(what in note for note in notes), bool(notes)) == (bool(what), bool(what))
