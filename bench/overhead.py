@@ -67,7 +67,7 @@ def _nominated(nodes: int) -> Scheduling:
     pod = load.pod(900_001, [{}], "60", spec)
     cluster.offer([pod | {"status": {"nominatedNodeName": load.node_name(0)}}])
     cluster.decide()
-    if not cluster.machine.nominator:
+    if not cluster.machine.reservations:
         raise ValueError("the pod is not nominated")
     return cluster
 

@@ -35,12 +35,12 @@ from scheduler.cycle.decisions import (
 )
 from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
-from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.refusing_nodes import RefusingNodes
+from scheduler.cycle.reservations import ReservedRoom
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -86,7 +86,7 @@ class SchedulingCycle:
     def __init__(
         self,
         cache: Cache,
-        nominated_pods: NominatedPods,
+        reserved: ReservedRoom,
         preemption: Preemption,
         refusing_nodes: RefusingNodes | None = None,
         max_named_nodes: int = NAMED,
@@ -96,17 +96,17 @@ class SchedulingCycle:
         self._cache = cache
         self._max_named_nodes = max_named_nodes
         self._signature_scores = KeptSignatureScores(cache.nodes)
-        self._nominated_pods = nominated_pods
+        self._reserved = reserved
         self._preemption = preemption
         self.refusing_nodes, self._only_elsewhere = refusing_nodes or RefusingNodes(), False
 
-    def on(self, cache: Cache, nominated_pods: NominatedPods, *, only_elsewhere: bool = False) -> "SchedulingCycle":
+    def on(self, cache: Cache, reserved: ReservedRoom, *, only_elsewhere: bool = False) -> "SchedulingCycle":
         """Return a cycle for a snapshot of the cache that was taken just now.
 
         With ``only_elsewhere``, exclude nodes that have just refused such a pod.
         """
         cycle = copy.copy(self)
-        cycle._cache, cycle._nominated_pods, cycle._only_elsewhere = cache, nominated_pods, only_elsewhere
+        cycle._cache, cycle._reserved, cycle._only_elsewhere = cache, reserved, only_elsewhere
         cycle._signature_scores = self._signature_scores.snapshot(cache.nodes)
         return cycle
 
@@ -202,7 +202,7 @@ class SchedulingCycle:
         self._cache.tick(now)
         elsewhere = self.refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
         # Victims have left the nominated node for this pod.
-        if elsewhere is not None and self._nominated_pods.of(pod_info.uid) is None:
+        if elsewhere is not None and self._reserved.of(pod_info.uid) is None:
             outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
             if isinstance(outcome, _Choice) or self._only_elsewhere:
                 return outcome
@@ -217,7 +217,7 @@ class SchedulingCycle:
         if isinstance(volumes, NoNode):
             return volumes
         signature_scores = self._signature_scores.of(pod_info, budget)
-        if not filters and not volumes and self._nominated_pods.of(pod_info.uid) is None:
+        if not filters and not volumes and self._reserved.of(pod_info.uid) is None:
             record_phase("Filter")
             best = signature_scores.best(budget, among.flags if among is not None else None)
             record_phase("Score")
@@ -307,12 +307,12 @@ class SchedulingCycle:
         """Return these rows in the order to try: first the pod's nominated node, which its victims have left, then by
         score.
         """
-        nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
+        nominated = self._cache.nodes.row_of.get(self._reserved.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
     def _nomination_conflicts(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
         """Return a function that returns why the pods nominated on a row exclude the pod there."""
-        by_node = self._nominated_pods.counting_for(pod_info)
+        by_node = self._reserved.counting_for(pod_info)
         if not by_node:
             return _no_reasons
         dry_runs: DryRuns | None = None
@@ -396,7 +396,7 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.placement is None:
             return None
-        nominated = self._nominated_pods.counting_for(pod_info).get(node)
+        nominated = self._reserved.counting_for(pod_info).get(node)
         if nominated:
             # The exact VFs for which nominated pods wait stay reserved for them.
             dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)

@@ -20,10 +20,10 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
-from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
 from scheduler.cycle.preemption.select_victims import not_reprieved
+from scheduler.cycle.reservations import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims
@@ -71,7 +71,7 @@ class ExtenderPods:
     cache: Cache
     pending_pods: PendingPods
     queue: Queue
-    nominated_pods: NominatedPods
+    reserved: ReservedRoom
     budgets: Budgets
     groups: PlacedGroups
     kinds: Kinds
@@ -313,7 +313,7 @@ class ExtenderPods:
         return Verdict(demands.reason, for_good=True) if isinstance(demands, Refused) else None
 
     def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        return self.nominated_pods.counting_for(pod_info)
+        return self.reserved.counting_for(pod_info)
 
     def _dry_runs(self, pod_info: PodInfo, steps: Steps) -> DryRuns:
         return DryRuns(pod_info, self.cache, steps, reserves_only=True)

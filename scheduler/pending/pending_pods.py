@@ -14,8 +14,8 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import PendingPod, asks_the_same
+from scheduler.pending.reservations import Reservations
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue.queue import Incoming, Queue
 
@@ -26,13 +26,13 @@ _ON_A_NODE = ("placed", "leaving", "succeeded", "failed")
 
 
 class PendingPods:
-    """Pods by uid; deleting a pod also deletes its place in the queue, its nomination and its volumes."""
+    """Pods by uid; deleting a pod also deletes its place in the queue, its reserved room and its volumes."""
 
     def __init__(
         self,
         cache: Cache,
         queue: Queue,
-        nominator: Nominator,
+        reservations: Reservations,
         volume_events: VolumeEvents,
         pending_groups: PendingGroups,
         groups_by_pod: GroupsByPod,
@@ -40,7 +40,7 @@ class PendingPods:
     ) -> None:
         self._cache = cache
         self._queue = queue
-        self._nominator = nominator
+        self._reservations = reservations
         self._volume_events = volume_events
         self._pending_groups = pending_groups
         self._groups_by_pod = groups_by_pod
@@ -72,7 +72,7 @@ class PendingPods:
         else:
             is_changed = pending.take(pod, self._kinds)
         self.nominated_in_status.pop(uid, None)
-        if not pending.attempts and (pod.status.nominated_node_name or "") != self._nominator.node_of(uid):
+        if not pending.attempts and (pod.status.nominated_node_name or "") != self._reservations.node_of(uid):
             self.nominated_in_status[uid] = None
         if is_changed:
             self._enter(uid, pending, now, is_known=is_known)
@@ -83,11 +83,11 @@ class PendingPods:
         self._volume_events.add(uid, pending.pod_info)
         if isinstance(pending.pod_info, Refused):
             # A pod that is rejected until its owner changes it reserves no room.
-            self._nominator.delete(uid, now)
-        nominated = self._nominator.of(uid)
-        if nominated is not None and nominated.group != (membership.key if membership is not None else None):
+            self._reservations.delete(uid, now)
+        reservation = self._reservations.of(uid)
+        if reservation is not None and reservation.owner != (membership.key if membership is not None else uid):
             # Its room was reserved by another decision than the next one about it.
-            self._nominator.delete(uid, now)
+            self._reservations.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
@@ -125,7 +125,7 @@ class PendingPods:
 
     def delete(self, uid: str, now: float) -> None:
         """Record that a pod no longer waits."""
-        self._nominator.delete(uid, now)
+        self._reservations.delete(uid, now)
         self.nominated_in_status.pop(uid, None)
         self.pending.pop(uid, None)
         if self._groups_by_pod.of(uid) is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
@@ -167,7 +167,7 @@ class PendingPods:
     ) -> list[Instruction]:
         """Report to a pod's owner, unless the last report was the same."""
         message = message[:_LONGEST_MESSAGE]
-        node, shown_node = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
+        node, shown_node = self._reservations.node_of(pending.pod.metadata.uid), pending.shown_node
         if pending.knows(message, node):
             return []
         pending.reported_message, pending.reported_node = message, node
@@ -188,8 +188,8 @@ class PendingPods:
         return self._queue.incoming
 
     def check(self) -> None:
-        """Raise AssertionError if the queue or the nominator has pods that are not here."""
-        assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
+        """Raise AssertionError if the queue or a reservation has pods that are not here."""
+        assert set(self._reservations) <= self.pending.keys(), "room is reserved for a pod that does not wait"
         uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member with a Binding in progress has no place in the queue.
         entries = uids | self._pending_groups.entries()

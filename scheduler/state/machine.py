@@ -77,12 +77,12 @@ class Machine:
         """Check ``portion`` pods in one step for victims; ``sign`` and ``sign_rates`` sign assignments and rates."""
         self.scheduler_name = scheduler_name
         self.state = state = SharedState(scheduler_name, kinds)
-        self.cache, self.queue, self.nominator = state.cache, state.queue, state.nominator
+        self.cache, self.queue, self.reservations = state.cache, state.queue, state.reservations
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
         refusing_nodes = RefusingNodes()
-        preemption = Preemption(state.cache, state.nominator, state.budgets, state.placed_groups)
-        self._scheduling_cycle = SchedulingCycle(state.cache, state.nominator, preemption, refusing_nodes, sign=sign)
+        preemption = Preemption(state.cache, state.reservations, state.budgets, state.placed_groups)
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
         self.vf_disputes = VfDisputes(state)
@@ -209,11 +209,11 @@ class Machine:
     def give_up(self, now: float) -> list[Instruction]:
         """Mark the pod unschedulable whose decision failed because of a bug; continue with the others of its signature.
 
-        It is not tried again automatically, and reserves no room: its nomination, or its group's, is deleted.
+        It is not tried again automatically, and reserves no room: its room, or its group's, is released.
         """
         uid, self._current_entry = self._current_entry, ""
         if (key := self.pending_groups.key_of(uid)) is not None:
-            self.nominator.delete_group(key, now)
+            self.reservations.end(key, now)
             return self.group_scheduling.give_up(uid)
         self.group_scheduling.abandon()
         return self.pod_scheduling.give_up(uid, now)
@@ -254,9 +254,9 @@ class Machine:
 def _group_scheduling(
     state: SharedState, cycle: SchedulingCycle, preemption: Preemption, options: GroupOptions, portion: int
 ) -> GroupScheduling:
-    group_cycle = GroupCycle(state.cache, cycle, state.nominator)
+    group_cycle = GroupCycle(state.cache, cycle, state.reservations)
     group_preemption = GroupPreemption(
-        state.cache, cycle, state.nominator, state.budgets, state.placed_groups, preemption
+        state.cache, cycle, state.reservations, state.budgets, state.placed_groups, preemption
     )
     return GroupScheduling(state, group_cycle, group_preemption, options, min(portion, MEMBERS_A_TURN))
 
@@ -269,7 +269,7 @@ def _extender_pods(
         cache=state.cache,
         pending_pods=state.pending_pods,
         queue=state.queue,
-        nominated_pods=state.nominator,
+        reserved=state.reservations,
         budgets=state.budgets,
         groups=state.placed_groups,
         kinds=kinds,

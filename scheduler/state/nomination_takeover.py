@@ -21,7 +21,7 @@ from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
-from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.reservations import reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.pending_pod import PendingPod
@@ -106,9 +106,9 @@ class NominationTakeover:
     def _nominated_pods(self, lot: _Lot) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods that are not being processed."""
         uids, pods_by_node = {pending.pod.metadata.uid for pending in lot.pods}, dict[str, list[AssignedPod]]()
-        for uid in self.state.nominator:
-            if uid not in uids and (nomination := self.state.nominator.of(uid)) is not None:
-                pods_by_node.setdefault(nomination.node, []).append(nomination.assigned)
+        for uid in self.state.reservations:
+            if uid not in uids and (room := self.state.reservations.room_of(uid)) is not None:
+                pods_by_node.setdefault(room.node, []).append(room)
         return pods_by_node
 
     def _look_at(self, lot: _Lot, pending: PendingPod, nominated_pods: Mapping[str, list[AssignedPod]]) -> int:
@@ -151,16 +151,16 @@ class NominationTakeover:
             for assigned_pod in lot_pods
             if assigned_pod.uid in pending_pods and _key_of(pending_pods[assigned_pod.uid]) == lot.key
         ]
-        if lot.key is None:
+        if lot.key is not None and nominated_pods:
+            self.state.reservations.put(reserve(lot.key, nominated_pods), now)
+        elif lot.key is not None:
+            self.state.reservations.end(lot.key, now)
+        else:
             uids = {assigned_pod.uid for assigned_pod in nominated_pods}
-            for pending in lot.pods:
-                if pending.pod.metadata.uid not in uids:
-                    self.state.nominator.delete(pending.pod.metadata.uid, now)
-        elif not nominated_pods:
-            self.state.nominator.delete_group(lot.key, now)
-        self.state.nominator.nominate_all(
-            [Nomination(assigned_pod, group=lot.key) for assigned_pod in nominated_pods], now
-        )
+            for uid in {pending.pod.metadata.uid for pending in lot.pods} - uids:
+                self.state.reservations.delete(uid, now)
+            for assigned_pod in nominated_pods:
+                self.state.reservations.put(reserve(assigned_pod.uid, [assigned_pod]), now)
 
 
 def _key_of(pending: PendingPod) -> GroupKey | None:

@@ -62,7 +62,7 @@ class PodScheduling(Part):
         pending = self.state.pending_pods.get(uid)
         if pending is None or self.state.cache.assigned(uid) is not None:
             return []
-        self.state.nominator.delete(uid, now)
+        self.state.reservations.delete(uid, now)
         self.state.queue.add_unschedulable(uid, NO_EVENT)
         return self.state.pending_pods.report_unschedulable(
             pending, "Unschedulable", "internal error while scheduling this pod: see the scheduler's log"
@@ -81,7 +81,7 @@ class PodScheduling(Part):
         return self._unfinished.next_due()
 
     def _assume(self, uid: str, decision: Bind, now: float, record_phase: RecordPhase) -> list[Instruction]:
-        self.state.nominator.delete(uid, now)
+        self.state.reservations.delete(uid, now)
         self.state.cache.assume(decision.assigned, now)
         record_phase("Reserve")
         self.state.queue.placed(uid)
@@ -106,9 +106,9 @@ class PodScheduling(Part):
         pending.oversized = not decision.requeue_on
         pending.answer = self.state.cache.nodes.renewals.end, decision
         if proposal is None:
-            self.state.nominator.delete(uid, now)
+            self.state.reservations.delete(uid, now)
         else:
-            self.state.nominator.nominate(proposal.nomination, now)
+            self.state.reservations.put(proposal.reservation, now)
         uids = self.state.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
         if missed_events & decision.requeue_on:
             # The change happened during the search, and earlier results may no longer be valid.
@@ -120,11 +120,11 @@ class PodScheduling(Part):
             reports += pods.report_unschedulable(pods[pending_uid], "Unschedulable", decision.reason, decision.why)
         if proposal is None or not proposal.victims:
             return reports
-        return [DeleteVictims(pending.pod, proposal.nomination.node, proposal.victims), *reports]
+        return [DeleteVictims(pending.pod, proposal.node, proposal.victims), *reports]
 
     def _signature(self, pod_info: PodInfo) -> Hashable:
         """Return the key of the pods that share a result; a nominated pod waits for its own victims."""
-        nominated_uid = pod_info.uid if self.state.nominator.of(pod_info.uid) is not None else ""
+        nominated_uid = pod_info.uid if self.state.reservations.of(pod_info.uid) is not None else ""
         return (
             pod_info.shape,
             pod_info.affinity_info,

@@ -10,8 +10,8 @@ from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.reservations import Reservations
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
@@ -31,7 +31,7 @@ class SharedState:
         self.removals: set[str] = set()
         self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups, self.removals)
         self.queue = Queue()
-        self.nominator = Nominator(self.queue)
+        self.reservations = Reservations(self.queue)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
         self.held_binds = HeldBinds()
@@ -40,7 +40,13 @@ class SharedState:
             self.queue, self.group_conditions, self.groups_by_pod, self.known_pod_groups
         )
         self.pending_pods = PendingPods(
-            self.cache, self.queue, self.nominator, self.volume_events, self.pending_groups, self.groups_by_pod, kinds
+            self.cache,
+            self.queue,
+            self.reservations,
+            self.volume_events,
+            self.pending_groups,
+            self.groups_by_pod,
+            kinds,
         )
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.groups import some
 from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
-from scheduler.cache.assigned_pod import read_assigned_pod
+from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
 from scheduler.cache.groups.known_pod_groups import KnownPodGroups
@@ -25,15 +25,15 @@ from scheduler.cycle.cycle import SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
 from scheduler.cycle.node_dry_run import assigned_pod_for
-from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
+from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.kube.runtime_classes import RuntimeClass
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
@@ -104,9 +104,9 @@ def _scheduling_cycle(
 ) -> SchedulingCycle:
     """Return a scheduling cycle with all listed objects."""
     cache = Cache(kinds)
-    nominator, budgets = Nominator(Queue()), Budgets()
+    reservations, budgets = Reservations(Queue()), Budgets()
     groups_by_pod = GroupsByPod()
-    preemption = Preemption(cache, nominator, budgets, PlacedGroups(groups_by_pod, KnownPodGroups()))
+    preemption = Preemption(cache, reservations, budgets, PlacedGroups(groups_by_pod, KnownPodGroups()))
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
@@ -124,9 +124,9 @@ def _scheduling_cycle(
     for stored in STORED:
         for item in objects[stored]:
             cache.volumes.take(stored, Changed(identity_of(item), item))
-    for nomination in _nominations(live, scheduler, kinds):
-        nominator.add(nomination)
-    return SchedulingCycle(cache, nominator, preemption, max_named_nodes=len(objects[Node]))
+    for reservation in _reservations(live, scheduler, kinds):
+        reservations.add(reservation)
+    return SchedulingCycle(cache, reservations, preemption, max_named_nodes=len(objects[Node]))
 
 
 def _put_node(cache: Cache, node: Node, now: float) -> None:
@@ -138,14 +138,17 @@ def _put_node(cache: Cache, node: Node, now: float) -> None:
     cache.put_node(node_info)
 
 
-def _nominations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable[Nomination]:
-    """Yield the nominations of the scheduler's pods."""
+def _reservations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable[Reservation]:
+    """Yield the room that is reserved for the scheduler's pods."""
+    rooms: dict[Owner, list[AssignedPod]] = {}
     for pod in pods:
         node = pod.status.nominated_node_name
         if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:
             pod_info = read_pod_info(pod, kinds)
             if isinstance(pod_info, PodInfo):
-                yield Nomination(assigned_pod_for(pod_info, node))
+                owner = pod.metadata.uid if pod_info.membership is None else pod_info.membership.key
+                rooms.setdefault(owner, []).append(assigned_pod_for(pod_info, node))
+    yield from (reserve(owner, assigned_pods) for owner, assigned_pods in rooms.items())
 
 
 def identity_of(item: Any) -> Identity:

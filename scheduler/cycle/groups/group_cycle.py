@@ -30,8 +30,8 @@ from scheduler.cycle.groups.group_placement import DomainPlacement, Turns, among
 from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike, needs_order
-from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.refusals import Among
+from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
 # Number of rounds after which others wait, and after which the group is tried later.
@@ -41,8 +41,8 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 class GroupCycle:
     """Schedules groups on snapshots of the live cache."""
 
-    def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle, nominated_pods: NominatedPods) -> None:
-        self._cache, self._cycle, self._nominated_pods = cache, scheduling_cycle, nominated_pods
+    def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle, reserved: ReservedRoom) -> None:
+        self._cache, self._cycle, self._reserved = cache, scheduling_cycle, reserved
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
@@ -82,7 +82,7 @@ class GroupCycle:
         return snapshot, (yield from place_group(snapshot, demand, budget))
 
     def _snapshot(self, demand: GroupDemand, *, only_elsewhere: bool = False) -> GroupSnapshot:
-        return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods, only_elsewhere=only_elsewhere)
+        return GroupSnapshot(demand, self._cache, self._cycle, self._reserved, only_elsewhere=only_elsewhere)
 
     def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
         """Build the columns of labels, one after another: this snapshot and the next decision both use them."""

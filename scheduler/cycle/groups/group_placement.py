@@ -261,8 +261,8 @@ def _attempts(
 def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Rows) -> list[AssignedPod]:
     """Return the members that are nominated to nodes of a domain, with the VFs that are reserved for them."""
     row_of, rows = snapshot.cache.nodes.row_of, frozenset(inside.tolist())
-    nominations = filter(None, (snapshot.nominated_pods.of(member.uid) for member in demand.members))
-    return [nomination.assigned for nomination in nominations if row_of.get(nomination.node, -1) in rows]
+    rooms = filter(None, (snapshot.reserved.room_of(member.uid) for member in demand.members))
+    return [room for room in rooms if row_of.get(room.node, -1) in rows]
 
 
 def _fill(

@@ -11,7 +11,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.nominations import NominatedPods
+from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
 
@@ -26,16 +26,16 @@ class GroupSnapshot:
         demand: GroupDemand,
         cache: Cache,
         cycle: SchedulingCycle,
-        nominated_pods: NominatedPods,
+        reserved: ReservedRoom,
         *,
         only_elsewhere: bool = False,
     ) -> None:
-        self._live, self._live_nominations = cache, nominated_pods
+        self._live, self._live_nominations = cache, reserved
         self._group, self._priority = demand.group.key, demand.priority
         self._has_volumes = any(kind.volumes for kind in demand.distinct_members)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
-        self.nominated_pods = nominated_pods.snapshot()
-        self.cycle = cycle.on(self.cache, self.nominated_pods, only_elsewhere=only_elsewhere)
+        self.reserved = reserved.snapshot()
+        self.cycle = cycle.on(self.cache, self.reserved, only_elsewhere=only_elsewhere)
         self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
@@ -99,13 +99,13 @@ class GroupSnapshot:
         names = self.cache.nodes.names
         node_names = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
         # Room has been reserved for other pods, or is no longer reserved.
-        old_rooms, new_rooms = self._nominated_uids(self.nominated_pods), self._nominated_uids(self._live_nominations)
+        old_rooms, new_rooms = self._nominated_uids(self.reserved), self._nominated_uids(self._live_nominations)
         nodes = old_rooms.keys() | new_rooms.keys()
         return node_names | {node for node in nodes if old_rooms.get(node) != new_rooms.get(node)}
 
-    def _nominated_uids(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
+    def _nominated_uids(self, reserved: ReservedRoom) -> dict[str, frozenset[str]]:
         """Return by node the uids of the nominated pods for which any member has to leave room."""
-        by_node = nominated_pods.counting_for_group(self._group, self._priority)
+        by_node = reserved.counting_for_owner(self._group, self._priority)
         return {node: frozenset(pod.uid for pod in pods) for node, pods in by_node.items()}
 
 

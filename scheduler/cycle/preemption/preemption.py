@@ -22,7 +22,6 @@ from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
-from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
 from scheduler.cycle.preemption.select_victims import (
@@ -33,6 +32,7 @@ from scheduler.cycle.preemption.select_victims import (
     select_victims_on_node,
 )
 from scheduler.cycle.refusals import none_available
+from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
 from scheduler.kube.pod_info import PodInfo
 
 # A node repairs a VF that was not released within 30 s, and tries a second time 20 s later (`cni.plan.orphans`). A VF
@@ -55,13 +55,18 @@ class Nominate:
     ``reason`` is why there are no further victims, if the pod already waits. ``why`` names the victims as data.
     """
 
-    nomination: Nomination
+    reservation: Reservation
     victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
 
     @property
+    def node(self) -> str:
+        (room,) = self.reservation.rooms.values()
+        return room.node
+
+    @property
     def why(self) -> Mapping[str, object]:
-        return {"node": self.nomination.node, "victims": [assigned_pod.pod for assigned_pod in self.victims]}
+        return {"node": self.node, "victims": [assigned_pod.pod for assigned_pod in self.victims]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +82,20 @@ class Preemption:
     def __init__(
         self,
         cache: Cache,
-        nominated_pods: NominatedPods,
+        reserved: ReservedRoom,
         budgets: Budgets,
         groups: PlacedGroups | None = None,
     ) -> None:
         self._victims = PotentialVictims(cache, groups or PlacedGroups(GroupsByPod(), KnownPodGroups()))
         self._cache = cache
-        self._nominated_pods = nominated_pods
+        self._reserved = reserved
         self._budgets = budgets
         # Nodes where a pod waited without success: they have not released the VFs of deleted pods.
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
         """Return whether a pod of lower priority is assigned, or the pod is nominated already."""
-        return self._victims.has_below(pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
+        return self._victims.has_below(pod_info.priority) or self._reserved.of(pod_info.uid) is not None
 
     def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
         """Return where the pod waits for room and its victims, or why nowhere; None if the search needs another turn.
@@ -122,7 +127,8 @@ class Preemption:
         victims = tuple(
             victim for victim in best.victims if victim.affinity_info is None or not victim.affinity_info.terminating
         )
-        return Nominate(Nomination(assigned_pod, frozenset(victim.uid for victim in best.victims)), victims)
+        uids = frozenset(victim.uid for victim in best.victims)
+        return Nominate(reserve(assigned_pod.uid, [assigned_pod], victims=uids), victims)
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
         """Return that victims help on no node."""
@@ -136,11 +142,11 @@ class Preemption:
         """Return the nodes that do not release VFs: victims there would not help."""
         return set(self._still_stuck())
 
-    def stop_waiting(self, nomination: Nomination) -> str:
+    def stop_waiting(self, node: str) -> str:
         """Record that a node does not release VFs for which a pod waits; return a message that names the VFs."""
-        self._stuck.add(nomination.node)
-        vfs = ", ".join(self._held_for_gone_pods(nomination.node))
-        return f"node {nomination.node!r} did not release within {VF_PATIENCE_S:.0f} s: {vfs}"
+        self._stuck.add(node)
+        vfs = ", ".join(self._held_for_gone_pods(node))
+        return f"node {node!r} did not release within {VF_PATIENCE_S:.0f} s: {vfs}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
         """Return why preemption helps on no node: the reasons on these nodes, and for all others that it is not
@@ -151,25 +157,25 @@ class Preemption:
 
     def _wait_reason(self, pod_info: PodInfo, rows: Rows) -> str:
         """Return what the pod waits for on its nominated node, if it may still fit there without further victims."""
-        nomination = self._nominated_pods.of(pod_info.uid)
-        row = self._cache.nodes.row_of.get(nomination.node) if nomination is not None else None
-        if nomination is None or row is None or row not in rows:
+        reservation, node = self._reserved.of(pod_info.uid), self._reserved.node_of(pod_info.uid)
+        row = self._cache.nodes.row_of.get(node)
+        if reservation is None or row is None or row not in rows:
             return ""
         if pod_info.pod.spec.preemption_policy == "Never":
             return NEVER
-        if self._pods_in_deletion(nomination, pod_info):
+        if self._pods_in_deletion(reservation, node, pod_info):
             return _TERMINATING
-        return _VF_AWAITED if pod_info.interfaces and self.awaits_vf(nomination.node) else ""
+        return _VF_AWAITED if pod_info.interfaces and self.awaits_vf(node) else ""
 
-    def _pods_in_deletion(self, nomination: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
+    def _pods_in_deletion(self, reservation: Reservation, node: str, pod_info: PodInfo) -> list[AssignedPod]:
         """Return the pods on the nominated node that are being deleted for this pod or for another one of higher
         priority than theirs.
         """
         return [
             assigned_pod
-            for assigned_pod in self._cache.assigned_pods_on(nomination.node)
+            for assigned_pod in self._cache.assigned_pods_on(node)
             if assigned_pod.priority < pod_info.priority
-            and (assigned_pod.preempted or assigned_pod.uid in nomination.victims)
+            and (assigned_pod.preempted or assigned_pod.uid in reservation.victims)
         ]
 
     def _held_for_gone_pods(self, node: str) -> Iterator[str]:
@@ -183,17 +189,20 @@ class Preemption:
 
     def _wait(self, pod_info: PodInfo, dry_runs: DryRuns, reason: str, now: float) -> Nominate:
         """Keep the nomination; compute the pod's assignment there from the current state."""
-        nomination = self._nominated_pods.of(pod_info.uid)
-        assert nomination is not None, "only a nominated pod must wait"
-        row, pods = self._cache.nodes.row_of[nomination.node], self._pods_in_deletion(nomination, pod_info)
+        reservation = self._reserved.of(pod_info.uid)
+        assert reservation is not None, "only a nominated pod must wait"
+        room = reservation.rooms[pod_info.uid]
+        row = self._cache.nodes.row_of[room.node]
+        pods = self._pods_in_deletion(reservation, room.node, pod_info)
         assigned_pod = self._assignment_on(dry_runs, row, pods)
-        keeps = assigned_pod.assignment is None and nomination.assigned.assignment is not None
-        deadline = (nomination.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
-        assigned_pod = nomination.assigned if keeps else assigned_pod
-        return Nominate(Nomination(assigned_pod, nomination.victims, deadline), reason=reason)
+        keeps = assigned_pod.assignment is None and room.assignment is not None
+        deadline = (reservation.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
+        assigned_pod = room if keeps else assigned_pod
+        own_room = reserve(assigned_pod.uid, [assigned_pod], victims=reservation.victims, until=deadline)
+        return Nominate(own_room, reason=reason)
 
     def _assignment_on(self, dry_runs: DryRuns, row: int, victims: Iterable[AssignedPod]) -> AssignedPod:
-        nominated = self._nominated_pods.counting_for(dry_runs.pod_info)
+        nominated = self._reserved.counting_for(dry_runs.pod_info)
         with dry_runs.on(row, nominated.get(self._cache.nodes.names[row], ())) as dry_run:
             dry_run.take_off(*victims)
             return dry_run.assigned()
@@ -201,7 +210,7 @@ class Preemption:
     def _victim_finder(self, dry_runs: DryRuns) -> SelectVictims:
         """Return a function that finds the victims on a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
-        nominated = self._nominated_pods.counting_for(pod_info)
+        nominated = self._reserved.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
         potential_victims = self._victims.on(self._cache)
 

@@ -7,23 +7,22 @@ domain that held most of them. No pod is preempted. If there is no such place, t
 they fit. Other pods of the same or a lower priority then cannot take the room, and it grows with everything that
 becomes free.
 
-Correctness: a nomination counts against all pods except those of higher priority and the members of its own group,
-which are scheduled together. Each decision about the group replaces its nominations. When another group is chosen, the
-old one keeps only the nominations that wait for its victims.
+Correctness: reserved room counts against all pods except those of higher priority and the members of its own group,
+which are scheduled together. Each decision about the group replaces its reservation. When another group is chosen, the
+old one keeps only room for which victims leave.
 
-Cost: reserved resources stay idle until the group starts. All groups are checked each second, and all nominations in
+Cost: reserved resources stay idle until the group starts. All groups are checked each second, and all reservations in
 each decision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 
 _CHECK_S = 1.0
 
@@ -31,12 +30,9 @@ _CHECK_S = 1.0
 class GroupHold:
     """The room that is reserved for one group; ``after_s`` is how long it must have waited in seconds, 0 for never."""
 
-    def __init__(
-        self, pending_groups: PendingGroups, groups_by_pod: GroupsByPod, nominator: Nominator, after_s: float = 0.0
-    ) -> None:
+    def __init__(self, pending_groups: PendingGroups, reservations: Reservations, after_s: float = 0.0) -> None:
         self._pending_groups = pending_groups
-        self._groups_by_pod = groups_by_pod
-        self._nominator = nominator
+        self._reservations = reservations
         self._after_s = after_s
         self._is_on = after_s > 0
         self._next_check = 0.0
@@ -51,7 +47,7 @@ class GroupHold:
             return
         if old_owner is not None:
             # If pods are being deleted for it, it continues to wait for them.
-            self._nominator.delete_kept(old_owner, now)
+            self._reservations.end(old_owner, now, "first call")
         self._pending_groups.reserve_room_for(owner, now)
 
     def next_due(self) -> float | None:
@@ -62,13 +58,7 @@ class GroupHold:
         """Return whether room is reserved for a group."""
         return self._pending_groups.room_owner == key
 
-    def keep(self, key: GroupKey, room: Sequence[AssignedPod], now: float) -> None:
-        """Reserve the room of these members of a group, and no other room for it."""
-        uids = {assigned_pod.uid for assigned_pod in room}
-        members = self._groups_by_pod.get(key)
-        for uid in members.of("waiting") if members is not None else ():
-            if uid not in uids:
-                self._nominator.delete(uid, now)
-        # It is reserved against all pods that the group precedes, whatever its members' own priorities.
-        pods = [replace(assigned_pod, priority=self._pending_groups.priority(key)) for assigned_pod in room]
-        self._nominator.nominate_all([Nomination(assigned_pod, group=key, is_kept=True) for assigned_pod in pods], now)
+    def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:
+        """Reserve room for members of a group, against all pods that the group precedes, whatever their priorities."""
+        priority = self._pending_groups.priority(key)
+        return reserve(key, (replace(assigned_pod, priority=priority) for assigned_pod in room), "first call")

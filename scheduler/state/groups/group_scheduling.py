@@ -81,7 +81,7 @@ class GroupScheduling(Part):
 
     def __post_init__(self) -> None:
         state, options = self.state, self.options
-        self.group_hold = GroupHold(state.pending_groups, state.groups_by_pod, state.nominator, options.hold_s)
+        self.group_hold = GroupHold(state.pending_groups, state.reservations, options.hold_s)
         self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.group_pre_binding = GroupPreBinding(self.state)
@@ -186,10 +186,11 @@ class GroupScheduling(Part):
             # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
-        if not preemption.nominations and self.group_hold.is_for(demand.group.key):
+        if preemption.reservation is None and self.group_hold.is_for(demand.group.key):
             fitting_pods = [bind.assigned for bind in verdict.binds]
             room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
-            preemption = replace(preemption, room=room)
+            reservation = self.group_hold.reservation(demand.group.key, room) if room else None
+            preemption = replace(preemption, reservation=reservation)
         return verdict, preemption
 
     def _finish(
@@ -216,11 +217,9 @@ class GroupScheduling(Part):
         )
         if not preemption.victims:
             return reports
-        first_uid = preemption.nominations[0].assigned.uid
-        return [
-            DeleteVictims(self.state.pending_pods[first_uid].pod, preemption.nominations[0].node, preemption.victims),
-            *reports,
-        ]
+        assert preemption.reservation is not None, "victims leave for somebody"
+        first = next(iter(preemption.reservation.rooms.values()))
+        return [DeleteVictims(self.state.pending_pods[first.uid].pod, first.node, preemption.victims), *reports]
 
     def abandon(self) -> None:
         """End a decision without an outcome and without a trace."""
@@ -274,9 +273,9 @@ class GroupScheduling(Part):
         """Return what is due: Binds whose volumes are all bound, and messages."""
         instructions = list[Instruction]()
         self.group_hold.tick(now)
-        for key in self.state.nominator.groups() if self.state.nominator else ():
+        for key in self.state.reservations.groups():
             if not self.state.pending_groups.is_queued(key):
-                self.state.nominator.delete_group(key, now)
+                self.state.reservations.end(key, now)
         instructions += self.half_groups.overdue(now)
         for batch in self.state.held_binds.touched():
             binds = self.group_pre_binding.take_binds(batch)
@@ -308,7 +307,7 @@ class GroupScheduling(Part):
         group, key = demand.group, demand.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
-            self.state.nominator.delete(uid, now)
+            self.state.reservations.delete(uid, now)
         self.state.pending_groups.place(key, uids, now)
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
@@ -360,12 +359,16 @@ class GroupScheduling(Part):
         if it holds room.
         """
         key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
-        if preemption.nominations:
-            self.state.nominator.nominate_all(preemption.nominations, now)
+        reservation = preemption.reservation
+        if reservation is not None:
+            message += _LATER_ROOM_MESSAGE if reservation.cause == "first call" else ""
+        elif fitting_binds and self.group_hold.is_for(key):
+            reservation = self.group_hold.reservation(key, [bind.assigned for bind in fitting_binds])
+            message += _ROOM_MESSAGE
+        if reservation is not None:
+            self.state.reservations.put(reservation, now)
         else:
-            room = preemption.room or [bind.assigned for bind in fitting_binds] if self.group_hold.is_for(key) else ()
-            self.group_hold.keep(key, room, now)
-            message += (_LATER_ROOM_MESSAGE if preemption.room else _ROOM_MESSAGE) if room else ""
+            self.state.reservations.end(key, now)
         uids = self.state.pending_groups.members(key).of("waiting")
         if not self.state.pending_groups.decided(key, now):
             self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -7,7 +7,7 @@ from mooring import names
 from mooring.annotations.rates import LAST_GENERATION, VfRates
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.placement.rate_change import Fits, Misfit, contradicts_limit, judge_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.device_rules.rdma_vfs import FAULTS
@@ -20,7 +20,7 @@ def judge(
     allocated: tuple[VfRates, ...],
     new_rates: tuple[VfRates, ...],
     cache: Cache,
-    nominator: Nominator,
+    reservations: Reservations,
 ) -> Fits | Misfit:
     """Return whether a pod's VFs can have these rates in place of the allocated ones."""
     assert assigned_pod.assignment is not None, "only a pod with VFs has rates"
@@ -32,7 +32,7 @@ def judge(
     if limit is not None and (reason := contradicts_limit(limit, new_rates)):
         return Misfit("Infeasible", reason)
     reserved = assigned_pod.reserved
-    with _with_nominated_pods(assigned_pod, cache, nominator) as free_vfs:
+    with _with_nominated_pods(assigned_pod, cache, reservations) as free_vfs:
         outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
     fault = cache.nodes.offers[cache.nodes.row_of[assigned_pod.node]][0]
     if isinstance(outcome, Fits) and outcome.reserved != reserved and fault is not None:
@@ -41,10 +41,10 @@ def judge(
 
 
 @contextmanager
-def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, nominator: Nominator) -> Iterator[FreeVfs]:
+def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: Reservations) -> Iterator[FreeVfs]:
     """Provide what remains on a pod's node after the nominated pods there of the same or a higher priority."""
     accounting = cache.vf_accounting(assigned_pod.node)
-    nominated_pods = nominator.on(assigned_pod.node) if nominator else []
+    nominated_pods = reservations.on(assigned_pod.node) if reservations else []
     claims = [
         claim
         for nominated_pod in nominated_pods

@@ -111,7 +111,7 @@ class RateChanges(Part):
     """The changes that are not settled, by pod uid; each pod is on a node in the cache."""
 
     def __init__(self, state: SharedState, sign: SignRates | None) -> None:
-        self._cache, self._queue, self._nominator = state.cache, state.queue, state.nominator
+        self._cache, self._queue, self._reservations = state.cache, state.queue, state.reservations
         self._scheduler_name, self._sign = state.scheduler_name, sign
         self._changes: dict[str, _Change] = {}
         # Pods whose changed rates are in force, and whose condition says so.
@@ -334,7 +334,7 @@ class RateChanges(Part):
         if not self._writes.room(change.pod.metadata.namespace, now):
             self._due_nodes.add(assigned_pod.node, now + _WRITE_INTERVAL_S)
             return
-        outcome = judge(assigned_pod, allocated, change.new_rates, self._cache, self._nominator)
+        outcome = judge(assigned_pod, allocated, change.new_rates, self._cache, self._reservations)
         if isinstance(outcome, Misfit):
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
             yield from _report(change, (outcome.reason, outcome.message), now)

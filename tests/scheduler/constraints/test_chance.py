@@ -17,7 +17,7 @@ from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
@@ -125,8 +125,8 @@ def test_random_actions_keep_every_guarantee(
         which = step % 3
         kept[which].refresh(Steps())
         assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes, Steps())), f"seed {seed}, step {step}"
-        nominator = Nominator(Queue())
-        preemption = Preemption(life.machine.cache, nominator, Budgets())
-        fresh = SchedulingCycle(life.machine.cache, nominator, preemption)
+        reservations = Reservations(Queue())
+        preemption = Preemption(life.machine.cache, reservations, Budgets())
+        fresh = SchedulingCycle(life.machine.cache, reservations, preemption)
         for pod in world.waiting.values():
             assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.now), Unschedulable), f"seed {seed}, step {step}"

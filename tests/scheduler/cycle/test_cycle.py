@@ -15,7 +15,7 @@ from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.reference.messages import refusal
 
@@ -35,9 +35,9 @@ class Cell:
 
     def __init__(self, make_pod: MakePod, *nodes: Node) -> None:
         self.cluster, self.make_pod = Cache(), make_pod
-        nominator = Nominator(Queue())
-        preemption = Preemption(self.cluster, nominator, Budgets())
-        self._scheduling_cycle = SchedulingCycle(self.cluster, nominator, preemption)
+        reservations = Reservations(Queue())
+        preemption = Preemption(self.cluster, reservations, Budgets())
+        self._scheduling_cycle = SchedulingCycle(self.cluster, reservations, preemption)
         for node in nodes:
             self.put(node)
 

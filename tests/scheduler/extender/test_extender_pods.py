@@ -167,7 +167,7 @@ def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> No
     nominated = make_pod(request=[{}], spec={"priority": 10})
     scene.see(nominated)
     assert scene.machine.step(NOW)
-    assert scene.machine.nominator.node_of(nominated.metadata.uid) == "n1"
+    assert scene.machine.reservations.node_of(nominated.metadata.uid) == "n1"
     scene.lose(victim)
     assert scene.judge(scene.pod_info(spec={"priority": 10}), "n1") == {"n1": Verdict(FULL)}
     assert scene.judge(scene.pod_info(spec={"priority": 11}), "n1") == {"n1": Verdict()}

@@ -172,7 +172,7 @@ def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(h
     else:
         scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
     assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.nominator.node_of(pod.metadata.uid) == "n1"
+    assert scene.machine.reservations.node_of(pod.metadata.uid) == "n1"
 
 
 def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: Scene) -> None:

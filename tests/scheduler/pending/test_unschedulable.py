@@ -18,7 +18,7 @@ from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import Namespace
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 
@@ -59,9 +59,9 @@ class Play:
 
     def waiting_in_vain(self) -> list[str]:
         """Return the messages of the unschedulable pods that would be placed if they were tried now."""
-        nominator, found = Nominator(Queue()), []
-        preemption = Preemption(self.machine.cache, nominator, Budgets())
-        scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
+        reservations, found = Reservations(Queue()), []
+        preemption = Preemption(self.machine.cache, reservations, Budgets())
+        scheduling_cycle = SchedulingCycle(self.machine.cache, reservations, preemption)
         for pending in self.machine.pending_pods.pending.values():
             refused = pending.reported_message.startswith("the API server rejected")
             uid = pending.pod.metadata.uid

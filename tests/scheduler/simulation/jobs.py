@@ -273,9 +273,9 @@ class Jobs:
             return
         self.preempted += 1
         uids, cache = self.members[job.name], machine.cache
-        kept = [one.assigned for uid in uids if (one := machine.nominator.of(uid)) is not None]
+        kept = [one for uid in uids if (one := machine.reservations.room_of(uid)) is not None]
         placed = {uid for uid in uids if machine.groups_by_pod.standing(uid) == "placed"}
-        owners = {self.owners[uid] for uid in uids if machine.nominator.of(uid) is not None}
+        owners = {self.owners[uid] for uid in uids if machine.reservations.of(uid) is not None}
         there = len(placed) + len(self._succeeded(job, machine, owners))
         if len(kept) + there < job.min and not self._may_have_started(job, machine, owners, placed):
             self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")

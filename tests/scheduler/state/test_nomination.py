@@ -86,7 +86,7 @@ def test_a_nominated_pod_may_go_elsewhere_while_its_victims_terminate(life: Life
     life.terminate(low)
     life.node("n2")
     assert binds_of(life.decide()) == [(high.metadata.uid, "n2")]
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
@@ -121,10 +121,10 @@ def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
     life.node()
     high = life.pod(1, status={"nominatedNodeName": "n1"})
     assert life.machine.step(life.now) == []
-    assert life.machine.nominator.node_of(high.metadata.uid) == "n1"
+    assert life.machine.reservations.node_of(high.metadata.uid) == "n1"
     life.show(high, status={"nominatedNodeName": None})
     assert life.machine.step(life.now) == []
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:

@@ -29,10 +29,10 @@ from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVicti
 from scheduler.cycle.groups.preemption.reprieve import Reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, is_terminating
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
-from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
+from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`RowVictims.spent`): about 10 s for victims, and 2 s for room to wait for.
@@ -49,17 +49,15 @@ _UNSTEADY = "nodes changed too often during the search for preemption victims."
 class GroupPreempted:
     """The result for a group that does not fit.
 
-    ``nominations`` are its members' nodes. ``victims`` must be deleted for them; empty if they are being deleted
-    already. ``reason`` is why no pod is preempted; empty if there are no possible victims. ``comes_again``: another
-    search may find more even if no event happens. ``room`` is where its members wait until other pods end by
-    themselves.
+    ``reservation`` is its members' room. ``victims`` must be deleted for it; empty if they are being deleted
+    already, or if pods end by themselves. ``reason`` is why no pod is preempted; empty if there are no possible
+    victims. ``comes_again``: another search may find more even if no event happens.
     """
 
-    nominations: tuple[Nomination, ...] = ()
+    reservation: Reservation | None = None
     victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
     comes_again: bool = False
-    room: tuple[AssignedPod, ...] = ()
 
 
 NOBODY_PREEMPTED = GroupPreempted()
@@ -82,13 +80,13 @@ class GroupPreemption:
         self,
         cache: Cache,
         scheduling_cycle: SchedulingCycle,
-        nominated_pods: NominatedPods,
+        reserved: ReservedRoom,
         budgets: Budgets,
         groups: PlacedGroups,
         preemption: Preemption,
     ) -> None:
         self._preemption = preemption
-        self._cache, self._cycle, self._nominated_pods, self._budgets = cache, scheduling_cycle, nominated_pods, budgets
+        self._cache, self._cycle, self._reserved, self._budgets = cache, scheduling_cycle, reserved, budgets
         self._victims = PotentialVictims(cache, groups)
 
     def concerns(self, priority: int) -> bool:
@@ -120,14 +118,13 @@ class GroupPreemption:
         kept = self._nominated_members(demand)
         first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *kept))
         result = yield from self._search(demand, budget, LastingPods(), demand.priority + 1, _A_ROOM_SEARCH, first)
-        if not result.nominations and result.reason != NOT_HELPFUL:
-            return kept
-        return tuple(nomination.assigned for nomination in result.nominations)
+        if result.reservation is None:
+            return () if result.reason == NOT_HELPFUL else kept
+        return tuple(result.reservation.rooms.values())
 
     def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
         """Return the group's members that are nominated, with their reserved VFs."""
-        nominations = (self._nominated_pods.of(member.uid) for member in demand.members)
-        return tuple(nomination.assigned for nomination in nominations if nomination is not None)
+        return tuple(filter(None, (self._reserved.room_of(member.uid) for member in demand.members)))
 
     def _search(
         self,
@@ -146,7 +143,7 @@ class GroupPreemption:
         for _ in range(_MAX_ROUNDS):
             budget.renew_placement()
             budget_changes = self._budgets.changes
-            snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods)
+            snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
             stuck_nodes = frozenset(self._preemption.stuck_nodes())
             row_victims = RowVictims(snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent)
             search = GroupVictimSearch(demand, snapshot, budget, row_victims, objections, first)
@@ -186,24 +183,23 @@ class GroupPreemption:
         """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
         released.
         """
-        nominations = [self._nominated_pods.of(member.uid) for member in demand.members]
-        kept = [nomination for nomination in nominations if nomination is not None]
-        if len(kept) < demand.needed:
+        reservation, rooms = self._reserved.of_owner(demand.group.key), self._nominated_members(demand)
+        if reservation is None or len(rooms) < demand.needed:
             return None
-        if any(self._is_leaving(one, demand.priority) for one in kept):
-            return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
+        if any(self._is_leaving(reservation, room.node, demand.priority) for room in rooms):
+            return GroupPreempted(replace(reservation, until=None), reason=_TERMINATING)
         # Do not use their assignments: for nominations of the previous leader, it is unknown which VFs are not released
         # yet.
         with_vfs = {member.uid for member in demand.members if member.interfaces}
-        if not any(one.assigned.uid in with_vfs and self._preemption.awaits_vf(one.node) for one in kept):
+        if not any(room.uid in with_vfs and self._preemption.awaits_vf(room.node) for room in rooms):
             return None
-        until = min((one.until for one in kept if one.until is not None), default=now + VF_PATIENCE_S)
-        return GroupPreempted(tuple(replace(one, until=until) for one in kept), reason=_VF_AWAITED)
+        until = now + VF_PATIENCE_S if reservation.until is None else reservation.until
+        return GroupPreempted(replace(reservation, until=until), reason=_VF_AWAITED)
 
-    def _is_leaving(self, nomination: Nomination, priority: int) -> bool:
+    def _is_leaving(self, reservation: Reservation, node: str, priority: int) -> bool:
         return any(
-            one.uid in nomination.victims or (one.preempted and one.priority < priority)
-            for one in self._cache.assigned_pods_on(nomination.node)
+            one.uid in reservation.victims or (one.preempted and one.priority < priority)
+            for one in self._cache.assigned_pods_on(node)
         )
 
 
@@ -215,15 +211,6 @@ def _has_rules(demand: GroupDemand) -> bool:
 def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:
     """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
     pods = [pod for pod in pods_of(best.removed.victims) if not is_terminating(pod)]
-    uids_by_node: dict[str, set[str]] = {}
-    for pod in pods:
-        uids_by_node.setdefault(pod.node, set()).add(pod.uid)
-    nominations = tuple(
-        Nomination(
-            replace(bind.assigned, priority=demand.priority),
-            frozenset(uids_by_node.get(bind.assigned.node, ())),
-            group=demand.group.key,
-        )
-        for bind in best.binds
-    )
-    return GroupPreempted(nominations, tuple(pods))
+    rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]
+    victims = frozenset(pod.uid for pod in pods)
+    return GroupPreempted(reserve(demand.group.key, rooms, victims=victims), tuple(pods))

@@ -56,7 +56,7 @@ class RowVictims:
         self._budget, self._most = budget, most
         self._exempt_uids = victims.placed(demand.group.key) | demand.uids
         self._victims = victims.on(snapshot.cache, self._exempt_uids)
-        self._nominated = snapshot.nominated_pods.counting_for_group(demand.group.key, demand.priority)
+        self._nominated = snapshot.reserved.counting_for_owner(demand.group.key, demand.priority)
         self._rows_of_shapes: dict[bytes, Rows] = {}
         self._steps = Steps()
         self.spent = 0

@@ -17,14 +17,14 @@ from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.node_dry_run import assigned_pod_for
-from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
+from scheduler.cycle.reservations import reserve
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import PodDisruptionBudget, Service
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import CONTROLLERS
@@ -71,8 +71,8 @@ def pod_info_of(document: Json) -> PodInfo:
 def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     """Return the same cluster as the scheduler knows it."""
     cluster, world = Cache(), strife.world
-    nominator, budgets = Nominator(Queue()), Budgets()
-    scheduling_cycle = SchedulingCycle(cluster, nominator, Preemption(cluster, nominator, budgets))
+    reservations, budgets = Reservations(Queue()), Budgets()
+    scheduling_cycle = SchedulingCycle(cluster, reservations, Preemption(cluster, reservations, budgets))
     for name, labels in world.namespaces.items():
         cluster.pod_counts.put_namespace(name, labels)
     for node in world.nodes:
@@ -91,7 +91,8 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     for budget in strife.budgets:
         budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     for pod in strife.nominated:
-        nominator.add(Nomination(assigned_pod_for(pod_info_of(pod), pod["spec"]["nodeName"])))
+        assigned_pod = assigned_pod_for(pod_info_of(pod), pod["spec"]["nodeName"])
+        reservations.add(reserve(assigned_pod.uid, [assigned_pod]))
     return cluster, scheduling_cycle, budgets
 
 
@@ -120,15 +121,15 @@ def compare(strife: Strife, pod: Json) -> bool:
 
 def _compare_best(found: dict[str, tuple[list[Json], int]], made: Unschedulable) -> None:
     assert made.nominate is not None
-    nomination = made.nominate.nomination
+    node, uids = made.nominate.node, made.nominate.reservation.victims
     least = min(map(preempting.loss, found.values()))
     alike = {node: one for node, one in found.items() if preempting.loss(one) == least}
     latest = max(map(preempting.since, alike.values()))
-    assert nomination.node in {node for node, one in alike.items() if preempting.since(one) == latest}
-    doomed, _ = found[nomination.node]
-    assert nomination.victims == {one["metadata"]["uid"] for one in doomed}
+    assert node in {node for node, one in alike.items() if preempting.since(one) == latest}
+    doomed, _ = found[node]
+    assert uids == {one["metadata"]["uid"] for one in doomed}
     going_already = {one["metadata"]["uid"] for one in doomed if "deletionTimestamp" in one["metadata"]}
-    assert {assigned.uid for assigned in made.nominate.victims} == nomination.victims - going_already
+    assert {assigned.uid for assigned in made.nominate.victims} == uids - going_already
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -187,9 +188,9 @@ def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> N
             assert preempting.refusal(strife, pod, _node_of(strife, made.assigned.node)) == ""
         elif made.nominate is not None:
             nominated += 1
-            found = preempting.victims(strife, pod, _node_of(strife, made.nominate.nomination.node))
+            found = preempting.victims(strife, pod, _node_of(strife, made.nominate.node))
             assert found is not None
-            assert {one["metadata"]["uid"] for one in found[0]} == made.nominate.nomination.victims
+            assert {one["metadata"]["uid"] for one in found[0]} == made.nominate.reservation.victims
         elif is_plain:
             nodes = [node for node in strife.world.nodes if preempting.refusal(strife, pod, node) == "now"]
             assert all(preempting.victims(strife, pod, node) is None for node in nodes)
@@ -270,4 +271,4 @@ def test_a_budget_that_is_created_meanwhile_spares_its_pods(name: str) -> None:
         made = scheduling_cycle.proceed(pod_info, 0.0, search)
     assert isinstance(made, Unschedulable)
     assert made.nominate is not None
-    assert made.nominate.nomination.victims == {"old"}
+    assert made.nominate.reservation.victims == {"old"}

@@ -146,7 +146,7 @@ def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
     found = life.work(2.0)
     assert names_of([*found, *life.work(2.0)]) == ["single"]
     assert life.machine.pending_groups.room_owner is None
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_one_holds(life: Life) -> None:
@@ -178,7 +178,7 @@ def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> N
     life.see(*(life.member(f"m{number}", '{"name":"four","min":4}') for number in range(4)))
     life.work(HOLD_S + 1.0)
     life.work(1.0)
-    assert len(life.machine.nominator) == 2
+    assert len(life.machine.reservations) == 2
     before = life.machine.group_scheduling.decisions["unschedulable"]
     for _ in range(20):
         life.work(1.0)

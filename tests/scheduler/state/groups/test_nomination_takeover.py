@@ -35,7 +35,7 @@ def _names(found: list[Any]) -> list[str]:
 
 
 def _kept_on(life: Life) -> dict[str, str]:
-    nodes = {uid: life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
+    nodes = {uid: life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
     return {life.machine.pending_pods[uid].pod.metadata.name: node for uid, node in nodes.items()}
 
 
@@ -190,8 +190,8 @@ def test_what_the_last_leader_still_writes_counts(life: Life, nodes: tuple[str, 
     known = {f"m{number}": node for number, node in enumerate(nodes) if node.startswith("n")}
     assert _kept_on(life) == known
     # With its VFs, which were kept for it before too.
-    kept = [life.machine.nominator.of(uid) for uid in life.machine.nominator]
-    assert all(one is not None and one.assigned.assignment is not None for one in kept)
+    kept = [life.machine.reservations.room_of(uid) for uid in life.machine.reservations]
+    assert all(one is not None and one.assignment is not None for one in kept)
 
 
 @pytest.mark.parametrize(("of_group", "own", "of_other", "bound"), [(10, 1, 10, ["m0", "m1"]), (8, 99, 9, ["older"])])
@@ -248,7 +248,7 @@ def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life)
         if not number:
             life.gone(members[0])
     assert longest_s < 0.05
-    assert len(life.machine.nominator) == count - 1
+    assert len(life.machine.reservations) == count - 1
     found = life.work()
     assert len(binds(found)) == count
     assert {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(found)}["older"] == "n0"

@@ -111,7 +111,7 @@ def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_
     urgent = turns.make_pod("urgent", [{}], spec={**limits, "priority": 100})
     turns.see(urgent)
     instructions = turns.work()
-    assert turns.machine.nominator.node_of(urgent.metadata.uid) == "n0"
+    assert turns.machine.reservations.node_of(urgent.metadata.uid) == "n0"
     assert binds(instructions) == []
     turns.gone(low)
     assert [one.pod_info.uid for one in binds(turns.work(20.0))] == [urgent.metadata.uid]

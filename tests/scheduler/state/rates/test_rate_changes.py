@@ -247,7 +247,7 @@ def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised
     edited.bound("p", {"min_tx_rate": 20_000})
     take_in(edited.machine, edited._make_pod("urgent", [{"min_tx_rate": 70_000}], spec={"priority": 10}))
     steps(edited.machine, edited.now)
-    assert edited.machine.nominator.node_of("uid-2") == "n1"
+    assert edited.machine.reservations.node_of("uid-2") == "n1"
     remove(edited.machine, edited.pods["victim"], edited.now)
     edited.edit("p", {"min_tx_rate": 30_000})
     assert [reason for reason, _ in edited.told()] == ["Deferred"]

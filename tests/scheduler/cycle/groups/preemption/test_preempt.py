@@ -47,12 +47,12 @@ def test_a_group_sends_others_away_if_all_of_it_fits_then(life: Life) -> None:
     pair(life)
     found = life.work()
     assert victims(found) == ["on-n1", "on-n2"]
-    assert sorted(life.machine.nominator.node_of(uid) for uid in life.machine.nominator) == ["n1", "n2"]
+    assert sorted(life.machine.reservations.node_of(uid) for uid in life.machine.reservations) == ["n1", "n2"]
     life.gone(running[0])
     assert binds(life.work(15.0)) == []
     life.gone(running[1])
     assert len(binds(life.work(15.0))) == 2
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
@@ -109,7 +109,7 @@ def test_a_new_leader_that_finds_half_of_the_victims_deleted_deletes_the_others(
     pair(life)
     found = life.work()
     assert len(victims(found)) == 1
-    assert "n3" in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
+    assert "n3" in {life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
 
 
 def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_again(life: Life) -> None:
@@ -126,7 +126,7 @@ def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_agai
     assert (victims(found), binds(found)) == ([], [])
     life.gone(running[1])
     assert binds(life.work(30.0)) == []
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
@@ -146,7 +146,7 @@ def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -
     pair(life)
     (order,) = orders(life.work())
     reports = life.machine.finished(order, DeleteVictimsResult((), "forbidden"), life.now)
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
     assert told(reports) == {}
     assert life.machine.next_due() == 0.0
     assert told(life.machine.tick(life.now)) == dict.fromkeys(
@@ -162,7 +162,7 @@ def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
     members = pair(life)
     life.work()
     life.gone(members[0])
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Life) -> None:
@@ -171,10 +171,10 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
     fill(life, "n1", "n2")
     pair(life, group="", schedulingGroup={"podGroupName": "pair"})
     assert len(victims(life.work())) == 2
-    assert len(life.machine.nominator) == 2
+    assert len(life.machine.reservations) == 2
     life.machine.handle(PodGroup, Removed(Identity("pair", "default")), life.now)
     life.work(1.0)
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
 
 
 def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -> None:
@@ -191,10 +191,10 @@ def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -
     life.gone(*gone)
     found = life.work(15.0)
     assert (victims(found), binds(found)) == ([], [])
-    assert len(life.machine.nominator) == 2
+    assert len(life.machine.reservations) == 2
     later = life.work(VF_PATIENCE_S + 1.0) + life.work(15.0)
     assert len(victims(later)) == 1
-    assert node not in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
+    assert node not in {life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
 
 
 def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
@@ -340,11 +340,11 @@ def test_a_wait_for_vfs_that_is_over_makes_nothing_due(life: Life) -> None:
     life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", (life.make_pf(vfs=2, out=(held,)),))), life.now)
     life.gone(*running)
     life.work(15.0)
-    assert life.machine.nominator.next_due() is not None
+    assert life.machine.reservations.next_due() is not None
     life.nodes("n1")
     life.machine.tick(life.now + VF_PATIENCE_S + 1.0)
-    assert life.machine.nominator.next_due() is None
-    assert len(life.machine.nominator) == 2
+    assert life.machine.reservations.next_due() is None
+    assert len(life.machine.reservations) == 2
 
 
 @pytest.mark.parametrize("seed", range(40))

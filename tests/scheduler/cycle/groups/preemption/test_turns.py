@@ -139,7 +139,7 @@ def test_a_search_that_was_set_aside_ends_with_a_member_that_goes(
         assert not orders(_steps(life, 1))
     life.gone(members[0])
     assert victims(life.work()) == []
-    assert len(life.machine.nominator) == 0
+    assert len(life.machine.reservations) == 0
     life.machine.check()
 
 
