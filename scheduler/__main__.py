@@ -89,6 +89,11 @@ class Config:
         "seconds after which resources that become free are kept for the oldest waiting group of the highest priority; "
         "off if 0, because kept resources stay idle until the group starts",
     )
+    backfill: bool = option(
+        False,
+        "reserve room for the oldest waiting group of the highest priority from when pods end by their declared run "
+        "times; others start before only if they end by then or do not touch it",
+    )
     end_half_groups: float = option(
         0.0,
         "seconds after which the members of a group are evicted if fewer than it needs are placed while others wait; "
@@ -146,7 +151,7 @@ async def _run(config: Config, access: Access) -> None:
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
         kinds=installed(),
-        group_options=GroupOptions(config.group_hold, config.end_half_groups),
+        group_options=GroupOptions(config.group_hold, config.end_half_groups, config.backfill),
         lost_vf_options=LostVfOptions(
             config.evict_lost_vfs, config.evict_lost_vfs_per_minute, config.evict_lost_vfs_dry_run
         ),

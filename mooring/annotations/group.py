@@ -1,6 +1,6 @@
 """A pod's group: the annotation ``mooring.dev/group``, which is the same on every member.
 
-    {"name":"train-1","min":8,"within":"topology.kubernetes.io/rack","prefer":["network.topology.nvidia.com/leaf"],"rails":"same"}
+    {"name":"train-1","min":8,"within":"topology.kubernetes.io/rack","prefer":["network.topology.nvidia.com/leaf"],"rails":"same","runs":"6h"}
 
 Members of a group start together or not at all. ``name_from`` can replace ``name``: it is a label of the pod whose
 value is the name, for templates from which a controller makes several groups. Without both, the group is the pods of
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from mooring import names
+from mooring.annotations.run_time import run_time_s
 from mooring.errors import AnnotationError
 from mooring.parsing import Value, parse
 
@@ -28,7 +29,7 @@ Rails = Literal["same", "index"]
 Disruption = Literal["group", "pod"]
 # How many values the message about differing members contains.
 _NAMED = 3
-_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption"})
+_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
@@ -42,7 +43,8 @@ class GroupRequest:
 
     ``min`` is the number of members that must start together. ``within`` is the node label whose value all members
     share, ``prefer`` lists preferred such labels from narrow to wide. ``name_from`` is the pod label whose value is the
-    name. ``disruption`` is how preemption treats the members; the default is "group".
+    name. ``disruption`` is how preemption treats the members; the default is "group". ``runs`` is how many seconds each
+    member runs at most.
     """
 
     name: str | None = None
@@ -52,6 +54,7 @@ class GroupRequest:
     rails: Rails | None = None
     name_from: str | None = None
     disruption: Disruption | None = None
+    runs: int | None = None
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -86,6 +89,7 @@ def _read(text: str) -> GroupRequest:
         rails=document.optional("rails", _rails),
         name_from=document.optional("name_from", lambda value: _name_from(value, name)),
         disruption=document.optional("disruption", _disruption),
+        runs=document.optional("runs", run_time_s),
     )
 
 

@@ -12,9 +12,10 @@ from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import AnnotationError
+from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
-from scheduler.kube.pod_info import MOST_PORTS
+from scheduler.kube.pod_info import MOST_PORTS, run_time_of
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
     NO_DEFAULTS,
@@ -62,6 +63,8 @@ class AssignedPod:
     preempted: bool = False
     started: str = field(default="", compare=False)
     always_restarts: bool = field(default=True, compare=False)
+    # For how many seconds it runs at most; None for ever.
+    runs_s: int | None = field(default=None, compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
     # The assignment as written in our Binding, until the watch has shown it, so that it need not be parsed.
@@ -143,8 +146,20 @@ def read_assigned_pod(
         always_restarts=pod.spec.always_restarts,
         version=pod.metadata.resource_version,
         rates=rates,
+        runs_s=_run_time(pod, faults, about),
     )
     return assigned_pod, faults
+
+
+def _run_time(pod: Pod, faults: list[UnreadablePart], about: Mapping[str, str]) -> int | None:
+    """Return for how many seconds a pod runs at most; one whose run time cannot be read never ends."""
+    if names.RUNS not in pod.annotations and names.GROUP not in pod.annotations:
+        return pod.spec.active_deadline_seconds
+    try:
+        return run_time_of(pod, membership_if_readable(pod))
+    except AnnotationError as unreadable:
+        faults.append(UnreadablePart("pod", "pod's run time cannot be read", {**about, "reason": str(unreadable)}))
+        return None
 
 
 def _read_claims(

@@ -34,6 +34,7 @@ from scheduler.cycle.decisions import (
     validate_annotations,
 )
 from scheduler.cycle.kept_scores import KeptSignatureScores
+from scheduler.cycle.later_room import fits_beside
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
@@ -324,7 +325,11 @@ class SchedulingCycle:
                 return ()
             dry_runs = dry_runs or DryRuns(pod_info, self._cache, budget)
             with dry_runs.on(row, nominated) as dry_run:
-                return dry_run.refusal()
+                refusal = dry_run.refusal()
+            if not refusal or not any(map(self._reserved.is_later, nominated)):
+                return refusal
+            fits, _ = fits_beside(pod_info, self._cache, self._reserved, row, nominated, budget)
+            return () if fits else refusal
 
         return texts
 
@@ -402,5 +407,9 @@ class SchedulingCycle:
             dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (assignment := dry_run.assigned().assignment) is not None:
+                    return assignment
+            if any(map(self._reserved.is_later, nominated)):
+                _, assignment = fits_beside(pod_info, self._cache, self._reserved, choice.row, nominated, Steps())
+                if assignment is not None:
                     return assignment
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)

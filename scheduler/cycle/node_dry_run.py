@@ -202,4 +202,5 @@ def assigned_pod_for(pod_info: PodInfo, node: str, assignment: Assignment | None
         volumes=pod_info.volumes,
         priority=pod_info.priority,
         always_restarts=pod_info.pod.spec.always_restarts,
+        runs_s=pod_info.runs_s,
     )

@@ -1,11 +1,11 @@
 """Reserved room, as decisions read it. Pure.
 
-A reservation keeps room for a pod or a group: while victims leave for it, or as it becomes free for the group that has
-first call. For pods of the same or a lower priority it counts as if the owner were already there, including VFs and
-rates. `scheduler.pending.reservations` keeps all of them.
+A reservation keeps room for a pod or a group: while victims leave for it, as it becomes free for the group that has
+first call, or from a later time on. For pods of the same or a lower priority it counts as if the owner were already
+there, including VFs and rates; except for a pod that ends before. `scheduler.pending.reservations` keeps all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,22 +15,30 @@ from scheduler.kube.pod_info import PodInfo
 
 # The uid of a pod without a group, or a group.
 Owner = str | GroupKey
-# victims: pods leave for the owner. first call: nothing leaves for it, it gets what becomes free.
-Cause = Literal["victims", "first call"]
+# victims: pods leave for the owner. hold: nothing leaves for it, it gets what becomes free. backfill: pods that
+# declare their run time end before.
+Cause = Literal["victims", "hold", "backfill"]
+# Seconds from a Binding until a pod is Running: its images are pulled and its VFs set up.
+START_S = 30.0
+# Returns when a pod on a node is expected to end, at the earliest now (monotonic seconds); None for never.
+EndOf = Callable[[AssignedPod, float], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Room for ``owner``: by uid each pod of it with its node, and what it needs there. Its own pods ignore it.
 
-    ``victims`` are the uids of the pods that leave for it. If ``until`` is set, these have left, and the owner waits
-    until then (monotonic seconds) for their VFs.
+    It is reserved from ``since`` on, and until ``until`` if the owner then ends (monotonic seconds). ``victims`` are
+    the uids of the pods that leave for it. If ``vfs_by`` is set, these have left, and the owner waits until then for
+    their VFs.
     """
 
     owner: Owner
     rooms: Mapping[str, AssignedPod]
     cause: Cause = "victims"
     victims: frozenset[str] = field(default=frozenset())
+    vfs_by: float | None = None
+    since: float = 0.0
     until: float | None = None
 
     @property
@@ -45,22 +53,25 @@ def reserve(
     cause: Cause = "victims",
     *,
     victims: frozenset[str] = frozenset(),
-    until: float | None = None,
+    vfs_by: float | None = None,
 ) -> Reservation:
     """Return a reservation of the room of these pods."""
     rooms = {assigned_pod.uid: assigned_pod for assigned_pod in assigned_pods}
-    return Reservation(owner, rooms, cause, victims, until)
+    return Reservation(owner, rooms, cause, victims, vfs_by)
 
 
 class ReservedRoom:
-    """The reservations by owner; they are few, so a search checks all of them."""
+    """The reservations by owner; they are few, so a search checks all of them. ``now`` is the time of decisions."""
 
-    def __init__(self, by_owner: dict[Owner, Reservation], owner_of: dict[str, Owner]) -> None:
-        self._by_owner, self._owner_of = by_owner, owner_of
+    def __init__(self, by_owner: dict[Owner, Reservation], owner_of: dict[str, Owner], end_of: EndOf) -> None:
+        self._by_owner, self._owner_of, self._end_of = by_owner, owner_of, end_of
+        self.now = 0.0
 
     def snapshot(self) -> "ReservedRoom":
         """Return a copy of the current reservations."""
-        return ReservedRoom(self._by_owner.copy(), self._owner_of.copy())
+        snapshot = ReservedRoom(self._by_owner.copy(), self._owner_of.copy(), self._end_of)
+        snapshot.now = self.now
+        return snapshot
 
     def of(self, uid: str) -> Reservation | None:
         """Return the reservation with room for a pod; None if it has none."""
@@ -90,15 +101,50 @@ class ReservedRoom:
             return {}
         owner = pod_info.membership.key if pod_info.membership is not None else pod_info.uid
         priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
-        return self.counting_for_owner(owner, priority)
+        return self.counting_for_owner(owner, priority, pod_info.runs_s)
 
-    def counting_for_owner(self, owner: Owner, priority: int) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the pods of the same or a higher priority that have reserved room of other owners."""
+    def counting_for_owner(
+        self, owner: Owner, priority: int, runs_s: float | None = None
+    ) -> Mapping[str, list[AssignedPod]]:
+        """Return by node the pods of the same or a higher priority that have reserved room of other owners.
+
+        Room that is reserved from a time on does not count for an owner that starts now and ends before.
+        """
         pods_by_node: dict[str, list[AssignedPod]] = {}
         for reservation in self._by_owner.values():
-            if reservation.owner == owner:
+            if reservation.owner == owner or self._is_over(reservation) or self._ends_before(reservation, runs_s):
                 continue
             for room in reservation.rooms.values():
                 if room.priority >= priority:
                     pods_by_node.setdefault(room.node, []).append(room)
         return pods_by_node
+
+    def _is_over(self, reservation: Reservation) -> bool:
+        return reservation.until is not None and reservation.until <= self.now
+
+    def _ends_before(self, reservation: Reservation, runs_s: float | None) -> bool:
+        return runs_s is not None and self.now + START_S + runs_s <= reservation.since
+
+    def is_later(self, room: AssignedPod) -> bool:
+        """Return whether room is reserved from a later time on."""
+        reservation = self.of(room.uid)
+        return reservation is not None and reservation.since > self.now
+
+    def since_of(self, uid: str) -> float:
+        """Return from when on room is reserved for a pod."""
+        reservation = self.of(uid)
+        return 0.0 if reservation is None else reservation.since
+
+    def first_since(self, rooms: Iterable[AssignedPod]) -> float | None:
+        """Return from when on the first of these rooms is reserved that is not yet; None if all are."""
+        sinces = (self._by_owner[self._owner_of[room.uid]].since for room in rooms if self.is_later(room))
+        return min(sinces, default=None)
+
+    def has_left(self, assigned_pod: AssignedPod, at: float) -> bool:
+        """Return whether a pod on a node is expected to have ended at a time."""
+        end = self._end_of(assigned_pod, self.now)
+        return end is not None and end <= at
+
+    def ends(self) -> Iterator[float]:
+        """Yield when reservations end whose owners then end."""
+        yield from (one.until for one in self._by_owner.values() if one.until is not None)

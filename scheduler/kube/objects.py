@@ -291,6 +291,7 @@ class PodSpec(PodTarget):
     priority: Int32 | None = None
     preemption_policy: str | None = None
     restart_policy: str | None = None
+    active_deadline_seconds: Int64 | None = None
     host_network: bool | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None

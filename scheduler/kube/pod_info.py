@@ -12,6 +12,7 @@ import msgspec
 
 from mooring import names
 from mooring.annotations.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
+from mooring.annotations.run_time import read_run_time
 from mooring.errors import AnnotationError
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.group_membership import GroupMembership, read_membership
@@ -55,6 +56,8 @@ class PodInfo(msgspec.Struct, frozen=True):
     membership: GroupMembership | None = None
     # The priority of the group with which it is scheduled, if that is not its own.
     group_priority: int | None = None
+    # For how many seconds it runs at most; None for ever.
+    runs_s: int | None = None
 
     @property
     def uid(self) -> str:
@@ -119,6 +122,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
         interfaces = len(request.interfaces) if request else 0
         _hold_to_limit(resources, interfaces)
         _hold_to_reservation(resources, request)
+        runs_s = run_time_of(pod, membership)
         wishes = kinds.wishes(pod.annotations, interfaces, resources, partial(container_sides, spec))
         shape = _shape(pod, resources, scored, ports, interfaces)
     except AnnotationError as unreadable:
@@ -128,10 +132,20 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     if len(resources) > MOST_RESOURCES:
         return Refused(f"{len(resources)} kinds of resource are requested; the limit is {MOST_RESOURCES}")
     pod_info = PodInfo(
-        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership
+        pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership, runs_s=runs_s
     )
     unsupported = next(_unsupported(pod_info, has_claims_allocated=has_claims_allocated), None)
     return pod_info if unsupported is None else Refused(unsupported)
+
+
+def run_time_of(pod: Pod, membership: GroupMembership | None) -> int | None:
+    """Return for how many seconds a pod runs at most: as it or its group declares, and until its deadline.
+
+    Raise AnnotationError.
+    """
+    own, deadline = read_run_time(pod.annotations), pod.spec.active_deadline_seconds
+    declared = membership.asked.runs if own is None and membership is not None else own
+    return min((seconds for seconds in (declared, deadline) if seconds is not None), default=None)
 
 
 def _too_much(spec: PodSpec) -> Iterator[str]:

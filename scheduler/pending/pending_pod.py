@@ -12,7 +12,7 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 
 # The annotations with a pod's request; of all others only the size matters.
-_DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
+_DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP, names.RUNS)
 
 
 @dataclass(slots=True)

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.reservations import Cause, Owner, Reservation, ReservedRoom
+from scheduler.cycle.reservations import Cause, EndOf, Owner, Reservation, ReservedRoom
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.event_hints import of_leaving
 from scheduler.queue.queue import Queue
 
 
+def _never(_: AssignedPod, __: float) -> None:
+    """Let no pod end by itself."""
+
+
 class Reservations(ReservedRoom):
     """The current reservations, one for each owner; the end of one requeues the pods that its room can help."""
 
-    def __init__(self, queue: Queue) -> None:
-        super().__init__({}, {})
+    def __init__(self, queue: Queue, end_of: EndOf = _never) -> None:
+        super().__init__({}, {}, end_of)
         self._queue = queue
 
     def __len__(self) -> int:
@@ -47,8 +51,9 @@ class Reservations(ReservedRoom):
             if self._owner_of.get(uid, owner) != owner:
                 self.delete(uid, now)
         previous = self._by_owner.get(owner)
-        if previous is not None and any(
-            uid not in rooms or rooms[uid].node != room.node for uid, room in previous.rooms.items()
+        if previous is not None and (
+            reservation.since > previous.since
+            or any(uid not in rooms or rooms[uid].node != room.node for uid, room in previous.rooms.items())
         ):
             self.end(owner, now)
         self.add(reservation)
@@ -95,12 +100,12 @@ class Reservations(ReservedRoom):
 
     def overdue(self, now: float) -> list[Reservation]:
         """Return the reservations that have waited too long for VFs."""
-        return [one for one in self._by_owner.values() if one.until is not None and one.until <= now]
+        return [one for one in self._by_owner.values() if one.vfs_by is not None and one.vfs_by <= now]
 
     def wait_no_more(self, reservation: Reservation) -> None:
         """Record that an owner waits for no VFs any more."""
-        self.add(replace(reservation, until=None))
+        self.add(replace(reservation, vfs_by=None))
 
     def next_due(self) -> float | None:
         """Return when the first of them is overdue; None if none waits for VFs."""
-        return min((one.until for one in self._by_owner.values() if one.until is not None), default=None)
+        return min((one.vfs_by for one in self._by_owner.values() if one.vfs_by is not None), default=None)

@@ -118,6 +118,7 @@ class Loop:
         self._clients = clients
         self._writer = writer
         self._clock = clock
+        self._read_unix_time()
         self._may_decide = may_decide
         self._settled = settled
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
@@ -153,10 +154,15 @@ class Loop:
         if self._stopping:
             return
         self._leads, self._not_before = True, not_before
+        self._read_unix_time()
         # Messages that are already in the inbox are older than the lists to come.
         self._inbox.clear()
         if self._group is not None:
             self._reflectors.begin(self._group)
+
+    def _read_unix_time(self) -> None:
+        offset_s = time.time() - self._clock()  # noqa: TID251 - the API server's times are UNIX time
+        self._machine.state.run_times.unix_offset_s = offset_s
 
     async def run(self) -> bool:
         """Work until `stop`, then wait for the Bindings in progress; return whether all of them have ended."""

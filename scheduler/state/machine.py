@@ -11,6 +11,7 @@ from mooring.kube.events import Change, Event
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
+from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.preemption.preempt import GroupPreemption
@@ -35,6 +36,7 @@ from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.part import Part
 from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
+from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.nomination_waits import NominationWaits
@@ -106,6 +108,7 @@ class Machine:
     ) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
+            self.state.run_times,
             BindResults(self.state),
             EvictionReports(),
             PreBinding(self.state, self.group_scheduling),
@@ -146,6 +149,7 @@ class Machine:
         return self._begin_writes(instructions, now)
 
     def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
+        self.state.run_times.note_begun(instructions, now)
         self._open_removals.note_begun(instructions)
         return self._open_binds.note_begun(instructions, now)
 
@@ -158,7 +162,7 @@ class Machine:
         return None if instructions is None else self._begin_writes(instructions, now)
 
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        self.has_set_aside = False
+        self.has_set_aside, self.reservations.now = False, now
         if not (self._current_entry and self.queue.is_in_flight(self._current_entry)):
             self._abandon()
             if self.nomination_takeover.proceed(now):
@@ -223,6 +227,7 @@ class Machine:
         never will be.
         """
         self._scheduling_cycle.tick(now)
+        self.reservations.now = now
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.tick(now)
@@ -258,7 +263,9 @@ def _group_scheduling(
     group_preemption = GroupPreemption(
         state.cache, cycle, state.reservations, state.budgets, state.placed_groups, preemption
     )
-    return GroupScheduling(state, group_cycle, group_preemption, options, min(portion, MEMBERS_A_TURN))
+    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of)
+    backfill = Backfill(state, earliest_start, is_on=options.backfill)
+    return GroupScheduling(state, group_cycle, group_preemption, backfill, options, min(portion, MEMBERS_A_TURN))
 
 
 def _extender_pods(

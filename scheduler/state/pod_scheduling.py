@@ -131,6 +131,7 @@ class PodScheduling(Part):
             pod_info.spread,
             pod_info.volumes,
             pod_info.priority,
+            pod_info.runs_s,
             pod_info.pod.spec.preemption_policy,
             nominated_uid,
         )

@@ -12,6 +12,7 @@ from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.reservations import Reservations
+from scheduler.pending.run_times import RunTimes
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
@@ -31,7 +32,8 @@ class SharedState:
         self.removals: set[str] = set()
         self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups, self.removals)
         self.queue = Queue()
-        self.reservations = Reservations(self.queue)
+        self.run_times = RunTimes()
+        self.reservations = Reservations(self.queue, self.run_times.end_of)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
         self.held_binds = HeldBinds()

@@ -103,10 +103,12 @@ class GroupSnapshot:
         nodes = old_rooms.keys() | new_rooms.keys()
         return node_names | {node for node in nodes if old_rooms.get(node) != new_rooms.get(node)}
 
-    def _nominated_uids(self, reserved: ReservedRoom) -> dict[str, frozenset[str]]:
-        """Return by node the uids of the nominated pods for which any member has to leave room."""
+    def _nominated_uids(self, reserved: ReservedRoom) -> dict[str, frozenset[tuple[str, float]]]:
+        """Return by node the uids of the pods for which any member has to leave room, and from when on."""
         by_node = reserved.counting_for_owner(self._group, self._priority)
-        return {node: frozenset(pod.uid for pod in pods) for node, pods in by_node.items()}
+        return {
+            node: frozenset((pod.uid, reserved.since_of(pod.uid)) for pod in pods) for node, pods in by_node.items()
+        }
 
 
 def _nodes_of(bind: Bind) -> Sequence[str]:

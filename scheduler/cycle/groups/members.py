@@ -23,7 +23,7 @@ def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
 
 def alike(pod_info: PodInfo) -> Hashable:
     """Return a key; if a member does not fit, no member with the same key does."""
-    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
+    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes, pod_info.runs_s
 
 
 def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:

@@ -196,9 +196,9 @@ class Preemption:
         pods = self._pods_in_deletion(reservation, room.node, pod_info)
         assigned_pod = self._assignment_on(dry_runs, row, pods)
         keeps = assigned_pod.assignment is None and room.assignment is not None
-        deadline = (reservation.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
+        deadline = (reservation.vfs_by or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
         assigned_pod = room if keeps else assigned_pod
-        own_room = reserve(assigned_pod.uid, [assigned_pod], victims=reservation.victims, until=deadline)
+        own_room = reserve(assigned_pod.uid, [assigned_pod], victims=reservation.victims, vfs_by=deadline)
         return Nominate(own_room, reason=reason)
 
     def _assignment_on(self, dry_runs: DryRuns, row: int, victims: Iterable[AssignedPod]) -> AssignedPod:

@@ -314,6 +314,11 @@ class PendingGroups:
         ]
         return min(ranks)[3] if ranks else None
 
+    def has_waited(self, key: GroupKey, deadline: float) -> bool:
+        """Return whether a group has been in the queue since ``deadline``."""
+        state = self._states.get(key)
+        return state is not None and not state.message and state.queue_time <= deadline
+
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed.
 

@@ -27,13 +27,14 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.conditions import group_progress
+from scheduler.pending.groups.first_call import FirstCall
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch
-from scheduler.pending.groups.hold import GroupHold
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
+from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.decision import (
     DecisionOutcome,
     DecisionResult,
@@ -62,6 +63,7 @@ class GroupScheduling(Part):
     state: SharedState
     group_cycle: GroupCycle
     group_preemption: GroupPreemption
+    backfill: Backfill
     options: GroupOptions
     portion: int
     # How many decisions there were, by result, and how many members they have placed.
@@ -69,7 +71,7 @@ class GroupScheduling(Part):
         default_factory=lambda: Counter(dict.fromkeys(get_args(DecisionResult), 0))
     )
     placement_count: int = 0
-    group_hold: GroupHold = field(init=False)
+    first_call: FirstCall = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
@@ -81,7 +83,7 @@ class GroupScheduling(Part):
 
     def __post_init__(self) -> None:
         state, options = self.state, self.options
-        self.group_hold = GroupHold(state.pending_groups, state.reservations, options.hold_s)
+        self.first_call = FirstCall(state.pending_groups, state.reservations, options)
         self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.group_pre_binding = GroupPreBinding(self.state)
@@ -186,10 +188,15 @@ class GroupScheduling(Part):
             # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
-        if preemption.reservation is None and self.group_hold.is_for(demand.group.key):
+        if preemption.reservation is None and self.first_call.is_for(demand.group.key):
+            promise = yield from self.backfill.search(demand, budget)
+            if promise.reservation is not None:
+                return verdict, replace(preemption, reservation=promise.reservation, note=promise.note)
+            preemption = replace(preemption, note=promise.note)
+        if preemption.reservation is None and self.first_call.holds(demand.group.key, self._last_proceed):
             fitting_pods = [bind.assigned for bind in verdict.binds]
             room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
-            reservation = self.group_hold.reservation(demand.group.key, room) if room else None
+            reservation = self.first_call.reservation(demand.group.key, room) if room else None
             preemption = replace(preemption, reservation=reservation)
         return verdict, preemption
 
@@ -272,7 +279,8 @@ class GroupScheduling(Part):
     def tick(self, now: float) -> list[Instruction]:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         instructions = list[Instruction]()
-        self.group_hold.tick(now)
+        self.first_call.tick(now)
+        self.backfill.review(self.state.pending_groups.room_owner, now)
         for key in self.state.reservations.groups():
             if not self.state.pending_groups.is_queued(key):
                 self.state.reservations.end(key, now)
@@ -294,7 +302,7 @@ class GroupScheduling(Part):
         """Return when `tick` has work, if no event arrives before."""
         if self.state.held_binds.has_touched or self.state.member_messages:
             return 0.0
-        parts = self.state.pending_groups, self.state.group_conditions, self.group_hold, self.half_groups
+        parts = self.state.pending_groups, self.state.group_conditions, self.first_call, self.half_groups
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
@@ -361,14 +369,15 @@ class GroupScheduling(Part):
         key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
         reservation = preemption.reservation
         if reservation is not None:
-            message += _LATER_ROOM_MESSAGE if reservation.cause == "first call" else ""
-        elif fitting_binds and self.group_hold.is_for(key):
-            reservation = self.group_hold.reservation(key, [bind.assigned for bind in fitting_binds])
+            message += _LATER_ROOM_MESSAGE if reservation.cause == "hold" else ""
+        elif fitting_binds and self.first_call.holds(key, now):
+            reservation = self.first_call.reservation(key, [bind.assigned for bind in fitting_binds])
             message += _ROOM_MESSAGE
         if reservation is not None:
             self.state.reservations.put(reservation, now)
-        else:
+        elif not needs_retry:
             self.state.reservations.end(key, now)
+        message += preemption.note
         uids = self.state.pending_groups.members(key).of("waiting")
         if not self.state.pending_groups.decided(key, now):
             self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -50,14 +50,16 @@ class GroupPreempted:
     """The result for a group that does not fit.
 
     ``reservation`` is its members' room. ``victims`` must be deleted for it; empty if they are being deleted
-    already, or if pods end by themselves. ``reason`` is why no pod is preempted; empty if there are no possible
-    victims. ``comes_again``: another search may find more even if no event happens.
+    already, or if pods end by themselves. ``note`` is the message about it.
+    ``reason`` is why no pod is preempted; empty if there are no possible victims. ``comes_again``: another search may
+    find more even if no event happens.
     """
 
     reservation: Reservation | None = None
     victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
     comes_again: bool = False
+    note: str = ""
 
 
 NOBODY_PREEMPTED = GroupPreempted()
@@ -187,14 +189,14 @@ class GroupPreemption:
         if reservation is None or len(rooms) < demand.needed:
             return None
         if any(self._is_leaving(reservation, room.node, demand.priority) for room in rooms):
-            return GroupPreempted(replace(reservation, until=None), reason=_TERMINATING)
+            return GroupPreempted(replace(reservation, vfs_by=None), reason=_TERMINATING)
         # Do not use their assignments: for nominations of the previous leader, it is unknown which VFs are not released
         # yet.
         with_vfs = {member.uid for member in demand.members if member.interfaces}
         if not any(room.uid in with_vfs and self._preemption.awaits_vf(room.node) for room in rooms):
             return None
-        until = now + VF_PATIENCE_S if reservation.until is None else reservation.until
-        return GroupPreempted(replace(reservation, until=until), reason=_VF_AWAITED)
+        vfs_by = now + VF_PATIENCE_S if reservation.vfs_by is None else reservation.vfs_by
+        return GroupPreempted(replace(reservation, vfs_by=vfs_by), reason=_VF_AWAITED)
 
     def _is_leaving(self, reservation: Reservation, node: str, priority: int) -> bool:
         return any(

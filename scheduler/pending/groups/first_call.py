@@ -1,11 +1,12 @@
-"""Choose the waiting group for which resources that become free are reserved (`--group-hold`). Pure.
+"""Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`). Pure.
 
-Method: it is the oldest waiting group of the highest priority that has been complete for long enough. An event that can
-help it requeues it at once, before all others of its priority. If too few of its members fit, all needed members are
-nominated where they would fit without pods up to the group's priority (`GroupPreemption.search_room`), first in the
-domain that held most of them. No pod is preempted. If there is no such place, the members that fit are nominated where
-they fit. Other pods of the same or a lower priority then cannot take the room, and it grows with everything that
-becomes free.
+Method: it is the oldest waiting group of the highest priority that has been complete for long enough, with
+`--backfill` at once. An event that can help it requeues it at once, before all others of its priority. If too few of
+its members fit, room is reserved from the time when declared ends of running pods let it start
+(`scheduler.state.groups.backfill`). Otherwise all needed members are nominated where they would fit without pods up to
+the group's priority (`GroupPreemption.search_room`), first in the domain that held most of them. No pod is preempted.
+If there is no such place, the members that fit are nominated where they fit. Other pods of the same or a lower priority
+then cannot take the room, and it grows with everything that becomes free.
 
 Correctness: reserved room counts against all pods except those of higher priority and the members of its own group,
 which are scheduled together. Each decision about the group replaces its reservation. When another group is chosen, the
@@ -21,20 +22,22 @@ from dataclasses import replace
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.reservations import Reservations
 
 _CHECK_S = 1.0
 
 
-class GroupHold:
-    """The room that is reserved for one group; ``after_s`` is how long it must have waited in seconds, 0 for never."""
+class FirstCall:
+    """The group for which room is reserved, and why it may be."""
 
-    def __init__(self, pending_groups: PendingGroups, reservations: Reservations, after_s: float = 0.0) -> None:
+    def __init__(self, pending_groups: PendingGroups, reservations: Reservations, options: GroupOptions) -> None:
         self._pending_groups = pending_groups
         self._reservations = reservations
-        self._after_s = after_s
-        self._is_on = after_s > 0
+        self._hold_s, self._has_backfill = options.hold_s, options.backfill
+        self._after_s = 0.0 if options.backfill else options.hold_s
+        self._is_on = options.backfill or options.hold_s > 0
         self._next_check = 0.0
 
     def tick(self, now: float) -> None:
@@ -47,7 +50,8 @@ class GroupHold:
             return
         if old_owner is not None:
             # If pods are being deleted for it, it continues to wait for them.
-            self._reservations.end(old_owner, now, "first call")
+            self._reservations.end(old_owner, now, "hold")
+            self._reservations.end(old_owner, now, "backfill")
         self._pending_groups.reserve_room_for(owner, now)
 
     def next_due(self) -> float | None:
@@ -58,7 +62,11 @@ class GroupHold:
         """Return whether room is reserved for a group."""
         return self._pending_groups.room_owner == key
 
+    def holds(self, key: GroupKey, now: float) -> bool:
+        """Return whether room that becomes free is reserved for a group: it has waited long enough."""
+        return self.is_for(key) and self._hold_s > 0 and self._pending_groups.has_waited(key, now - self._hold_s)
+
     def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:
         """Reserve room for members of a group, against all pods that the group precedes, whatever their priorities."""
         priority = self._pending_groups.priority(key)
-        return reserve(key, (replace(assigned_pod, priority=priority) for assigned_pod in room), "first call")
+        return reserve(key, (replace(assigned_pod, priority=priority) for assigned_pod in room), "hold")

@@ -1,0 +1,84 @@
+"""When the pods on nodes end, by the run times that they declare. Pure.
+
+A run begins when this scheduler, as a leader or a standby, first sees the pod Running. If it sees the pod Running at
+once, as after a restart, the run began at the pod's ``startTime``, but not before its creation and not after now. Until
+then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared, or is being
+deleted, is expected to end at any moment. Without a declared time a pod never ends.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction, PreBind
+from scheduler.cycle.reservations import START_S
+from scheduler.kube.objects import Pod
+from scheduler.kube.timestamps import unix_time
+from scheduler.pending.part import Part, PodChange
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    at: float
+    is_running: bool
+
+
+@dataclass(slots=True)
+class RunTimes(Part):
+    """The beginnings of runs by uid, only of pods with a run time; ``unix_offset_s`` is UNIX time minus ``now``."""
+
+    unix_offset_s: float = 0.0
+    _begins: dict[str, _Begin] = field(default_factory=dict)
+
+    def note_begun(self, instructions: Iterable[Instruction], now: float) -> None:
+        """Record the pods that are being bound."""
+        for instruction in instructions:
+            decision = instruction.decision if isinstance(instruction, PreBind) else instruction
+            if isinstance(decision, Bind) and decision.pod_info.runs_s is not None:
+                self._begins[decision.pod_info.uid] = _Begin(now + START_S, is_running=False)
+
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
+        pod, uid = change.pod, change.assigned.uid
+        if change.assigned.runs_s is None:
+            self._begins.pop(uid, None)
+            return ()
+        begin, is_running = self._begins.get(uid), pod.status.phase == "Running"
+        if begin is None:
+            at = self._started(pod, now) if is_running else self._bound(pod, now) + START_S
+            self._begins[uid] = _Begin(at, is_running)
+        elif is_running and not begin.is_running:
+            self._begins[uid] = _Begin(now, is_running=True)
+        return ()
+
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
+        self._begins.pop(uid, None)
+
+    def end_of(self, assigned_pod: AssignedPod, now: float) -> float | None:
+        """Return when a pod on a node is expected to end, at the earliest now; None for never."""
+        if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating:
+            return now
+        end = self.declared_end(assigned_pod, now)
+        return None if end is None else max(end, now)
+
+    def declared_end(self, assigned_pod: AssignedPod, now: float) -> float | None:
+        """Return when a pod should end by its run time, which may be over."""
+        if assigned_pod.runs_s is None:
+            return None
+        begin = self._begins.get(assigned_pod.uid)
+        at = begin.at if begin is not None else now + START_S
+        # A pod that is late has its whole run time before it.
+        return (at if begin is not None and begin.is_running else max(at, now)) + assigned_pod.runs_s
+
+    def _started(self, pod: Pod, now: float) -> float:
+        unix_now = now + self.unix_offset_s
+        creation = unix_time(pod.metadata.creation_timestamp, unix_now)
+        start = unix_time(pod.status.start_time, unix_now)
+        return min(max(start, creation), unix_now) - self.unix_offset_s
+
+    def _bound(self, pod: Pod, now: float) -> float:
+        """Return when a pod was bound, according to the API server."""
+        condition = pod.condition("PodScheduled")
+        unix_now = now + self.unix_offset_s
+        bound = unix_time(condition.last_transition_time if condition is not None else None, unix_now)
+        return min(bound, unix_now) - self.unix_offset_s

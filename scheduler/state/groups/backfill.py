@@ -1,0 +1,143 @@
+"""The promised start of the first group (`--backfill`): reserve its room from then on, and say when and why. Pure.
+
+A promise moves to a later time only if a node is lost, a pod runs longer than it declared, or a pod of a higher
+priority takes the room; the message names the cause. The search runs again when nodes of the promise have changed, at
+most once a second.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.groups.earliest_start import EarliestStart, Start
+from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_placement import Turns
+from scheduler.cycle.reservations import Reservation
+from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.groups.promises import NO_START, Promise, read_promise, rfc3339, some_nodes
+from scheduler.state.shared_state import SharedState
+
+_REVIEW_S, _OVERDUE_S = 1.0, 30.0
+# A promise that is later by less is the same.
+_SAME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PromisedRoom:
+    """The reservation of a promise, and the message about it."""
+
+    reservation: Reservation | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Backfill:
+    """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
+
+    state: SharedState
+    earliest_start: EarliestStart
+    is_on: bool
+    _promises: dict[GroupKey, Promise] = field(default_factory=dict)
+    # The number of node changes up to which the promise was reviewed, and when the next review is due.
+    _reviewed_changes: int = 0
+    _next_review: float = 0.0
+    _next_overdue: float = 0.0
+
+    def search(self, demand: GroupDemand, budget: GroupBudget) -> Turns[PromisedRoom]:
+        """Return the earliest start of a group that does not fit now, with its room."""
+        if not self.is_on:
+            return PromisedRoom()
+        key, now = demand.group.key, self.state.reservations.now
+        promise, known = self._promises.get(key) or self._recorded(key), self.state.reservations.of_owner(key)
+        if known is not None and promise is not None:
+            # The room that a new leader has kept has no time.
+            known = replace(known, since=promise.at)
+        start = yield from self.earliest_start.search(demand, budget, now, known)
+        if start is None:
+            return PromisedRoom(None, NO_START)
+        new_promise = self._promise(start, promise, demand, now)
+        self._promises[key] = new_promise
+        is_overdue = start.at <= now
+        since = min(new_promise.at, now) if is_overdue else start.at
+        runs_s = max((member.runs_s or 0 for member in demand.members), default=0)
+        is_endless = any(member.runs_s is None for member in demand.members)
+        rooms = {room.uid: replace(room, priority=demand.priority) for room in start.rooms}
+        until = None if is_endless else max(since, now) + runs_s
+        offset_s = self.state.run_times.unix_offset_s
+        note = new_promise.overdue_text(offset_s) if is_overdue else new_promise.text(offset_s)
+        return PromisedRoom(Reservation(key, rooms, "backfill", since=since, until=until), note)
+
+    def review(self, key: GroupKey | None, now: float) -> None:
+        """Requeue the first group if nodes of its promise have changed, or if it is overdue."""
+        if not self.is_on or now < self._next_review:
+            return
+        self._next_review = now + _REVIEW_S
+        groups = self.state.pending_groups
+        for lost_key in [one for one in self._promises if not groups.is_queued(one)]:
+            del self._promises[lost_key]
+        nodes, begin = self.state.cache.nodes, self._reviewed_changes
+        self._reviewed_changes = nodes.changes.end
+        reservation = self.state.reservations.of_owner(key) if key is not None else None
+        if key is None or reservation is None or reservation.cause != "backfill":
+            return
+        names = nodes.names
+        changed_nodes = {names[row] for row in nodes.changes.since(begin) if row < len(names)}
+        is_changed = not changed_nodes.isdisjoint(room.node for room in reservation.rooms.values())
+        is_overdue = reservation.since <= now and self._next_overdue <= now
+        if is_changed or is_overdue:
+            self._next_overdue = now + _OVERDUE_S
+            self.state.queue.requeue(key.entry)
+
+    def next_due(self) -> float | None:
+        """Return when `review` has to run again; None while no group waits."""
+        return self._next_review if self.is_on and self.state.pending_groups.has_waiting else None
+
+    def _promise(self, start: Start, promise: Promise | None, demand: GroupDemand, now: float) -> Promise:
+        nodes = frozenset(room.node for room in start.rooms)
+        where = start.domain or (promise.where if promise is not None and promise.nodes == nodes else "")
+        where = where or some_nodes(nodes)
+        after = self._after(start.after, now) if start.after is not None else ""
+        if promise is None or start.at < promise.at - _SAME_S:
+            return Promise(start.at, where, nodes, after)
+        if start.at <= promise.at + _SAME_S:
+            return replace(promise, where=where, nodes=nodes, after=after)
+        cause = next(self._causes(promise, demand.priority, now), "nodes have changed")
+        if start.at <= now:
+            return replace(promise, where=where, nodes=nodes, after=after, cause=cause)
+        return Promise(start.at, where, nodes, after, promise.time(self.state.run_times.unix_offset_s), cause)
+
+    def _causes(self, promise: Promise, priority: int, now: float) -> Iterator[str]:
+        """Yield why a promise does not hold any more."""
+        cache = self.state.cache
+        nodes = sorted(promise.nodes)
+        yield from (f"node {node!r} is gone" for node in nodes if cache.node(node) is None)
+        pods = sorted((pod for node in nodes for pod in cache.assigned_pods_on(node)), key=lambda pod: pod.pod)
+        for pod in pods:
+            end = self.state.run_times.declared_end(pod, now)
+            if end is not None and end < now:
+                yield f"{pod.pod} runs longer than it declared"
+        higher_pods = (pod for pod in pods if pod.priority > priority)
+        yield from (f"{pod.pod} of a higher priority is on node {pod.node!r}" for pod in higher_pods)
+        for pod in pods:
+            end = self.state.run_times.declared_end(pod, now)
+            if end is not None and end > promise.at + _SAME_S:
+                yield f"{pod.pod} began late, or declares a longer run time now"
+
+    def _after(self, assigned_pod: AssignedPod, now: float) -> str:
+        membership = self.state.groups_by_pod.of(assigned_pod.uid)
+        name = f"{membership.key.namespace}/{membership.title}" if membership is not None else assigned_pod.pod
+        end = self.state.run_times.declared_end(assigned_pod, now)
+        if end is None:
+            return f"{name} (is being deleted)"
+        return f"{name} (ends by {rfc3339(end + self.state.run_times.unix_offset_s)})"
+
+    def _recorded(self, key: GroupKey) -> Promise | None:
+        """Return the promise that the last leader has written to a member."""
+        offset_s = self.state.run_times.unix_offset_s
+        for uid in self.state.pending_groups.members(key).of("waiting"):
+            condition = self.state.pending_pods[uid].pod.condition("PodScheduled")
+            promise = read_promise((condition.message if condition is not None else "") or "", offset_s)
+            if promise is not None:
+                return promise
+        return None

@@ -1,0 +1,215 @@
+"""With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooring import names
+from mooring.annotations.inventory import Pf
+from scheduler.kube.objects import Node, Pod
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.promises import read_promise
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import PAIR, Life, binds, changed, told
+from tests.scheduler.pending.groups.hold_life import kept_on, names_of
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+    life = Life(_machine(), make_node, make_pf, make_pod)
+    yield life
+    life.machine.check()
+
+
+def _machine(**options: Any) -> Machine:
+    return Machine("mooring", group_options=GroupOptions(backfill=True, **options))
+
+
+def _timed(life: Life, name: str, runs: str, request: list[Any] | None = None, **fields: Any) -> Pod:
+    annotations = {names.RUNS: runs} if runs else {}
+    return life.make_pod(name, [{}, {}] if request is None else request, annotations=annotations, **fields)
+
+
+def _run(life: Life, *pods: Pod) -> list[Pod]:
+    """Let pods start, and be Running at once."""
+    life.see(*pods)
+    bound = life.bound(*binds(life.work()))
+    running = [changed(pod, status={"phase": "Running"}) for pod in bound]
+    life.see(*running)
+    assert len(running) == len(pods)
+    return running
+
+
+def _wait(life: Life, group: str = PAIR, count: int = 2) -> str:
+    """Let a group arrive that has to wait; return its message."""
+    life.see(*(life.member(f"m{number}", group) for number in range(count)))
+    life.work(1.0)
+    life.work(1.0)
+    return _message(life)
+
+
+def _message(life: Life) -> str:
+    uid = next(uid for uid in life.machine.pending_pods.uids() if "m0" in life.machine.pending_pods[uid].pod.key)
+    return life.machine.pending_pods[uid].reported_message
+
+
+def _start(life: Life) -> float:
+    """Return the promised start, without the time that nodes need."""
+    promise = read_promise(_message(life), 0.0)
+    assert promise is not None, _message(life)
+    return promise.at
+
+
+def test_the_first_group_is_promised_the_earliest_start_that_declared_ends_allow(life: Life) -> None:
+    """Two of three nodes are needed; the second of them is free after two hours."""
+    life.nodes("n1", "n2", "n3")
+    _run(life, _timed(life, "one", "1h"), _timed(life, "two", "2h"), _timed(life, "three", "3h"))
+    message = _wait(life)
+    assert " It starts by 1970-01-01T02:00:30Z on nodes " in message
+    assert message.endswith(", after default/two (ends by 1970-01-01T02:00:00Z).")
+    assert _start(life) == pytest.approx(2 * HOUR_S, abs=1.0)
+    assert len(kept_on(life)) == 2
+
+
+def test_pods_that_end_before_start_meanwhile_and_others_do_not(life: Life) -> None:
+    """A node is free, and reserved from the second hour on."""
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    _wait(life)
+    life.see(_timed(life, "long", "3h"), _timed(life, "endless", ""), _timed(life, "short", "1h"))
+    assert names_of(life.work(1.0)) == ["short"]
+
+
+def test_a_pod_that_does_not_touch_the_room_starts_however_long_it_runs(life: Life) -> None:
+    """The third node cannot take a member: the group's own rack has two."""
+    life.nodes("n1", "n2", labels={"rack": "r1"})
+    _run(life, _timed(life, "two", "2h"))
+    life.nodes("n3", labels={"rack": "r2"})
+    message = _wait(life, '{"name":"pair","min":2,"within":"rack"}')
+    assert " on rack 'r1', after default/two" in message
+    life.see(_timed(life, "endless", ""))
+    (bind,) = binds(life.work(1.0))
+    assert bind.assigned.node == "n3"
+
+
+def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(life: Life) -> None:
+    """Of four VFs the group needs two; two are used until it starts; the pod gets none that are promised."""
+    life.nodes("n1", vfs=4)
+    life.nodes("n2")
+    _run(life, _timed(life, "half", "2h", spec={"nodeSelector": {}}), _timed(life, "there", "2h"))
+    life.nodes("n1", vfs=5)
+    _wait(life)
+    life.see(_timed(life, "beside", "", [{}]))
+    (bind,) = binds(life.work(1.0))
+    assert bind.assigned.node == "n1"
+    promised = {
+        vf.pci
+        for uid in life.machine.reservations
+        if (room := life.machine.reservations.room_of(uid)) is not None and room.assignment is not None
+        for vf in room.assignment.vfs
+    }
+    assert bind.assigned.assignment is not None
+    assert promised.isdisjoint(vf.pci for vf in bind.assigned.assignment.vfs)
+
+
+def test_the_group_starts_when_the_pods_have_ended(life: Life) -> None:
+    life.nodes("n1", "n2")
+    (two,) = _run(life, _timed(life, "two", "2h"))
+    _wait(life)
+    life.see(_timed(life, "long", "3h"))
+    life.work(2 * HOUR_S - 10.0)
+    life.gone(two)
+    assert names_of(life.work(1.0)) == ["m0", "m1"]
+    assert len(life.machine.reservations) == 0
+
+
+def test_a_promise_moves_later_only_with_its_cause(life: Life) -> None:
+    """A pod of a higher priority takes promised room; the promise names it."""
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    _wait(life)
+    life.see(_timed(life, "urgent", "5h", spec={"priority": 7}))
+    assert names_of(life.work(1.0)) == ["urgent"]
+    life.work(2.0)
+    life.work(2.0)
+    assert _start(life) > 4 * HOUR_S
+    assert " It was promised by 1970-01-01T02:00:30Z before: default/urgent of a higher priority is on" in _message(
+        life
+    )
+
+
+def test_a_pod_that_runs_too_long_is_named_and_the_room_stays_reserved(life: Life) -> None:
+    life.nodes("n1", "n2")
+    (two,) = _run(life, _timed(life, "two", "2h"))
+    _wait(life)
+    life.work(2 * HOUR_S + 5.0)
+    life.work(2.0)
+    message = _message(life)
+    assert " It should have started by 1970-01-01T02:00:30Z on nodes n1, n2: default/two runs longer" in message
+    life.see(_timed(life, "short", "1h"))
+    assert names_of(life.work(1.0)) == []
+    life.gone(two)
+    assert names_of(life.work(1.0)) == ["m0", "m1"]
+
+
+def test_a_lost_node_moves_the_promise(life: Life) -> None:
+    life.nodes("n1", "n2")
+    life.nodes("n3")
+    _run(life, _timed(life, "two", "2h"), _timed(life, "three", "3h"), _timed(life, "four", "4h"))
+    _wait(life)
+    lost = kept_on(life)[0]
+    life.remove_node(lost)
+    life.work(1.0)
+    life.work(2.0)
+    assert f"before: node {lost!r} is gone." in _message(life)
+
+
+def test_a_new_leader_keeps_the_promise(life: Life) -> None:
+    """It reads when the group starts from a member's message, and where from the nominated nodes."""
+    life.nodes("n1", "n2", "n3")
+    running = _run(life, _timed(life, "one", "1h"), _timed(life, "two", "2h"), _timed(life, "three", "3h"))
+    message, start, nodes = _wait(life), _start(life), kept_on(life)
+    new = Life(_machine(), life.make_node, life.make_pf, life.make_pod)
+    new.now = life.now + 100.0
+    new.nodes("n1", "n2", "n3")
+    started = {"startTime": "1970-01-01T00:00:00Z"}
+    created = {"creationTimestamp": "1970-01-01T00:00:00Z"}
+    new.see(*(changed(pod, metadata=created, status={"phase": "Running", **started}) for pod in running))
+    for number, node in enumerate(nodes):
+        condition = {"type": "PodScheduled", "status": "False", "message": message}
+        status = {"nominatedNodeName": node, "conditions": [condition]}
+        new.see(changed(life.member(f"m{number}", PAIR), status=status))
+    new.work()
+    new.work(1.0)
+    new.work(1.0)
+    assert kept_on(new) == nodes
+    (reservation,) = {
+        id(one): one for uid in new.machine.reservations if (one := new.machine.reservations.of(uid))
+    }.values()
+    assert reservation.since == pytest.approx(start, abs=1.0)
+    new.machine.check()
+
+
+def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
+    life.nodes("n1")
+    _run(life, _timed(life, "endless", ""))
+    life.nodes("n2")
+    assert _wait(life).endswith(" No declared end of running pods makes room for the group.")
+    life.see(_timed(life, "other", ""))
+    assert names_of(life.work(1.0)) == ["other"]
+
+
+def test_without_the_flag_nothing_is_promised(
+    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
+) -> None:
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    message = set(told(life.work(1.0)).values())
+    assert not any(" It starts by " in one for one in message)
+    life.see(_timed(life, "endless", ""))
+    assert names_of(life.work(1.0)) == ["endless"]
