@@ -16,8 +16,8 @@ from tests.docs.pages import ROOT
 # What `docs/site.css` leaves room for at 1440 px.
 _MOST_COLUMNS = 88
 
-# What a person types, and the page that comes first.
-QUERIES = {
+# What a person with a symptom types, and the page that comes first.
+SYMPTOMS = {
     "not enough free RDMA bandwidth": "messages.html",
     "node(s) had no RDMA inventory": "messages.html",
     "0/5 nodes are available": "messages.html",
@@ -30,6 +30,19 @@ QUERIES = {
     "CreateContainerError": "troubleshooting.html",
     "ContainerCreating": "troubleshooting.html",
     "pod stuck terminating": "troubleshooting.html",
+}
+# What a person with a task types.
+TASKS = {
+    "first pod": "quick-start.html",
+    "PodGroup": "jobs.html",
+    "GPU": "gpus.html",
+    "change rates": "rates.html",
+    "quota": "autoscaling.html",
+    "helm": "install.html",
+    "upgrade": "operations.html",
+    "drain": "kubectl-mooring.html",
+    "support bundle": "kubectl-mooring.html",
+    "extender": "extender.html",
 }
 
 
@@ -47,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def first_pages(site: Path) -> dict[str, str]:
     """Return the page that the site's own search program shows first for each query."""
     ranked = subprocess.run(
-        ["node", str(Path(__file__).with_name("search.js")), str(site), json.dumps(list(QUERIES))],
+        ["node", str(Path(__file__).with_name("search.js")), str(site), json.dumps([*SYMPTOMS, *TASKS])],
         check=True,
         capture_output=True,
         text=True,
@@ -56,10 +69,17 @@ def first_pages(site: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is missing")
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", SYMPTOMS)
 def test_a_symptom_leads_to_the_catalogue_or_to_troubleshooting(query: str, first_pages: dict[str, str]) -> None:
     """Nothing else is of use to a person whose pod does not start."""
-    assert first_pages[query] == QUERIES[query]
+    assert first_pages[query] == SYMPTOMS[query]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is missing")
+@pytest.mark.parametrize("query", TASKS)
+def test_a_task_leads_to_its_page(query: str, first_pages: dict[str, str]) -> None:
+    """The catalogue has most words, so it would come first for all."""
+    assert first_pages[query] == TASKS[query]
 
 
 def test_no_code_is_wider_than_a_page(site: Path) -> None:
