@@ -67,16 +67,23 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "spec.services.*": {"metadata": "extraPodMetadata", "spec": "extraPodSpec"},
 }
-# Where kinds have a pod's spec without a template around it: the value that has the pods' annotations (or their
-# metadata), and the field in it that has the spec, empty if it is the spec itself.
+# Where kinds have a pod's spec without a template around it, and where that value has the parts of a pod.
 # kserve, pkg/apis/serving/v1alpha2/llm_inference_service_types.go, WorkloadSpec; v1beta1/component.go,
-# ComponentExtensionSpec. argo-workflows, pkg/apis/workflow/v1alpha1/workflow_types.go, Template.
-_LLM = (("spec", "template"), ("spec", "worker"), ("spec.prefill", "template"), ("spec.prefill", "worker"))
-_SPECS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    **dict.fromkeys(("LLMInferenceService", "LLMInferenceServiceConfig"), _LLM),
-    "InferenceService": (("spec.predictor", ""), ("spec.predictor", "workerSpec")),
-    **dict.fromkeys(("ClusterWorkflowTemplate", "Workflow", "WorkflowTemplate"), (("spec.templates.*", ""),)),
-    "CronWorkflow": (("spec.workflowSpec.templates.*", ""),),
+# ComponentExtensionSpec. grove, operator/api/core/v1alpha1/podcliqueset.go, PodCliqueTemplateSpec. argo-workflows,
+# pkg/apis/workflow/v1alpha1/workflow_types.go, Template.
+_SPECS: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
+    **dict.fromkeys(
+        ("LLMInferenceService", "LLMInferenceServiceConfig"),
+        tuple(
+            (path, {"metadata": "", "spec": spec})
+            for path in ("spec", "spec.prefill")
+            for spec in ("template", "worker")
+        ),
+    ),
+    "InferenceService": tuple(("spec.predictor", {"metadata": "", "spec": spec}) for spec in ("", "workerSpec")),
+    "PodCliqueSet": (("spec.template.cliques.*", {"metadata": "", "spec": "spec.podSpec"}),),
+    **dict.fromkeys(("ClusterWorkflowTemplate", "Workflow", "WorkflowTemplate"), (("spec.templates.*", {"spec": ""}),)),
+    "CronWorkflow": (("spec.workflowSpec.templates.*", {"spec": ""}),),
 }
 # Lists of all pods of a namespace are large.
 _BOUNDS = Bounds(characters=16 << 20, values=200_000)
@@ -95,7 +102,7 @@ class ManifestError(Exception):
 class Place:
     """A value of a document, its path, and the lines of all values (counted from 1) by their whole paths.
 
-    ``renamed`` has the fields of a pod that have other names in this value, empty for the value itself.
+    ``renamed`` has the fields of a pod that are at other paths in this value, empty for the value itself.
     """
 
     value: Any
@@ -107,7 +114,7 @@ class Place:
         """Step into the value; a missing one is None, at the place of its parent."""
         value, path = self.value, self.path
         first = self.renamed.get(steps[0], steps[0]) if steps else ""
-        for step in (*([first] if first else []), *steps[1:]):
+        for step in (*filter(None, first.split(".") if self.renamed else [first]), *steps[1:]):
             if isinstance(value, list):
                 value = value[int(step)] if step.isdecimal() and int(step) < len(value) else None
             else:
@@ -195,10 +202,10 @@ def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
         for pod in _expand(whole, pattern):
             is_found = True
             yield pattern, replace(pod, renamed=_RENAMED.get(path, {}))
-    for path, spec in _SPECS.get(kind, ()):
+    for path, renamed in _SPECS.get(kind, ()):
         pattern = tuple(path.split("."))
         for around in _expand(whole, pattern):
-            pod = _around_spec(around, spec)
+            pod = replace(around, renamed=renamed)
             if pod.at("spec").value is not None:
                 is_found = True
                 yield pattern, pod
@@ -207,19 +214,13 @@ def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
             yield pod.path[len(whole.path) :], pod
 
 
-def _around_spec(place: Place, spec: str) -> Place:
-    """Return a value that has a pod's spec in a field, and its annotations in ``metadata`` or in itself."""
-    has_metadata = isinstance(place.value, dict) and "metadata" in place.value
-    return replace(place, renamed={"spec": spec} if has_metadata else {"spec": spec, "metadata": ""})
-
-
 def _search(place: Place) -> Iterator[Place]:
     """Yield the outermost values at or below a place that have a pod's ``spec.containers``, or are such a spec."""
     if _has_containers(place.at("spec")):
         yield place
         return
     if _has_containers(place):
-        yield _around_spec(place, "")
+        yield replace(place, renamed={"metadata": "", "spec": ""} if "annotations" in place.value else {"spec": ""})
         return
     keys = map(str, range(len(place.value))) if isinstance(place.value, list) else place.value
     for key in keys if isinstance(place.value, list | dict) else ():

@@ -94,7 +94,7 @@ def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Ad
         remarks.append((limits[ours[0]][0], _needs_scheduler(schedulers)))
     elif wants_vfs and not is_asking:
         remarks += _host_network(pod)
-        remarks.insert(0, (pod.at("metadata", "annotations"), _line(requests, schedulers)))
+        remarks.insert(0, (_annotations_place(pod), _line(requests, schedulers)))
     remarks += _device_names(there)
     is_refused = (is_placed and has_request) or bool(ours and not is_placed)
     return Advice(remarks, is_refused, is_for_others=wants_vfs and not is_asking)
@@ -122,6 +122,12 @@ def _is_device(resource: str) -> bool:
 
 def _needs_scheduler(schedulers: Sequence[str]) -> str:
     return f"requests devices of Mooring: write schedulerName: {' or '.join(schedulers)}"
+
+
+def _annotations_place(pod: Place) -> Place:
+    """Return the place of a pod's annotations; of a spec without a template or metadata, the spec."""
+    is_bare = pod.renamed == {"spec": ""} and pod.at("metadata").value is None
+    return pod.at("spec") if is_bare else pod.at("metadata", "annotations")
 
 
 def _line(requests: _Requests, schedulers: Sequence[str]) -> str:

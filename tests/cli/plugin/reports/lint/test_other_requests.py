@@ -236,7 +236,14 @@ _BARE = {"containers": [{"name": "main", **_DEVICE}]}
             "spec.templates[0].metadata.annotations",
             "spec.templates[0].container",
         ),
-        ("Unheard", {"a": [{"b": _BARE}]}, "spec.a[0].b.annotations", "spec.a[0].b.containers[0]"),
+        (
+            "PodCliqueSet",
+            {"template": {"cliques": [{"spec": {"podSpec": _BARE}}]}},
+            "spec.template.cliques[0].annotations",
+            "spec.template.cliques[0].spec.podSpec.containers[0]",
+        ),
+        ("Unheard", {"a": [{"b": _BARE}]}, "spec.a[0].b", "spec.a[0].b.containers[0]"),
+        ("Unheard", {"b": {**_BARE, "annotations": {}}}, "spec.b.annotations", "spec.b.containers[0]"),
     ],
 )
 def test_a_pods_spec_without_a_template_is_read(kind: str, spec: Json, annotations: str, limit: str) -> None:
