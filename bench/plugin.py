@@ -80,7 +80,7 @@ async def fill(kubeconfig: Path, nodes: int, pods: int) -> None:
         await add_pods(client, (load.mixed_pod(number) for number in range(pods)))
         listed = msgspec.json.decode(await client.request("GET", "/api/v1/namespaces/default/pods"))["items"]
         for number, pod in enumerate(listed):
-            path, body = _binding(pod["metadata"], load.node_name(number % nodes), number // nodes)
+            path, body = binding_of(pod["metadata"], load.node_name(number % nodes), number // nodes)
             await client.request("POST", path, msgspec.json.encode(body), JSON)
 
 
@@ -90,7 +90,7 @@ async def let_wait(kubeconfig: Path) -> None:
         await add_pods(client, [load.mixed_pod(_WAITS)])
 
 
-def _binding(pod: load.Json, node: str, turn: int) -> tuple[str, load.Json]:
+def binding_of(pod: load.Json, node: str, turn: int) -> tuple[str, load.Json]:
     """Bind a pod to the VFs of its turn on two PFs, whose buses `bench.loads.scheduler_load` numbers from 1."""
     vfs = tuple(_vf(bus, turn) for bus in (1, 2))
     annotations = {names.ASSIGNMENT: dump_assignment(Assignment(pod["uid"], node, vfs))}
@@ -100,7 +100,8 @@ def _binding(pod: load.Json, node: str, turn: int) -> tuple[str, load.Json]:
 
 
 def _vf(bus: int, index: int) -> AssignedVf:
-    pci, rates = f"0000:{bus:02x}:00.{2 + index:x}", VfSettings(500, 5000)
+    device, function = divmod(2 + index, 8)
+    pci, rates = f"0000:{bus:02x}:{device:02x}.{function}", VfSettings(500, 5000)
     return AssignedVf(f"enp{bus}s0f0", index, pci, "ethernet", f"rail{bus - 1}", rates)
 
 

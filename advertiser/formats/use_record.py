@@ -4,12 +4,14 @@
      "settings":{"0000:3b:00.2":{"vlan":100,"min_tx_rate":5000,"trust":true}},
      "host":{"0000:3b:00.3":"the host uses ens1f0v1 (port of bond0)"},
      "gpus":{"0000:1b:00.0":["0000:16:00.0","0000:17:02.0"]},
+     "gpus_out":{"0000:43:00.0":"MIG is on"},
      "pools":{"openshift.io/rail0":["0000:3b:00.2","0000:3b:00.3"]},
      "devices":[{"uid":"8c2f…","resource":"openshift.io/rail0","pci":["0000:3b:00.2"],"count":1}]}
 
-``settings`` and ``host`` are by the VF's PCI address, ``gpus`` has the bridges above each GPU. ``pools`` and
-``devices`` are the kubelet's: which devices a resource has, and which ones it has given to a pod. Both are absent if
-its checkpoint cannot be read. The record has no MAC, GUID, UUID or address of a network.
+``settings`` and ``host`` are by the VF's PCI address, ``gpus`` has the bridges above each GPU, ``gpus_out`` why some
+could not be on offer; early captures lack it. ``pools`` and ``devices`` are the kubelet's: which devices a resource
+has, and which ones it has given to a pod. Both are absent if its checkpoint cannot be read. The record has no MAC,
+GUID, UUID or address of a network.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,12 +40,13 @@ class PodDevices:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """How the VFs of a host are set and used; `pools` and `devices` are None if the kubelet's checkpoint is unknown."""
+    """How the VFs of a host are set and used; None is what the capture does not say."""
 
     taken_at: int
     settings: Mapping[str, VfSettings] = field(default_factory=dict, hash=False)
     host: Mapping[str, str] = field(default_factory=dict, hash=False)
     gpus: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    gpus_out: Mapping[str, str] | None = field(default=None, hash=False)
     pools: Mapping[str, tuple[str, ...]] | None = None
     devices: tuple[PodDevices, ...] | None = None
 
@@ -57,6 +60,8 @@ def dump_use(use: NodeUse) -> str:
         "host": dict(use.host),
         "gpus": {pci: list(bridges) for pci, bridges in use.gpus.items()},
     }
+    if use.gpus_out is not None:
+        document["gpus_out"] = dict(use.gpus_out)
     if use.pools is not None:
         document["pools"] = {resource: list(pci) for resource, pci in use.pools.items()}
     if use.devices is not None:
@@ -80,9 +85,14 @@ def read_use(text: str) -> NodeUse:
             for pci, value in document.required("host").fields().items()
         },
         gpus={_address(pci, value): _addresses(value) for pci, value in document.required("gpus").fields().items()},
+        gpus_out=document.optional("gpus_out", _reasons),
         pools=document.optional("pools", _pools),
         devices=document.optional("devices", lambda value: tuple(map(_pod_devices, value.items(_MOST)))),
     )
+
+
+def _reasons(value: Value) -> dict[str, str]:
+    return {_address(pci, one): one.string(longest=_LONGEST) for pci, one in value.fields().items()}
 
 
 def pod_devices(checkpoint: str, gpus: Mapping[str, str]) -> tuple[dict[str, tuple[str, ...]], tuple[PodDevices, ...]]:

@@ -7,9 +7,12 @@ from pathlib import Path
 import structlog
 
 from advertiser.formats.use_record import NodeUse, PodDevices, pod_devices
+from advertiser.host.gpu.kfd import read_kfd
 from advertiser.host.gpu.nvidia_proc import read_nvidia_proc
 from advertiser.host.gpu.pci_gpus import read_gpu_functions
 from advertiser.inventory.facts import Host
+from advertiser.inventory.gpu.build_gpu_inventory import obstacles
+from advertiser.inventory.gpu.facts import GpuFacts
 from advertiser.inventory.matching import UnfitError, pf_port
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_settings import VfSettingsApi
@@ -25,13 +28,15 @@ _log = structlog.get_logger()
 
 def read_node_use(host: Host, settings: VfSettingsApi, sysfs: Path, proc: Path, kubelet: Path, now: float) -> NodeUse:
     """Return the host's use; what cannot be read is left out, with a line in the log."""
-    uuids = {one.uuid: pci for pci, one in read_nvidia_proc(proc).items() if one.uuid}
+    nvidia, gpus = read_nvidia_proc(proc), read_gpu_functions(sysfs)
+    uuids = {one.uuid: pci for pci, one in nvidia.items() if one.uuid}
     pools, devices = _read_checkpoint(kubelet / _CHECKPOINT, uuids)
     return NodeUse(
         taken_at=int(now),
         settings=dict(_settings(host, settings)),
         host=dict(_host_uses(host)),
-        gpus={one.address: one.path for one in read_gpu_functions(sysfs)},
+        gpus={one.address: one.path for one in gpus},
+        gpus_out=obstacles(GpuFacts(functions=gpus, nvidia=nvidia, kfd=read_kfd(sysfs))),
         pools=pools,
         devices=devices,
     )

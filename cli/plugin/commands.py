@@ -121,13 +121,13 @@ async def _patient(reader: Reader, invocation: Invocation) -> Patient:
     if live is not None:
         listed_members = await group_lists.read_members(reader, "")
         found = groups.find(replace(listed_members, schedulers=invocation.arguments.scheduler))
-    return await _examined(reader, invocation, listed, live, found)
+    return await _examined(reader, invocation, uses(listed, live), live, found)
 
 
 async def _examined(
     reader: Reader,
     invocation: Invocation,
-    listed: Sequence[Node],
+    node_uses: Sequence[NodeUse],
     live: Sequence[Pod] | None,
     found: Sequence[groups.FoundGroup],
 ) -> Patient:
@@ -140,7 +140,7 @@ async def _examined(
     )
     leaderships = [one for one in leaders if one is not None]
     return Patient(
-        uses(listed, live),
+        node_uses,
         live,
         policies,
         bindings,
@@ -175,8 +175,18 @@ async def _report(reader: Reader, invocation: Invocation) -> Answer:
         reader.all(_PODS, Pod, _LIVE),
         reader.all(_EVENTS, Event, {"fieldSelector": "involvedObject.kind=Pod"}),
     )
-    found = await group_lists.read_groups(reader, everywhere) if live is not None else []
-    patient = await _examined(reader, invocation, listed, live, found)
+    found: Sequence[groups.FoundGroup] = ()
+    node_uses = uses(listed, live)
+    if live is not None:
+        reading = asyncio.create_task(group_lists.read_groups(reader, everywhere))
+        # Most work is done while the server prepares these lists.
+        patient = Patient(node_uses, live, None, None, None, invocation.version)
+        for _ in cluster_report.prepare(cluster_report.ClusterState(patient, listed, events, invocation.now)):
+            if reading.done():
+                break
+            await asyncio.sleep(0)
+        found = await reading
+    patient = await _examined(reader, invocation, node_uses, live, found)
     return cluster_report.report(cluster_report.ClusterState(patient, listed, events, invocation.now))
 
 

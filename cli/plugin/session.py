@@ -23,12 +23,15 @@ from cli.plugin.reports.tables import Answer
 from cli.plugin.watching import WatchingReader, follow
 from mooring.kube.access import Access, Impersonation, context_namespace, load_access
 from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound, Refused
 from mooring.program import log
 
 # Most of the work is two lists; each connection starts with a handshake of some milliseconds.
 _CONNECTIONS = 4
 # Seconds between two looks of `status --wait`: as often as a leader renews its Lease.
 _REPEAT_S = 2.0
+# Seconds between two requests that show whether the API server answers, and the most that it may take.
+_PROBE_S, _ANSWER_S = 5.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +151,44 @@ async def _ui(access: Access, invocation: Invocation, terminal: Terminal) -> Ans
     """Serve the page until the command is interrupted, or its right to list is withdrawn."""
     from cli.plugin.page.server import PageServer
 
-    gc.enable()
     log.set_up(PROGRAM, logging.WARNING)
     server = PageServer()
+
+    def publish(answer: Answer) -> None:
+        server.publish(answer)
+        if not gc.isenabled():
+            # What was read first stays: to look through millions of objects again and again takes seconds.
+            gc.freeze()
+            gc.enable()
+
     async with _client(access, invocation) as client, server.serving(invocation.arguments.port):
         print(f"open {server.address}", flush=True)
         print_notes(["Ctrl-C ends it"])
-        await follow(WatchingReader(client), invocation, server.publish, terminal.now)
+        reader = WatchingReader(client, server.report_progress)
+        probing = asyncio.create_task(_probe(client, server.api_answered, terminal.now))
+        try:
+            await follow(reader, invocation, publish, terminal.now)
+        finally:
+            probing.cancel()
     raise AssertionError("a watch ends by an exception")
+
+
+async def _probe(client: Client, tell: Callable[[float, str], None], now: Callable[[], float]) -> None:
+    """Report when the API server answered last, and why it does not answer: a watch waits in silence."""
+    answered_at = now()
+    while True:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await client.request("GET", "/version")
+            failure = ""
+        except TimeoutError:
+            failure = f"no answer within {_ANSWER_S:g} s"
+        except KubeError as failed:
+            # A refusal is an answer.
+            failure = "" if isinstance(failed, Refused | NotFound) else str(failed)
+        answered_at = answered_at if failure else now()
+        tell(answered_at, failure)
+        await asyncio.sleep(_PROBE_S)
 
 
 async def _edit_drain(access: Access, invocation: Invocation, _: Terminal) -> Answer:

@@ -4,13 +4,14 @@ The command itself runs unchanged: its reader answers each list with the objects
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from cli.plugin.commands import run
 from cli.plugin.invocation import Invocation
-from cli.plugin.reading import Reader
+from cli.plugin.reading import Reader, ReportProgress, resource_of
 from cli.plugin.reports.tables import Answer
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
@@ -18,7 +19,9 @@ from mooring.kube.watch import Decoder, watch
 
 T = TypeVar("T")
 # Changes that come within this time, in seconds, are shown together: a bind changes several objects.
-_TOGETHER_S = 0.3
+_TOGETHER_S = 0.1
+# Objects of a list after which its progress is reported.
+_PROGRESS = 500
 _ListKey = tuple[str, type[Any], tuple[tuple[str, str], ...]]
 
 
@@ -29,8 +32,16 @@ class _WatchedList:
         self.objects: dict[tuple[str, str], Any] = {}
         self.unreadable: dict[tuple[str, str], str] = {}
         self.is_synced = asyncio.Event()
+        self._ordered: list[Any] | None = None
+
+    def in_order(self) -> list[Any]:
+        """Return the objects by namespace and name."""
+        if self._ordered is None:
+            self._ordered = [self.objects[name] for name in sorted(self.objects)]
+        return self._ordered
 
     def apply(self, event: Event[Any]) -> None:
+        self._ordered = None
         match event:
             case Synced(entries):
                 self.objects, self.unreadable = {}, {}
@@ -61,8 +72,8 @@ class WatchingReader(Reader):
 
     _verbs = ("list", "watch")
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
+    def __init__(self, client: Client, report_progress: ReportProgress = lambda _what, _count: None) -> None:
+        super().__init__(client, report_progress)
         self._server = client
         self._lists: dict[_ListKey, _WatchedList] = {}
         self._watches: dict[_ListKey, asyncio.Task[None]] = {}
@@ -82,11 +93,20 @@ class WatchingReader(Reader):
             self._watches[key].result()
         for name, why in sorted(known.unreadable.items()):
             self._leave_out(kind, "/".join(filter(None, name)), why)
-        return [known.objects[name] for name in sorted(known.objects)]
+        return known.in_order()
 
     async def _follow(self, known: _WatchedList, path: str, kind: type[T], params: Mapping[str, str]) -> None:
+        count = 0
+
+        def is_known(_: Identity) -> bool:
+            nonlocal count
+            count += 1
+            if count % _PROGRESS == 0 and not known.is_synced.is_set():
+                self._report_progress(resource_of(path), count)
+            return False
+
         try:
-            async for event in watch(self._server, path, Decoder(kind), params, is_optional=True):
+            async for event in watch(self._server, path, Decoder(kind), params, is_known, is_optional=True):
                 known.apply(event)
                 self.changed.set()
         finally:
@@ -109,11 +129,15 @@ async def follow(
     """
     try:
         while True:
+            begun = time.monotonic()
             reader.changed.clear()
             reader.notes.clear()
             answer = await run(reader, replace(invocation, now=now()))
             show(answer)
+            ended = time.monotonic()
             await reader.changed.wait()
-            await asyncio.sleep(_TOGETHER_S)
+            # Where changes never end, half of the time is left for other programs.
+            rest = 2 * ended - begun - time.monotonic()
+            await asyncio.sleep(max(_TOGETHER_S, rest))
     finally:
         await reader.stop()

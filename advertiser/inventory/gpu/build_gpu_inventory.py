@@ -18,6 +18,7 @@ _DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
 # Values of a GPU that is not partitioned; UNKNOWN is a GPU without partitions (amdgpu_gfx_compute_mode_desc).
 _WHOLE = frozenset({"", "SPX", "UNKNOWN"})
 _MIB = 1 << 20
+_NO_CDI = "no CDI specification describes it"
 # Xid errors that a process causes; the GPU itself stays usable. Source: NVIDIA's "XID Errors". NVIDIA's device plugin
 # ignores the same errors in its health check.
 XIDS_OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
@@ -55,6 +56,13 @@ def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node:
         else:
             gpus.append(_gpu(one, found, links.get(address)))
     return GpuInventory(tuple(gpus), tuple(out))
+
+
+def obstacles(facts: GpuFacts) -> dict[str, str]:
+    """Return why GPUs could not be on offer even with a CDI specification, by PCI address; the others are absent."""
+    sources = [_sources(facts, one, GpuEntry(), None) for one in facts.functions]
+    whys = {one.function.address: next((why for why in _why_out(one, set()) if why != _NO_CDI), "") for one in sources}
+    return {address: why for address, why in whys.items() if why}
 
 
 def _nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tuple[str, ...]:
@@ -132,7 +140,7 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     elif uuid in shared:
         yield f"another GPU has the UUID {uuid} too"
     if one.cdi is None:
-        yield "no CDI specification describes it"
+        yield _NO_CDI
     elif isinstance(one.cdi, Contradiction):
         yield f"CDI devices {one.cdi.first} and {one.cdi.second} define it differently"
 

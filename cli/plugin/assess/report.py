@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from cli.plugin.assess import gpu_findings, job_findings, vf_findings
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from cli.plugin.assess.decisions import Outcome
 
 Json = dict[str, object]
-# Lines of one part in the text.
-_MOST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,14 @@ def as_document(assessment: Assessment) -> Json:
     return {
         "kind": "MooringAssessment",
         "v": 1,
+        "taken_at": datetime.fromtimestamp(snapshot.now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "rack_label": assessment.rack,
         "nodes": [_node(name, snapshot.captures.get(name)) for name in names],
         "skipped": [{"node": name, "why": why} for name, why in sorted(snapshot.failed.items())],
         "findings": [
             {
                 "kind": one.kind,
+                "title": KINDS[one.kind].title,
                 "subject": one.subject,
                 "text": one.text,
                 "evidence": [asdict(each) for each in one.evidence],
@@ -115,8 +117,16 @@ def _node(name: str, capture: NodeCapture | None) -> Json:
             for pf in inventory.inventory.pfs
         ],
         "left_out": [{"pci": one.pci, "name": one.name or "", "why": one.why} for one in inventory.ignored],
-        "gpus": sorted(capture.use.gpus) if capture.use is not None else [],
+        "gpus": [{"pci": pci, "why": why} for pci, why in _gpus(capture)],
     }
+
+
+def _gpus(capture: NodeCapture) -> list[tuple[str, str | None]]:
+    """Return why Mooring could not offer each GPU: empty if it could, None if the capture does not say."""
+    use = capture.use
+    if use is None:
+        return []
+    return [(pci, None if use.gpus_out is None else use.gpus_out.get(pci, "")) for pci in sorted(use.gpus)]
 
 
 def _job(job: Job, assessment: Assessment) -> Json:
@@ -139,13 +149,18 @@ def _job(job: Job, assessment: Assessment) -> Json:
 def _decisions(assessment: Assessment) -> Json | None:
     if assessment.outcome is None:
         return None
-    decided = assessment.outcome.decisions
+    decided, now = assessment.outcome.decisions, _nodes_now(assessment.snapshot)
     return {
-        "pods": [asdict(one) for one in sorted(decided, key=lambda one: natural(one.pod))],
+        "pods": [asdict(one) | {"now": now[one.pod]} for one in sorted(decided, key=lambda one: natural(one.pod))],
         "placed": sum(bool(one.node) for one in decided),
         "waiting": sum(not one.node for one in decided),
         "left_out": [{"pod": pod, "why": why} for pod, why in sorted(assessment.outcome.left_out.items())],
     }
+
+
+def _nodes_now(snapshot: Snapshot) -> dict[str, str]:
+    """Return the node of each pod, empty for none."""
+    return {key_of(pod): str(at(pod, "spec", "nodeName") or "") for pod in snapshot.pods()}
 
 
 def _not_improved(assessment: Assessment, for_network: Mapping[str, bool]) -> Iterator[str]:
@@ -188,8 +203,11 @@ def _tables(assessment: Assessment) -> Iterator[Table]:
     rows = [
         row for name in sorted(snapshot.nodes, key=natural) for row in _node_rows(name, snapshot.captures.get(name))
     ]
-    columns = ("NODE", "NIC", "MB/S", "VFS", "FREE", "GPUS", "WHY NOT")
+    columns = ("NODE", "NIC", "MB/S", "VFS", "FREE", "WHY NOT")
     yield Table(columns, rows, title="Nodes", empty="no nodes")
+    gpus = [row for name in sorted(snapshot.captures, key=natural) for row in _gpu_rows(name, snapshot.captures[name])]
+    if gpus:
+        yield Table(("NODE", "GPU", "COULD BE OFFERED", "WHY NOT"), gpus, title="GPUs")
     if not assessment.findings:
         yield Table(("",), [], title="Findings", empty="no fault was found")
     for kind, about in KINDS.items():
@@ -209,32 +227,32 @@ def _tables(assessment: Assessment) -> Iterator[Table]:
         )
     if assessment.outcome is not None:
         lines = [*_decision_lines(assessment.outcome, snapshot)]
-        yield Table(("",), _first(lines), title="Decided by Mooring's scheduler")
+        yield Table(("",), [(Cell(line),) for line in lines], title="Decided by Mooring's scheduler")
     if assessment.remarks:
         lines = [f"{one.owner}: {one.field}: {one.rule}" for one in assessment.remarks]
-        yield Table(("",), _first(lines), title=f"Live manifests, by lint: {len(lines)}")
+        yield Table(("",), [(Cell(line),) for line in lines], title=f"Live manifests, by lint: {len(lines)}")
     yield Table(("",), [(Cell(line),) for line in assessment.not_improved], title="What Mooring would not improve")
-
-
-def _first(lines: Sequence[str]) -> list[tuple[Cell]]:
-    """Return the first lines as rows; the document has all."""
-    more = len(lines) - _MOST_LINES
-    shown = [(Cell(line),) for line in lines[:_MOST_LINES]]
-    return [*shown, (Cell(f"and {more} more: -o json has all of them", "faint"),)] if more > 0 else shown
 
 
 def _node_rows(name: str, capture: NodeCapture | None) -> Iterator[Sequence[Cell]]:
     if capture is None:
-        yield cells(name, "", "", "", "", "", "no capture")
+        yield cells(name, "", "", "", "", "no capture")
         return
-    gpus = len(capture.use.gpus) if capture.use is not None else ""
     for pf in capture.inventory.inventory.pfs:
         why = "; ".join(f"VF {one.vfs}: {one.why}" for one in pf.out)
-        yield cells(name, pf.name, pf.mbps or "", len(pf.vfs), len(pf.usable), gpus, why)
+        yield cells(name, pf.name, pf.mbps or "", len(pf.vfs), len(pf.usable), why)
     for one in capture.inventory.ignored:
-        yield cells(name, one.name or one.pci, "", "", "", gpus, one.why)
+        yield cells(name, one.name or one.pci, "", "", "", one.why)
     if not capture.inventory.inventory.pfs and not capture.inventory.ignored:
-        yield cells(name, "", "", "", "", gpus, "no NIC")
+        yield cells(name, "", "", "", "", "no NIC")
+
+
+def _gpu_rows(name: str, capture: NodeCapture) -> Iterator[Sequence[Cell]]:
+    for pci, why in _gpus(capture):
+        if why is None:
+            yield cells(name, pci, Cell("?", "warning"), "the capture does not say")
+        else:
+            yield cells(name, pci, Cell("no", "warning") if why else Cell("yes", "good"), why)
 
 
 def _job_row(found: Mapping[str, object]) -> Sequence[Cell]:
@@ -244,7 +262,7 @@ def _job_row(found: Mapping[str, object]) -> Sequence[Cell]:
 
 
 def _decision_lines(outcome: "Outcome", snapshot: Snapshot) -> Iterator[str]:
-    now = {key_of(pod): str(at(pod, "spec", "nodeName") or "") for pod in snapshot.pods()}
+    now = _nodes_now(snapshot)
     placed = [one for one in outcome.decisions if one.node]
     bound = sum(bool(now.get(one.pod)) for one in outcome.decisions)
     yield f"{len(placed)} of {len(outcome.decisions)} pods with VFs would have a node; {bound} have one now"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from cli.plugin.assess import job
 from cli.plugin.assess.collect import WORKLOADS, Archives, ShallowSource, in_folder, read_snapshot
-from cli.plugin.assess.page import page
 from cli.plugin.assess.report import assess, report
 from cli.plugin.assess.share import opened_shared, write_shared
 from cli.plugin.assess.snapshot import NODES, name_of
 from cli.plugin.bundle.memory import limited_memory
 from cli.plugin.invocation import Invocation
+from cli.plugin.page.html import page
 from cli.plugin.reading import Reader, ReportProgress, Source
 from cli.plugin.reports.tables import Answer, Cell, Table
 from cli.plugin.reports.yaml_document import dump
@@ -58,7 +58,7 @@ async def _assess(
         return Answer({"kind": "MooringShared", "v": 1, "file": flags.share}, (Table(("",), [(Cell(text),)]),))
     answer = report(assess(snapshot, WORKLOADS, flags.rack))
     if flags.html:
-        Path(flags.html).write_text(page(answer.tables, answer.document), encoding="utf-8")
+        Path(flags.html).write_text(page({**answer.document, "notes": list(answer.notes)}), encoding="utf-8")
         text = f"{flags.html!r} written: {len(snapshot.captures)} of {len(snapshot.nodes)} nodes have a capture"
         return replace(answer, tables=(Table(("",), [(Cell(text),)]),))
     return answer

@@ -54,10 +54,11 @@ _PARTS = re.compile(
     r"|(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?![A-Za-z0-9_.:-]|[^\x00-\x7f])"
     r"|(?P<name>(?:[A-Za-z0-9]|[^\x00-\x7f])(?:[A-Za-z0-9_.:-]|[^\x00-\x7f])*)"
 )
-# What `mooring.nic.vf_users` says about a use by the host, beside names.
+# What `mooring.nic.vf_users` says about a use by the host, beside names, and `build_gpu_inventory` about a GPU.
 _USE_WORDS = frozenset({
     "the", "host", "uses", "port", "of", "process", "unknown", "vdpa", "device", "default", "route", "to", "table",
-    "IPv4", "IPv6", "macvtap", "geneve",
+    "IPv4", "IPv6", "macvtap", "geneve", "no", "driver", "bound", "vfio-pci", "nouveau", "NVIDIA", "s", "excludes",
+    "it", "MIG", "is", "on", "compute", "partition", "DPX", "TPX", "QPX", "CPX", "its", "UUID",
 })  # fmt: skip
 # Files of a capture that contain the name of a device.
 _NAMES = frozenset({"parent", "ibdev"})
@@ -161,13 +162,17 @@ class StandIns:
             replace(
                 use,
                 settings={pci: replace(one, mac=None, guid=None) for pci, one in use.settings.items()},
-                host={pci: _PARTS.sub(self._use_part, one) for pci, one in use.host.items()},
+                host=self._uses(use.host),
+                gpus_out=None if use.gpus_out is None else self._uses(use.gpus_out),
                 pools=None if pools is None else {self.key(resource): pci for resource, pci in pools.items()},
                 devices=None
                 if devices is None
                 else tuple(replace(one, uid=self.name(one.uid), resource=self.key(one.resource)) for one in devices),
             )
         )
+
+    def _uses(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return {pci: _PARTS.sub(self._use_part, text) for pci, text in texts.items()}
 
     def _use_part(self, match: re.Match[str]) -> str:
         return match[0] if match[0] in _USE_WORDS else self._part(match)

@@ -14,16 +14,21 @@ from importlib.resources import files
 
 # Each imports only those before it.
 _MODULES = (
+    "redraw",
     "elements",
+    "report_changes",
+    "live",
     "cluster_index",
     "links",
     "bars",
+    "switches",
     "cluster_view",
     "node_view",
     "jobs_view",
     "pod_view",
     "problems_view",
     "search_view",
+    "assessment_view",
     "main",
 )
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)

@@ -1,18 +1,21 @@
 """Serve the page on loopback: to the browser that has the secret of its address, and to no other page in it.
 
-The page itself contains nothing of the cluster. Its script reads the report with the secret, and reads it again when
-the server writes a line to the answer of ``/changes``, which stays open.
+The page itself contains nothing of the cluster. Its script reads ``/changes`` with the secret, which stays open: lines
+of JSON with the report, later what has changed in it, and the state of the connection to the API server.
 """
 
 import asyncio
 import hmac
-import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 from aiohttp import web
 
+from cli.plugin.page.changes import changes, is_news
 from cli.plugin.page.html import page
 from cli.plugin.reports.tables import Answer
 
@@ -32,8 +35,10 @@ class PageServer:
 
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(32)
-        self._report = b""
-        self._content: dict[str, object] = {}
+        self._report: Mapping[str, Any] = {}
+        # The report before, and what has changed since.
+        self._last: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+        self._state: Mapping[str, object] = {}
         self._next = asyncio.Event()
         self._port = 0
 
@@ -43,21 +48,36 @@ class PageServer:
 
     def publish(self, answer: Answer) -> bool:
         """Replace the report and let the browsers know, if more than its time has changed; return whether it has."""
-        if (content := _content(answer.document)) == self._content:
+        made = changes(self._report, answer.document)
+        if not is_news(made, self._report):
             return False
-        self._content = content
-        self._report = json.dumps(answer.document).encode()
+        self._last = (self._report, made)
+        self._report = answer.document
+        self._tell()
+        return True
+
+    def report_progress(self, what: str, count: int) -> None:
+        """Let the browsers know how many objects were read before the first report."""
+        self._state = {"reading": what, "count": count}
+        self._tell()
+
+    def api_answered(self, answered_at: float, failure: str) -> None:
+        """Let the browsers know since when the API server does not answer; ``failure`` is empty if it does."""
+        last = datetime.fromtimestamp(answered_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        state = {"answered_at": last, "failure": failure} if failure else {}
+        if state != self._state and not (state == {} and not self._report):
+            self._state = state
+            self._tell()
+
+    def _tell(self) -> None:
         self._next.set()
         self._next = asyncio.Event()
-        return True
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[None]:
         """Serve on a port of 127.0.0.1, 0 for a free one; raise OSError if it is taken."""
         app = web.Application(middlewares=[self._guard])
-        app.add_routes(
-            [web.get("/", self._page), web.get("/report", self._current), web.get("/changes", self._changes)]
-        )
+        app.add_routes([web.get("/", self._page), web.get("/changes", self._changes)])
         # The address has the secret: no request is logged. A browser that has gone ends its request.
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
         await runner.setup()
@@ -84,24 +104,22 @@ class PageServer:
     async def _page(self, _: web.Request) -> web.StreamResponse:
         return web.Response(text=page(None), content_type="text/html", headers=_HEADERS)
 
-    async def _current(self, _: web.Request) -> web.StreamResponse:
-        response = web.Response(body=self._report, content_type="application/json", headers=_HEADERS)
-        response.enable_compression()
-        return response
-
     async def _changes(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a line now if there is a report, and one for each change."""
-        response = web.StreamResponse(headers={"Content-Type": "text/plain", **_HEADERS})
+        """Answer with the report, and a line for each change; a browser that is slow gets several changes as one."""
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", **_HEADERS})
         await response.prepare(request)
+        sent: Mapping[str, Any] = {}
+        state: Mapping[str, object] = {}
         while True:
             following = self._next
-            if self._report:
-                await response.write(b"\n")
-            await following.wait()
-
-
-def _content(document: Mapping[str, object]) -> dict[str, object]:
-    """Return a report without what changes all the time: when it was taken, and how long ago a Lease was renewed."""
-    checks = document.get("checks")
-    states = [(one["check"], one["state"]) for one in checks] if isinstance(checks, list) else []
-    return {name: value for name, value in document.items() if name != "taken_at"} | {"checks": states}
+            if self._report and self._report is not sent:
+                before, last = self._last
+                made = last if sent is before else changes(sent, self._report)
+                line = {"changes": made} if sent else {"report": self._report}
+                sent = self._report
+                await response.write(msgspec.json.encode(line) + b"\n")
+            if self._state != state:
+                state = self._state
+                await response.write(msgspec.json.encode({"state": state}) + b"\n")
+            if self._next is following:
+                await following.wait()

@@ -224,7 +224,7 @@ def _pods(patient: Patient) -> Iterator[Finding]:
         return
     yield from _unsigned(patient.pods)
     for pod in patient.pods:
-        yield from _of_pod(pod)
+        yield from pod.derive(_of_pod)
     waiting = [(pod.key, why) for pod in patient.pods if concerns(pod) and (why := _why_waiting(pod))]
     if waiting:
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
@@ -250,7 +250,11 @@ def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
         yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys reject such pods")
 
 
-def _of_pod(pod: Pod) -> Iterator[Finding]:
+def _of_pod(pod: Pod) -> tuple[Finding, ...]:
+    return tuple(_faults_of_pod(pod))
+
+
+def _faults_of_pod(pod: Pod) -> Iterator[Finding]:
     subject = f"pod/{pod.key}"
     _, wrong = pod.held()
     if wrong and not pod.is_over:

@@ -4,20 +4,22 @@ Each part has the items of the command of that name, so that the page shows what
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods
+from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, status
 from cli.plugin.reports.checks import Patient
-from cli.plugin.reports.objects import Event, Node
+from cli.plugin.reports.objects import Event, Node, Pod
 from cli.plugin.reports.tables import Answer
+from cli.plugin.reports.use import NodeUse
 from scheduler.cache.groups.sources import Group
 
 # Labels that say where a node is, whether or not a group names them. Sources: kubernetes.io/docs/reference/
 # labels-annotations-taints, and the README of github.com/NVIDIA/topograph.
 _LOCATIONS = ("topology.kubernetes.io/", "network.topology.nvidia.com/")
 _Item = dict[str, object]
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class ClusterState:
 def report(state: ClusterState) -> Answer:
     """Return the whole cluster as one document; status 1 if a finding is an error."""
     patient = state.patient
-    examined = doctor.report(patient)
+    results = status.examine(patient)
+    findings = doctor.findings_of(results)
     levels = _levels(patient.groups, state.nodes)
     document = {
         "kind": "MooringReport",
@@ -45,11 +48,18 @@ def report(state: ClusterState) -> Answer:
         "nodes": list(_nodes(state, levels)),
         "pods": None if patient.pods is None else list(_pods(state)),
         "groups": [groups.as_item(group) for group in patient.groups],
-        "gpus": gpus.report(state.nodes, patient.pods, wide=True).document["items"],
-        "checks": examined.document["checks"],
-        "findings": examined.document["findings"],
+        "gpus": gpus.items(state.nodes, patient.pods),
+        "checks": status.items(results),
+        "findings": [asdict(one) for one in findings],
     }
-    return Answer(document, examined.tables, status=examined.status)
+    return Answer(document, (), status=1 if any(one.level == "error" for one in findings) else 0)
+
+
+def prepare(state: ClusterState) -> Iterator[None]:
+    """Derive what a report needs of each pod, some at a time; it is kept until the report is made."""
+    for number, _ in enumerate(_pods(state)):
+        if number % _AT_ONCE == 0:
+            yield
 
 
 def _levels(found: Iterable[groups.FoundGroup], listed: Sequence[Node]) -> list[str]:
@@ -67,10 +77,16 @@ def _levels(found: Iterable[groups.FoundGroup], listed: Sequence[Node]) -> list[
 
 
 def _nodes(state: ClusterState, levels: Sequence[str]) -> Iterator[_Item]:
-    labels = {node.metadata.name: node.metadata.labels or {} for node in state.nodes}
-    for node in state.patient.nodes:
-        own = labels.get(node.name, {})
-        yield nodes.as_item(node) | {"labels": {level: own[level] for level in levels if level in own}}
+    listed = {node.metadata.name: node for node in state.nodes}
+    for use in state.patient.nodes:
+        node = listed[use.name]
+        own = node.metadata.labels or {}
+        labels = {level: own[level] for level in levels if level in own}
+        yield node.derive(_node, use, labels)
+
+
+def _node(_: Node, use: NodeUse, labels: Mapping[str, str]) -> _Item:
+    return nodes.as_item(use) | {"labels": labels}
 
 
 def _pods(state: ClusterState) -> Iterator[_Item]:
@@ -81,12 +97,15 @@ def _pods(state: ClusterState) -> Iterator[_Item]:
     for pod in sorted(state.patient.pods or (), key=lambda pod: pod.key):
         uid = pod.metadata.uid
         if pods.concerns(pod) or uid in members:
-            item = pods.as_item(pods.summarize(pod, by_name.get(pod.spec.node_name or "")))
-            own = events.get((pod.metadata.namespace, uid), ())
-            yield item | {"created": pod.metadata.creation_timestamp, "decision": _decision(own, uid)}
+            # Only rates whose change is open depend on the node.
+            node = by_name.get(pod.spec.node_name or "") if pods.is_open(pod) else None
+            own = events.get((pod.metadata.namespace, uid), [])
+            yield pod.derive(_pod, node, own)
 
 
-def _decision(events: Iterable[Event], uid: str) -> _Item | None:
-    if (decision := explain.latest(events, uid)) is None:
-        return None
-    return {"message": decision.message, "when": decision.when, "why": decision.why}
+def _pod(pod: Pod, node: Node | None, events: Iterable[Event]) -> _Item:
+    decision = explain.latest(events, pod.metadata.uid)
+    return pods.as_item(pods.summarize(pod, node)) | {
+        "created": pod.metadata.creation_timestamp,
+        "decision": decision and {"message": decision.message, "when": decision.when, "why": decision.why},
+    }

@@ -1,10 +1,10 @@
 """`kubectl mooring doctor`: the checks of `status`, with each node's programs and all that was found. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from cli.plugin.reports import status
-from cli.plugin.reports.checks import Patient, scheduler_versions, some
+from cli.plugin.reports.checks import Finding, Patient, scheduler_versions, some
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NodeUse
 from mooring.annotations.inventory import NODE_PROGRAMS
@@ -15,7 +15,7 @@ _TONES: Mapping[str, Tone] = {"error": "bad", "warning": "warning"}
 def report(patient: Patient, *, symbols: bool = False) -> Answer:
     """Return the checks, the programs of every node and all findings; status 1 if any is an error."""
     results = status.examine(patient)
-    found = sorted((one for result in results for one in result.findings), key=lambda one: (one.level, one.subject))
+    found = findings_of(results)
     is_well = not any(one.level == "error" for one in found)
     document = {
         "kind": "MooringDoctor",
@@ -35,6 +35,11 @@ def report(patient: Patient, *, symbols: bool = False) -> Answer:
     )
     tables = (status.table(results, symbols=symbols), _programs(patient), findings)
     return Answer(document, tables, status=0 if is_well else 1)
+
+
+def findings_of(results: Iterable[status.Result]) -> list[Finding]:
+    """Return what the checks have found, errors first."""
+    return sorted((one for result in results for one in result.findings), key=lambda one: (one.level, one.subject))
 
 
 def _item(node: NodeUse) -> dict[str, object]:

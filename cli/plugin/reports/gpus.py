@@ -6,6 +6,7 @@ lowest that both paths share, from the two inventories.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cli.plugin.reports.objects import Node, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
@@ -38,7 +39,7 @@ class Held:
     vf: AssignedVf | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Row:
     """A GPU of a node as it is now; ``why`` is why it is out, empty if it is not."""
 
@@ -50,9 +51,29 @@ class _Row:
     bridge: str
     why: str
 
+    @cached_property
+    def item(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        gpu, held = self.gpu, self.held
+        known: dict[str, object] = (
+            {"uuid": gpu.uuid, "vendor": gpu.vendor, "model": gpu.model, "memory_mb": gpu.memory_mb, "numa": gpu.numa}
+            | {"pcie": list(gpu.pcie), "link": gpu.link}
+            if gpu is not None
+            else {}
+        )
+        has = {"pod": held.pod, "containers": list(held.containers), **_pair(held)} if held is not None else None
+        return {"node": self.node, "pci": self.pci, "state": self.state, "why": self.why, **known} | {
+            "held": has,
+            "bridge": self.bridge,
+        }
+
 
 def held_by(pod: Pod) -> tuple[Held, ...]:
     """Return a pod's GPUs; empty without any, and for an assignment that is not valid."""
+    return pod.derive(_held_by)
+
+
+def _held_by(pod: Pod) -> tuple[Held, ...]:
     assignment, _ = pod.held()
     gpus = _gpus_of(assignment)
     if assignment is None or gpus is None:
@@ -62,6 +83,22 @@ def held_by(pod: Pod) -> tuple[Held, ...]:
 
 def report(nodes: Iterable[Node], pods: Iterable[Pod] | None, *, wide: bool) -> Answer:
     """Return one row a GPU and pod; ``pods`` is None if they could not be read."""
+    found, faults = _find(nodes, pods)
+    rows = [_cells(row, wide=wide) for row in found]
+    rows += [_fault(name, why, wide=wide) for name, why in faults.items()]
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    document = {"kind": "MooringGpus", "v": 1, "items": [row.item for row in found], "faults": faults}
+    table = Table(columns, rows, empty="no node publishes GPUs", identity=("NODE", "GPU"))
+    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("node", "pci"))
+
+
+def items(nodes: Iterable[Node], pods: Iterable[Pod] | None) -> list[Mapping[str, object]]:
+    """Return the GPUs of a report as JSON values."""
+    return [row.item for row in _find(nodes, pods)[0]]
+
+
+def _find(nodes: Iterable[Node], pods: Iterable[Pod] | None) -> tuple[list[_Row], dict[str, str]]:
+    """Return the GPUs, and by node why an inventory cannot be read."""
     holders = _holders(pods or ())
     found, faults = list[_Row](), dict[str, str]()
     for node in sorted(nodes, key=lambda one: one.metadata.name):
@@ -69,17 +106,21 @@ def report(nodes: Iterable[Node], pods: Iterable[Pod] | None, *, wide: bool) -> 
         if text is None:
             continue
         name = node.metadata.name
-        try:
-            known = read_gpu_inventory(text)
-        except AnnotationError as unreadable:
-            known, faults[name] = GpuInventory(), str(unreadable)
-        found += _rows(name, known, holders.get(name, {}), paths_of(node), is_known=pods is not None)
-    rows = [_cells(row, wide=wide) for row in found]
-    rows += [_fault(name, why, wide=wide) for name, why in faults.items()]
-    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
-    document = {"kind": "MooringGpus", "v": 1, "items": [_item(row) for row in found], "faults": faults}
-    table = Table(columns, rows, empty="no node publishes GPUs", identity=("NODE", "GPU"))
-    return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("node", "pci"))
+        of_node, fault = node.derive(_of_node, text, holders.get(name, {}), pods is not None)
+        found += of_node
+        if fault:
+            faults[name] = fault
+    return found, faults
+
+
+def _of_node(node: Node, text: str, holders: Mapping[str, Sequence[Held]], is_known: bool) -> tuple[list[_Row], str]:
+    """Return a node's GPUs, and why its inventory cannot be read; empty if it can."""
+    known, fault = GpuInventory(), ""
+    try:
+        known = read_gpu_inventory(text)
+    except AnnotationError as unreadable:
+        fault = str(unreadable)
+    return list(_rows(node.metadata.name, known, holders, paths_of(node), is_known=is_known)), fault
 
 
 def pairs(held: Sequence[Held], node: Node | None) -> Table:
@@ -195,18 +236,3 @@ def _beside(held: Held) -> tuple[object, object, object]:
 def _pair(held: Held) -> dict[str, object]:
     vf = held.vf
     return {"interface": held.interface, "pf": vf.pf if vf else None, "vf": vf.vf if vf else None}
-
-
-def _item(row: _Row) -> dict[str, object]:
-    gpu, held = row.gpu, row.held
-    known: dict[str, object] = (
-        {"uuid": gpu.uuid, "vendor": gpu.vendor, "model": gpu.model, "memory_mb": gpu.memory_mb, "numa": gpu.numa}
-        | {"pcie": list(gpu.pcie), "link": gpu.link}
-        if gpu is not None
-        else {}
-    )
-    has = {"pod": held.pod, "containers": list(held.containers), **_pair(held)} if held is not None else None
-    return {"node": row.node, "pci": row.pci, "state": row.state, "why": row.why, **known} | {
-        "held": has,
-        "bridge": row.bridge,
-    }

@@ -7,7 +7,8 @@ for is in its members' conditions and events, where the scheduler has written it
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Literal, cast
 
 from cli.plugin.reports import explain
 from cli.plugin.reports.explain import DecisionReport
@@ -57,7 +58,7 @@ class HangsOn:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FoundGroup:
     """One group, or why it is refused; its pods by uid; the last decision; the labels of nodes by name."""
 
@@ -113,14 +114,19 @@ class FoundGroup:
         said = Counter(message for _, message in waiting if message)
         return said.most_common(1)[0][0] if said else self.refusal
 
-    @property
+    @cached_property
+    def ordered(self) -> list[tuple[str, Pod]]:
+        """Return its pods by uid, in the order of their ranks."""
+        return sorted(self.pods.items(), key=lambda each: by_index(each[1]))
+
+    @cached_property
     def levels(self) -> list[LevelUse]:
         """Return how the placed members use each level that the group names, from narrow to wide."""
         if isinstance(self.group, Refused) or self.labels is None:
             return []
         keys = dict.fromkeys((*self.group.prefer, *((self.group.within,) if self.group.within else ())))
         placed = set(self.members.of("placed", "leaving"))
-        nodes = [pod.spec.node_name or "" for uid, pod in in_order(self) if uid in placed]
+        nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in placed]
         return list(level_uses(keys, [self.labels.get(node, {}) for node in nodes]))
 
     @property
@@ -301,15 +307,9 @@ def explanation(one: FoundGroup, decision: DecisionReport | None) -> Answer:
 
 def together(answers: Sequence[Answer]) -> Answer:
     """Return one answer about several groups of one name."""
-    items = [item for answer in answers for item in _items(answer)]
+    items = [item for answer in answers for item in cast(Sequence[object], answer.document["items"])]
     tables = [table for answer in answers for table in answer.tables]
     return Answer({**answers[0].document, "items": items}, tuple(tables))
-
-
-def _items(answer: Answer) -> Sequence[object]:
-    items = answer.document["items"]
-    assert isinstance(items, list), "a report on groups has items"
-    return items
 
 
 def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
@@ -338,7 +338,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
 
 def member_table(one: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
-    listed = [(pod, one.members.states[uid].standing) for uid, pod in in_order(one)]
+    listed = [(pod, one.members.states[uid].standing) for uid, pod in one.ordered]
     rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
     return Table(("MEMBER", "STATE", "NODE"), rows, "members")
 
@@ -353,10 +353,6 @@ _TEXTS: Mapping[Standing, str] = {
     "succeeded": "succeeded",
     "failed": "failed",
 }
-
-
-def in_order(one: FoundGroup) -> list[tuple[str, Pod]]:
-    return sorted(one.pods.items(), key=lambda each: by_index(each[1]))
 
 
 def as_item(one: FoundGroup) -> dict[str, object]:
@@ -395,6 +391,6 @@ def as_item(one: FoundGroup) -> dict[str, object]:
                 "state": _TEXTS[one.members.states[uid].standing],
                 "node": pod.spec.node_name or "",
             }
-            for uid, pod in in_order(one)
+            for uid, pod in one.ordered
         ],
     }

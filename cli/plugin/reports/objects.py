@@ -3,9 +3,9 @@
 They are fewer than the scheduler decodes: thousands are listed while a user waits, and unusual objects are shown too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -31,7 +31,25 @@ def unknown_annotations(keys: Iterable[str]) -> list[str]:
     return [key for key in ours if key not in KNOWN and not key.startswith(names.REQUEST_OF)]
 
 
-class Node(NodeOutline):
+T = TypeVar("T")
+
+
+class Derivations:
+    """Keeps what was derived from an object: a command that follows changes derives it again only if it can differ."""
+
+    __slots__ = ()
+
+    def derive(self, make: Callable[..., T], *others: object) -> T:
+        """Return what a function makes of this object and of these others, as before if they are equal."""
+        kept: dict[str, Any] = self.__dict__
+        entry = kept.get(make.__qualname__)
+        if entry is None or entry[0] != others:
+            entry = kept[make.__qualname__] = (others, make(self, *others))
+        made: T = entry[1]
+        return made
+
+
+class Node(Derivations, NodeOutline, dict=True, gc=True):
     @property
     def is_ready(self) -> bool:
         return (ready := self.condition("Ready")) is not None and ready.status == "True"
@@ -53,9 +71,12 @@ class Node(NodeOutline):
             return None
 
 
-class Pod(PodOutline):
+class Pod(Derivations, PodOutline, dict=True, gc=True):
     def held(self) -> tuple[Assignment | None, str]:
         """Return the pod's assignment, and why it is not valid, empty if it is."""
+        return self.derive(Pod._held)
+
+    def _held(self) -> tuple[Assignment | None, str]:
         try:
             return verified_assignment(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
         except AnnotationError as unreadable:

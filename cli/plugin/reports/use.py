@@ -98,14 +98,16 @@ def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
     ordered = sorted(nodes, key=lambda node: node.metadata.name)
     in_force = {node.metadata.name: node.rates_in_force() for node in ordered}
     claims: dict[str, list[Claim]] = {}
-    keys: dict[str, str] = {}
     for pod in pods or ():
         assignment, _ = pod.held()
         if assignment is not None and not pod.is_over:
-            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node)), pod.key)
-            claims.setdefault(assignment.node, []).append(claim)
-            keys[pod.metadata.uid] = pod.key
-    return [_use(node, None if pods is None else claims.get(node.metadata.name, []), keys) for node in ordered]
+            generations = in_force.get(assignment.node) if names.RATES in pod.annotations else None
+            claims.setdefault(assignment.node, []).append(pod.derive(_claim, assignment, generations))
+    return [node.derive(_use, None if pods is None else claims.get(node.metadata.name, [])) for node in ordered]
+
+
+def _claim(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | None) -> Claim:
+    return Claim(pod.metadata.uid, _reserving(pod, assignment, in_force), pod.key)
 
 
 def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | None) -> Assignment:
@@ -115,7 +117,7 @@ def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | N
     return reserve_rates(assignment, reserved_rates(assignment, rates, in_force))
 
 
-def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:
+def _use(node: Node, claims: Sequence[Claim] | None) -> NodeUse:
     inventory, fault = _inventory(node)
     pfs: tuple[PfUse, ...] = ()
     shares: tuple[ShareUse, ...] = ()
@@ -124,6 +126,7 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
         free = free_vfs_of(inventory, claims or ())
         pfs = _pfs(inventory, claims, free)
         shares = tuple(_shares(free, is_known=claims is not None))
+        keys = {claim.uid: claim.pod for claim in claims or ()}
         found = disputes(inventory, claims or ())
         disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
     reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}

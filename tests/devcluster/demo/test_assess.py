@@ -15,4 +15,4 @@ async def test_the_demonstration_finds_what_it_planted(tmp_path: Path) -> None:
     status = await asyncio.to_thread(demonstrate, Console(file=shown, width=200), str(page))
     assert status == 0, shown.getvalue()
     assert f"{len(PLANTED)} of {len(PLANTED)} planted faults found, 0 others" in shown.getvalue()
-    assert "jobs that were started by halves: 1" in page.read_text()
+    assert "jobs that were started by halves" in page.read_text()

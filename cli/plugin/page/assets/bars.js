@@ -78,5 +78,6 @@ export function legend(index, colouring) {
     key("free", "free"),
     key("out", "out"),
     key("reserved", "Mb/s reserved (thin bar)"),
+    index.report.gpus.length ? [key("gpu used", "GPU used"), key("gpu free", "GPU free"), key("gpu out", "GPU out")] : "",
   );
 }

@@ -44,13 +44,15 @@ export function jobsView(index) {
     table(
       "Groups of pods",
       ["Group", "State", "Min", "Bound", "Waiting", "Since", "Domain", "Hops", "Waits for"],
-      ordered.map((group) => groupRow(index, group)),
+      ordered,
+      (group) => groupRow(index, group),
       index.report.pods === null ? NOT_LISTED : "No pods form a group.",
     ),
     table(
       "Single pods that wait",
       ["Pod", "State", "Since", "Why"],
-      alone.map((pod) => [podLink(pod), mark("warning", pod.state), pod.created ? age(pod.created, index.report.taken_at) : "", pod.why]),
+      alone,
+      (pod) => [podLink(pod), mark("warning", pod.state), pod.created ? age(pod.created, index.report.taken_at) : "", pod.why],
       index.report.pods === null ? NOT_LISTED : "No single pod waits.",
     ),
   );
@@ -97,7 +99,8 @@ export function groupView(index, namespace, name, source) {
     table(
       "Members by rank",
       ["Pod", "State", "Node", ...group.levels.map((level) => level.label), "VFs", "Why"],
-      group.members.map((member) => memberRow(index, group, member)),
+      group.members,
+      (member) => memberRow(index, group, member),
       "The group has no members.",
     ),
   );

@@ -3,20 +3,7 @@ import { element, facts, mark, number, table } from "./elements.js";
 import { heldVfs } from "./cluster_index.js";
 import { podLink } from "./links.js";
 import { describe, pfBar } from "./bars.js";
-
-// For each device, the lowest bridge that it shares with another one.
-function bySharedBridge(devices) {
-  const users = new Map();
-  for (const { path } of devices) for (const bridge of path) users.set(bridge, (users.get(bridge) ?? 0) + 1);
-  const groups = new Map();
-  for (const device of devices) {
-    const shared = device.path.filter((bridge) => users.get(bridge) > 1);
-    const bridge = shared.at(-1) ?? "";
-    if (!groups.has(bridge)) groups.set(bridge, []);
-    groups.get(bridge).push(device);
-  }
-  return [...groups].sort(([one], [other]) => (one === "" ? 1 : other === "" ? -1 : one < other ? -1 : 1));
-}
+import { bySharedBridge, gpuTone } from "./switches.js";
 
 function gpuItem(gpu) {
   const holder = gpu.held ? `${gpu.held.pod}${gpu.held.pf ? `, beside ${gpu.held.pf} VF ${gpu.held.vf}` : ""}` : gpu.why;
@@ -24,7 +11,7 @@ function gpuItem(gpu) {
   return element(
     "li",
     { class: "device" },
-    element("span", { class: `gpu ${gpu.held ? "used" : gpu.state === "out" ? "out" : "free"}` }),
+    element("span", { class: `gpu ${gpuTone(gpu)}` }),
     ` GPU ${gpu.pci} ${gpu.model ?? ""}: ${state}${holder ? ` (${holder})` : ""}`,
   );
 }
@@ -84,6 +71,7 @@ export function nodeView(index, name) {
       `VFs of ${node.node}`,
       ["PF", "VF", "PCI", "Network", "Min Mb/s", "Max Mb/s", "Pod"],
       vfRows(index, node),
+      (row) => row,
       index.report.pods === null ? "Not known: your rights do not allow to list pods." : "No VF is held or out.",
     ),
   );

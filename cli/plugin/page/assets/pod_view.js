@@ -30,10 +30,10 @@ function reasons(decision) {
   const text = (value) => (typeof value === "object" ? JSON.stringify(value) : value);
   return [
     counts.length
-      ? table(`Why none of ${text(why.nodes)} nodes fits`, ["Nodes", "Reason", "Which"], counts.map(([reason, amount]) => [text(amount), reason, named(reason)]), "")
+      ? table(`Why none of ${text(why.nodes)} nodes fits`, ["Nodes", "Reason", "Which"], counts, ([reason, amount]) => [text(amount), reason, named(reason)], "")
       : "",
     scores.length
-      ? table(`Scores of ${text(why.node)}, the best of ${text(why.nodes)} nodes`, ["Preference", "Score"], scores.map(([name, score]) => [name, text(score)]), "")
+      ? table(`Scores of ${text(why.node)}, the best of ${text(why.nodes)} nodes`, ["Preference", "Score"], scores, ([name, score]) => [name, text(score)], "")
       : "",
     why.preemption ? facts([["Preemption", JSON.stringify(why.preemption)]]) : "",
   ];
@@ -61,10 +61,11 @@ export function podView(index, namespace, name) {
     table(
       `VFs of ${namespace}/${name}`,
       ["Interface", "Network", "PF / VF", "PCI", "MAC", "VLAN", "Requested Mb/s", "Allocated Mb/s", "In force", "Containers"],
-      pod.vfs.map((vf) => vfRow(pod, vf)),
+      pod.vfs,
+      (vf) => vfRow(pod, vf),
       "The pod holds no VF.",
     ),
-    gpus.length ? table("GPUs", ["GPU", "Model", "Beside", "Bridge"], gpus.map((gpu) => [gpu.pci, gpu.model ?? "", gpu.held.pf ? `${gpu.held.pf} / ${gpu.held.vf}` : "", gpu.bridge]), "") : "",
+    gpus.length ? table("GPUs", ["GPU", "Model", "Beside", "Bridge"], gpus, (gpu) => [gpu.pci, gpu.model ?? "", gpu.held.pf ? `${gpu.held.pf} / ${gpu.held.vf}` : "", gpu.bridge], "") : "",
     element("h2", {}, pod.node ? "Why this node" : "Why no node yet"),
     decision
       ? [element("p", {}, decision.message), reasons(decision), element("p", { class: "sums" }, `Decided at ${decision.when}.`)]

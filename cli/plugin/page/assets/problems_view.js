@@ -13,13 +13,15 @@ export function problemsView(index) {
     table(
       "Findings",
       ["Level", "Subject", "Found", "Remedy"],
-      findings.map((one) => [mark(LEVEL_TONES[one.level], one.level), subjectLink(index, one.subject), one.found, one.remedy]),
+      findings,
+      (one) => [mark(LEVEL_TONES[one.level], one.level), subjectLink(index, one.subject), one.found, one.remedy],
       "No problems found in the API.",
     ),
     table(
       "Checks",
       ["State", "Check", "Result", "More"],
-      checks.map((one) => [mark(LEVEL_TONES[one.state], one.state), one.check, one.text, one.page]),
+      checks,
+      (one) => [mark(LEVEL_TONES[one.state], one.state), one.check, one.text, one.page],
       "",
     ),
   );

@@ -37,7 +37,7 @@ export function searchView(index, query) {
     "div",
     {},
     element("h1", {}, `Search: ${query}`),
-    table("Results", ["Kind", "Object", "Match"], rows, "Nothing has this name or address."),
+    table("Results", ["Kind", "Object", "Match"], rows, (row) => row, "Nothing has this name or address."),
     isCut ? element("p", {}, `Only the first ${MOST} results are shown.`) : "",
   );
 }

@@ -3,13 +3,23 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
+from cli.plugin.assess.collect import WORKLOADS
+from cli.plugin.assess.report import assess, report
+from cli.plugin.assess.snapshot import PODS, Snapshot
+from cli.plugin.page import html
+from devcluster.apiserver.http.faults import Fault
+from devcluster.demo.plugin_cluster import faulty
 from mooring import names
 from mooring.annotations.inventory import Out
+from mooring.gpu.inventory import KEY as GPU_INVENTORY
+from mooring.gpu.inventory import Gpu, GpuInventory, dump_gpu_inventory
 from mooring.indexes import Indexes
+from tests.cli.plugin.assess.conftest import snapshot_of
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod, waiting
 from tests.cli.plugin.page.interface import interface
 
@@ -27,6 +37,13 @@ async def browser() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         yield browser
         await browser.close()
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("faulty")
+    faulty().write_captures(folder / "nodes", folder / "trees")
+    return snapshot_of(faulty(), folder / "nodes")
 
 
 async def _page(browser: Browser, requests: list[str], **options: object) -> Page:
@@ -103,10 +120,80 @@ async def test_what_is_not_known_is_no_zero(guarded: Served, browser: Browser, t
     file.write_text(out)
     page = await _page(browser, [])
     await page.goto(f"file://{file}")
-    total = "1 node, 2 PFs: ? of 8 VFs used, ? free, 0 out; ? of 90,000 Mb/s reserved"
+    total = "1 node · ? of 8 VFs used · ? of 90,000 Mb/s reserved"
     await expect(page.get_by_text(total).first).to_be_visible()
     await page.goto(f"file://{file}#/jobs")
     await expect(page.locator("main")).to_contain_text("Not known: your rights do not allow to list pods.")
+
+
+async def test_an_assessment_is_shown_whole(broken: Snapshot, browser: Browser, tmp_path: Path) -> None:
+    """Each finding has its evidence; 60 pods that wait are found by the filter; markup is text; nothing is fetched."""
+    pods = list(broken.all(PODS))
+    (first,) = [one for one in pods if one["metadata"]["name"] == "train-3"]
+    hostile = {"training.kubeflow.org/job-name": HOSTILE}
+    many = [
+        {**first, "metadata": {**first["metadata"], "name": f"wait-{at}", "uid": f"w{at}", "labels": hostile}}
+        for at in range(60)
+    ]
+    made = report(assess(replace(broken, lists={**broken.lists, PODS: [*pods, *many]}), WORKLOADS))
+    file = tmp_path / "assessment.html"
+    file.write_text(html.page(made.document))
+    requests: list[str] = []
+    page = await _page(browser, requests, viewport={"width": 390, "height": 844})
+    await page.goto(f"file://{file}")
+    text = await page.locator("main").inner_text()
+    findings: Any = made.document["findings"]
+    assert all(one["text"] in text and one["harm"] in text and one["prevention"] in text for one in findings)
+    assert all(each["path"] in text and each["value"] in text for one in findings for each in one["evidence"])
+    for view, shown in (
+        ("#/nodes", "no netdev in the host's network namespace"),
+        ("#/jobs", HOSTILE),
+        ("#/decisions", "50 of 69 rows"),
+        ("#/manifests", "Pod/default/near"),
+        ("#/search?q=enp132s0f0", "NIC"),
+    ):
+        await page.goto(f"file://{file}{view}")
+        await expect(page.locator("main")).to_contain_text(shown)
+        assert (view, await page.evaluate("document.documentElement.scrollWidth")) == (view, 390)
+    await page.goto(f"file://{file}#/decisions")
+    await page.get_by_role("searchbox", name="Filter").fill("wait-59")
+    await expect(page.locator("main")).to_contain_text("1 of 1 row that match, 69 in all")
+    await expect(page.get_by_role("cell", name="default/wait-59")).to_be_visible()
+    assert await page.locator("main img").count() == 0
+    assert {url.partition("#")[0] for url in requests if not url.startswith("data:")} == {f"file://{file}"}
+
+
+async def test_what_the_reader_does_outlives_a_change(served: Served, browser: Browser) -> None:
+    """An open choice keeps its focus, and a GPU is beside the PF of its switch."""
+    bridge = "0000:00:01.0"
+    gpus = GpuInventory((Gpu("0000:1b:00.0", "GPU-00000000-0000-4000-8000-000000000001", "nvidia", pcie=(bridge,)),))
+    first = node("n1", (pf(0, pcie=(bridge,)),))
+    first["metadata"]["annotations"][GPU_INVENTORY] = dump_gpu_inventory(gpus)
+    await served.add_node(first)
+    page = await _page(browser, [])
+    async with interface(served) as ui:
+        await page.goto(str(ui.url))
+        beside = page.get_by_role("img", name=f"1 GPU below bridge {bridge}: 0 used, 0 out")
+        await expect(page.locator(".beside", has=page.locator(".pf")).filter(has=beside)).to_be_visible()
+        await page.get_by_label("Show").focus()
+        await page.evaluate("window.before = document.activeElement")
+        await served.add_node(node("n2", (pf(0),)))
+        await expect(page.get_by_role("link", name="n2")).to_be_visible(timeout=30_000)
+        assert await page.evaluate("window.before === document.activeElement")
+
+
+async def test_an_api_server_that_goes_away_is_named(served: Served, browser: Browser) -> None:
+    """The last report stays, with the time since its last update."""
+    await served.add_node(node("n1", (pf(0),)))
+    page = await _page(browser, [])
+    async with interface(served) as ui:
+        await page.goto(str(ui.url))
+        await expect(page.get_by_role("link", name="n1")).to_be_visible()
+        served.server.faults.plan(Fault("GET", "/version", "drop_before", times=2))
+        await expect(page.get_by_role("status")).to_contain_text("The API server does not answer", timeout=30_000)
+        await expect(page.locator("#taken")).to_contain_text("Last update")
+        await expect(page.get_by_role("link", name="n1")).to_be_visible()
+        await expect(page.get_by_role("status")).to_contain_text("live", timeout=30_000)
 
 
 async def test_a_change_appears_where_the_reader_is(served: Served, browser: Browser) -> None:
@@ -124,6 +211,6 @@ async def test_a_change_appears_where_the_reader_is(served: Served, browser: Bro
         await page.get_by_role("link", name="Cluster").click()
         await served.add_node(_in_rack("r3", node("n3", (pf(0),))))
         await expect(page.get_by_role("heading", name="r3")).to_be_visible(timeout=30_000)
-        await expect(page.get_by_role("status")).to_contain_text("(live)")
-    await expect(page.get_by_role("status")).to_contain_text("not connected", timeout=30_000)
+        await expect(page.get_by_role("status")).to_contain_text("live")
+    await expect(page.get_by_role("status")).to_contain_text("`kubectl mooring ui` does not answer", timeout=30_000)
     assert {url.split("/")[2] for url in requests if not url.startswith("data:")} == {f"127.0.0.1:{ui.url.port}"}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from cli.plugin.page.server import PageServer
 from cli.plugin.reports.tables import Answer
@@ -29,41 +30,55 @@ async def test_only_the_page_with_its_secret_may_read(ui: Interface) -> None:
         for path, headers, status in (
             ("/", {}, 200),
             ("/", {"Host": f"attacker.example:{port}"}, 403),
-            ("/report", {}, 401),
-            ("/report", {"Authorization": "Bearer x"}, 401),
-            ("/report", right | {"Host": f"attacker.example:{port}"}, 403),
-            ("/report", right | {"Origin": "http://attacker.example"}, 403),
-            ("/report", right | {"Origin": "null"}, 403),
-            ("/report", right | {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}, 200),
             ("/changes", {}, 401),
+            ("/changes", {"Authorization": "Bearer x"}, 401),
+            ("/changes", right | {"Host": f"attacker.example:{port}"}, 403),
+            ("/changes", right | {"Origin": "http://attacker.example"}, 403),
+            ("/changes", right | {"Origin": "null"}, 403),
+            ("/changes", right | {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}, 200),
             ("/other", right, 404),
         ):
             async with browser.get(ui.url.with_path(path), headers=headers) as answer:
                 assert (path, headers, answer.status) == (path, headers, status)
                 if status == 200:
                     assert answer.headers["Cache-Control"] == "no-store"
-        async with browser.post(ui.url.with_path("/report"), headers=right, json={}) as answer:
+        async with browser.post(ui.url.with_path("/changes"), headers=right, json={}) as answer:
             assert answer.status == 405
         async with browser.get(ui.url.with_path("/")) as answer:
             assert '<script type="application/json" id="report"></script>' in await answer.text()
 
 
 async def test_the_report_follows_the_cluster(ui: Interface, served: Served) -> None:
-    """A line comes for each change, soon after it; the report has it."""
+    """The first line has the report, and a later one the new node alone."""
     right = {"Authorization": f"Bearer {ui.token}"}
     async with (
-        aiohttp.ClientSession(headers=right) as browser,
-        browser.get(ui.url.with_path("/changes")) as changes,
+        aiohttp.ClientSession(headers=right, read_bufsize=1 << 20) as browser,
+        browser.get(ui.url.with_path("/changes")) as answer,
         asyncio.timeout(60),
     ):
-        await changes.content.readline()
+        lines = (json.loads(line) async for line in answer.content)
+        whole = await anext(line["report"] async for line in lines if "report" in line)
+        assert [one["node"] for one in whole["nodes"]] == ["n1"]
         await served.add_node(node("n2", (pf(0),)))
-        while True:
-            async with browser.get(ui.url.with_path("/report")) as answer:
-                report = json.loads(await answer.text())
-            if [one["node"] for one in report["nodes"] if one["pfs"]] == ["n1", "n2"]:
-                break
-            await changes.content.readline()
+        put = (line["changes"]["lists"].get("nodes", {"put": []})["put"] async for line in lines if "changes" in line)
+        changed = await anext(nodes async for nodes in put if any(one["pfs"] for one in nodes))
+        assert [one["node"] for one in changed] == ["n2"]
+
+
+async def test_a_browser_is_told_while_the_api_server_does_not_answer() -> None:
+    """It gets the time of the last answer, and nothing more until there is one."""
+    server = PageServer()
+    server.publish(Answer({"nodes": []}, ()))
+    async with server.serving(0), asyncio.timeout(30):
+        url = URL(server.address)
+        right = {"Authorization": f"Bearer {url.fragment.removeprefix('token=')}"}
+        async with aiohttp.ClientSession(headers=right) as browser, browser.get(url.with_path("/changes")) as answer:
+            assert json.loads(await answer.content.readline()) == {"report": {"nodes": []}}
+            server.api_answered(1_700_000_000, "connection refused")
+            state = {"answered_at": "2023-11-14T22:13:20Z", "failure": "connection refused"}
+            assert json.loads(await answer.content.readline()) == {"state": state}
+            server.api_answered(1_700_000_010, "")
+            assert json.loads(await answer.content.readline()) == {"state": {}}
 
 
 def test_a_report_that_differs_only_in_its_time_is_no_news() -> None:

@@ -111,6 +111,7 @@ def test_an_installer_that_cannot_start_is_a_warning() -> None:
     line, advice = line_of("node part", replace(well(), nodes=uses([own], ()), pods=installer))
     assert line == "! node part pod/default/i: the installer on n7 is not ready"
     assert advice.startswith("look at `kubectl describe pod i -n default` and at its log")
+    own = msgspec.convert(msgspec.to_builtins(own), type(own))
     own.metadata.labels = {"mooring.dev/node": ""}
     line, _ = line_of("node part", replace(well(), nodes=uses([own], ()), pods=installer))
     assert line == "! node part node/n7: has the label mooring.dev/node, and no installer has reported"

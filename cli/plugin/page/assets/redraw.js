@@ -1,0 +1,43 @@
+// Makes an element like another one, and leaves alone what is equal: focus, selection, open lists and scroll stay.
+//
+// An element with `draw` makes its own children: it is drawn by itself when it comes near the screen, or has been acted on.
+
+export function drawn(made, draw) {
+  made.draw = draw;
+  return made;
+}
+
+export const redraw = (target) => mendChildren(target, target.draw(target));
+
+export function mend(target, made) {
+  if (target.nodeType !== Node.ELEMENT_NODE) {
+    if (target.data !== made.data) target.data = made.data;
+    return;
+  }
+  mendAttributes(target, made);
+  if (made.draw) {
+    target.draw = made.draw;
+    if (target.isDrawn) redraw(target);
+  } else mendChildren(target, [...made.childNodes]);
+}
+
+function mendAttributes(target, made) {
+  for (const { name } of [...target.attributes]) {
+    // The height of what is not drawn is its own.
+    if (!made.hasAttribute(name) && !(made.draw && name === "style")) target.removeAttribute(name);
+  }
+  for (const { name, value } of made.attributes) {
+    if (target.getAttribute(name) !== value && !(made.draw && name === "style")) target.setAttribute(name, value);
+  }
+}
+
+function mendChildren(target, made) {
+  const present = [...target.childNodes];
+  made.forEach((one, at) => {
+    const old = present[at];
+    if (!old) target.append(one);
+    else if (old.nodeName !== one.nodeName || !old.draw !== !one.draw) old.replaceWith(one);
+    else mend(old, one);
+  });
+  for (const old of present.slice(made.length)) old.remove();
+}
