@@ -28,9 +28,8 @@ from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
-from scheduler.server.reporting.pod_status import status_patch
-from scheduler.server.watching.decoders import decoder_of
-from scheduler.server.watching.reflectors import SOURCES
+from scheduler.server.reporting.report_bodies import status_patch
+from scheduler.server.watching.reflectors import SOURCES, decoder_of
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 import sys
 
 from scheduler import __main__ as program
+from scheduler.cycle.instructions import Report
 from scheduler.server.reporting.writer import Writer
-from scheduler.state.machine import Report
 
 
 class Silent(Writer):

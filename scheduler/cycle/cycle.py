@@ -29,7 +29,6 @@ from scheduler.cycle.decisions import (
     Decision,
     SignAssignment,
     Unschedulable,
-    Why,
     annotations_of,
     validate_annotations,
 )
@@ -39,10 +38,11 @@ from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_available, none_available, refused_rows, sift
+from scheduler.cycle.refusals import Among, RefusedRows, batches, refused_rows, sift
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.cycle.signature_scores import SignatureScores
+from scheduler.cycle.unschedulable import on_no_node, unschedulable
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
@@ -158,8 +158,8 @@ class SchedulingCycle:
         if isinstance(outcome, _Choice):
             return self._bind(pod_info, outcome)
         if isinstance(outcome, NoNode):
-            return self._nowhere(pod_info, outcome)
-        verdict = self._unschedulable(pod_info, outcome)
+            return on_no_node(pod_info, outcome, self._cache.nodes)
+        verdict = unschedulable(pod_info, outcome, self._cache.nodes, self._max_named_nodes)
         return replace(verdict, requeue_on=verdict.requeue_on | self.events_that_help(pod_info))
 
     def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
@@ -190,7 +190,7 @@ class SchedulingCycle:
         if isinstance(outcome, _Choice):
             return self._bind(pod_info, outcome)
         if isinstance(outcome, NoNode):
-            verdict = self._nowhere(pod_info, outcome)
+            verdict = on_no_node(pod_info, outcome, self._cache.nodes)
             if not self._cache.nodes.row_of:
                 return verdict
             return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
@@ -230,13 +230,6 @@ class SchedulingCycle:
         outcome = self._choose_by_all(pod_info, signature_scores, volumes, filters, budget, among, record_phase)
         record_phase("Score")
         return outcome
-
-    def _nowhere(self, pod_info: PodInfo, refusal: NoNode) -> Unschedulable:
-        """Return that a pod fits no node, for one reason."""
-        reason = refusal.reason
-        total = len(self._cache.nodes.row_of)
-        reason_counts: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        return Unschedulable(pod_info, no_node_available(total, reason), refusal.requeue_on, reason_counts)
 
     def _choose_by_all(
         self,
@@ -337,14 +330,14 @@ class SchedulingCycle:
         self, pod_info: PodInfo, refusals: Sequence[RefusedRows], search: VictimSearch, now: float
     ) -> Unschedulable | None:
         """Return why no node is possible, and whether the pod needs victims."""
+        verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_named_nodes)
         if not self._cache.nodes.row_of:
-            return self._unschedulable(pod_info, refusals)
+            return verdict
         rows = [refusal.rows for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
         proposal = self._preemption.seek(DryRuns(pod_info, self._cache, search.placement), helpable, search, now)
         if proposal is None:
             return None
-        verdict = self._unschedulable(pod_info, refusals)
         reason = f"{verdict.reason} preemption: {proposal.reason}" if proposal.reason else verdict.reason
         incomplete = search.placement.is_spent
         if isinstance(proposal, Futile):
@@ -359,24 +352,6 @@ class SchedulingCycle:
         """Return the events that can help, from the filters of VFs, volumes and other pods that apply to a pod."""
         events = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
         return events | requeue_on(pod_info, self._cache)
-
-    def _unschedulable(self, pod_info: PodInfo, refusals: Sequence[RefusedRows]) -> Unschedulable:
-        total = len(self._cache.nodes.row_of)
-        if not total:
-            nowhere = "no nodes available to schedule pods"
-            return Unschedulable(pod_info, nowhere, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
-        counts: dict[str, int] = {}
-        names: dict[str, list[str]] = {}
-        # A new node can help, whatever the reasons against the existing nodes.
-        events = ClusterEvent.NODE_ADDED
-        for refusal in refusals:
-            events |= refusal.requeue_on
-            for text in refusal.texts:
-                counts[text] = counts.get(text, 0) + len(refusal.rows)
-                node_names = [self._cache.nodes.names[row] for row in refusal.rows[: self._max_named_nodes]]
-                names[text] = sorted([*names.get(text, ()), *node_names])[: self._max_named_nodes]
-        reason: Why = {"v": 1, "nodes": total, "counts": counts, "refused": names}
-        return Unschedulable(pod_info, none_available(total, counts), events, reason)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)

@@ -227,13 +227,6 @@ class SchedulingGroup(Struct):
     pod_group_name: str = ""
 
 
-class WorkloadReference(Struct):
-    """Kubernetes 1.35's reference to a group inside a Workload."""
-
-    name: str = ""
-    pod_group: str = ""
-
-
 class Condition(Struct):
     type: str
     status: str = ""
@@ -300,7 +293,8 @@ class PodSpec(PodTarget):
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     scheduling_group: SchedulingGroup | None = None
-    workload_ref: WorkloadReference | None = None
+    # Kubernetes 1.35's reference to a group inside a Workload.
+    workload_ref: Present | None = None
     runtime_class_name: str | None = None
 
     @property

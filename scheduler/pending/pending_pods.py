@@ -17,7 +17,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import PendingPod, asks_the_same
 from scheduler.pending.reservations import Reservations
 from scheduler.pending.volume_events import VolumeEvents
-from scheduler.queue.queue import Incoming, Queue
+from scheduler.queue.queue import Queue
 
 # Far longer than kube-scheduler's messages; a user's text may be part of a message.
 _LONGEST_MESSAGE = 4096
@@ -181,11 +181,6 @@ class PendingPods:
     def depths(self) -> Mapping[str, int]:
         """Count the waiting pods by place; gated ones wait until their gates are removed."""
         return self._queue.depths() | {"gated": len(self._gated_uids)}
-
-    @property
-    def incoming(self) -> Mapping[tuple[str, Incoming], int]:
-        """How many pods have entered each place of the queue, by event."""
-        return self._queue.incoming
 
     def check(self) -> None:
         """Raise AssertionError if the queue or a reservation has pods that are not here."""

@@ -7,8 +7,7 @@ from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCa
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.pending.uid_index import UidIndex
-from scheduler.pending.volume_waits import VolumeWaits
+from scheduler.pending.volume_waits import UidIndex, VolumeWaits
 from scheduler.queue.queue import Queue
 
 

@@ -14,7 +14,6 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
-from scheduler.pending.uid_index import UidIndex
 from scheduler.plugins.volume_rules.volume_binding import claim_deleted, claim_not_found, volume_not_found
 from scheduler.plugins.volume_rules.volume_matching import affinity_holds
 
@@ -192,3 +191,28 @@ def _is_older(item: PersistentVolume | PersistentVolumeClaim, write: str | None)
     """Return whether the watch has not yet delivered our write; versions can be compared as numbers."""
     version = item.metadata.resource_version
     return write is not None and version.isdecimal() and write.isdecimal() and int(version) < int(write)
+
+
+class UidIndex:
+    """The uids of pods by names, such as those of claims; a pod may have several."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._uids: dict[str, set[str]] = {}
+
+    def put(self, uid: str, names: Iterable[str]) -> None:
+        """Add a pod, or replace its names."""
+        self.drop(uid)
+        self._names[uid] = tuple(names)
+        for name in self._names[uid]:
+            self._uids.setdefault(name, set()).add(uid)
+
+    def drop(self, uid: str) -> None:
+        for name in dict.fromkeys(self._names.pop(uid, ())):
+            self._uids[name].discard(uid)
+            if not self._uids[name]:
+                del self._uids[name]
+
+    def of(self, names: Iterable[str]) -> list[str]:
+        """Return the pods that have any of these names."""
+        return sorted({uid for name in names for uid in self._uids.get(name, ())})

@@ -4,8 +4,7 @@ from collections.abc import Hashable, Mapping
 from operator import attrgetter
 
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.queue.entry import Entry
-from scheduler.queue.entry_heap import EntryHeap
+from scheduler.queue.entry import Entry, EntryHeap
 
 
 class SignatureGroup:

@@ -16,7 +16,7 @@ Groups: an entry may stand for a group of pods that are scheduled together (`sta
 uid, and takes turns with other groups by age (`group_turns.py`). An urgent group comes before all others of its
 priority, and an event that can help it requeues it without backoff.
 
-Correctness: a move needs no search in a heap (`entry_heap.py`). Pods of one signature either wait for events or have a
+Correctness: a move needs no search in a heap (`EntryHeap`). Pods of one signature either wait for events or have a
 probe in progress, never neither (`check`). A probe that is deleted, changes or gets another signature is replaced at
 once, because its event may still help the others. No event is lost for a pod whose decision is in progress: `missed`
 has what happened since the last pop, and the machine requeues the pod if that can help it. One decision runs at a time,
@@ -37,8 +37,7 @@ from operator import attrgetter
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue.entry import Entry
-from scheduler.queue.entry_heap import EntryHeap
+from scheduler.queue.entry import Entry, EntryHeap
 from scheduler.queue.group_turns import GroupTurns
 from scheduler.queue.probes import SignatureGroup
 

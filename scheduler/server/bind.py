@@ -9,15 +9,22 @@ The body is protobuf, as kube-scheduler's: an API server reads it with less work
 
 import asyncio
 
+import msgspec
+import structlog
+
+from mooring import names
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Throttled, Unknown
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
+from mooring.kube.retry import retry_unless_not_found
 from mooring.kube.write import Write
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
+from scheduler.kube.objects import Pod
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
 from scheduler.server.pb.binding_pb2 import Unknown as Envelope
-from scheduler.server.read_back import read_back
 
+_log = structlog.get_logger()
 # Seconds during which the API server may still carry out an abandoned request.
 ON_ITS_WAY_S = 5.0
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -41,7 +48,17 @@ def encode(metadata: ObjectMeta, node: str) -> bytes:
 
 
 async def bind(client: Client, decision: Bind) -> Outcome:
-    """Bind a pod and return the outcome, however long the API server takes to answer."""
+    """Bind a pod, log and return the outcome, however long the API server takes to answer."""
+    outcome = await _write(client, decision)
+    fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
+    if outcome.kind == "bound":
+        _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
+    else:
+        _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
+    return outcome
+
+
+async def _write(client: Client, decision: Bind) -> Outcome:
     pod = decision.pod_info.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     write = Write(client, "POST", f"{path}/binding", binding(decision), MEDIA_TYPE)
@@ -66,3 +83,21 @@ async def _look(client: Client, path: str, decision: Bind) -> Outcome:
     except NotFound as gone:
         return Outcome("gone", gone.status.message)
     return compare(pod, decision.pod_info.uid, decision.assigned.node, decision.annotations)
+
+
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+@retry_unless_not_found
+async def read_back(client: Client, path: str) -> Pod:
+    """Return the pod at ``path``; raise NotFound if there is none."""
+    try:
+        body = await client.request("GET", path)
+    except NotFound as failed:
+        if (said := of_object(failed)) is failed:
+            raise
+        raise said from failed
+    try:
+        return _decode_pod(check_object("Pod", body))
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

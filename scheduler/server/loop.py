@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from mooring import names
 from mooring.kube.client import Client
 from mooring.kube.events import Synced
 from scheduler.cycle.decisions import Bind
@@ -351,11 +350,6 @@ class Loop:
         self._profile_metrics.bind(outcome, time.monotonic() - began)
         if outcome.kind == "bound":
             self._profile_metrics.scheduled(self._clock() - since, attempts)
-        fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
-        if outcome.kind == "bound":
-            _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
-        else:
-            _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         self._receive(Finished(decision, outcome))
 
     async def _pre_bind(self, order: PreBind) -> None:

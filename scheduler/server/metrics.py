@@ -238,7 +238,7 @@ class _MachineCollector(Collector):
             "Number of pods added to scheduling queues, by event and queue",
             labels=["queue", "event"],
         )
-        for (place, event), count in machine.pending_pods.incoming.items():
+        for (place, event), count in machine.queue.incoming.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         yield from self._groups()

@@ -16,9 +16,8 @@ from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unkn
 from mooring.kube.write import Write
 from scheduler.cycle.instructions import WriteRates, WriteRatesResult
 from scheduler.kube.binding_outcome import another_pod
-from scheduler.server.bind import ON_ITS_WAY_S
-from scheduler.server.read_back import read_back
-from scheduler.server.reporting.rates_status import rates_patch
+from scheduler.server.bind import ON_ITS_WAY_S, read_back
+from scheduler.server.reporting.report_bodies import rates_patch
 
 _log = structlog.get_logger()
 

@@ -24,7 +24,6 @@ from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.cluster_objects import ClusterObject
 from scheduler.state.groups.group_scheduling import GroupScheduling
-from scheduler.state.relist_diff import find_missing
 from scheduler.state.shared_state import SharedState
 from scheduler.state.unreadable_objects import UnreadableObjects
 
@@ -283,3 +282,22 @@ class EventHandlers:
             self.state.queue.move_on_event(of_leaving(assigned_pod), now)
         for part in self.parts:
             part.pod_deleted(uid, assigned_pod, now)
+
+
+# Number of objects checked before other work gets its turn: less than a millisecond.
+_AT_ONCE = 2048
+
+
+def find_missing(known_uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
+    """Yield the missing objects in order, and None from time to time, when other work may run: there may be a hundred
+    thousand.
+    """
+    present: set[str] = set()
+    for start in range(0, len(present_uids), _AT_ONCE):
+        present.update(present_uids[start : start + _AT_ONCE])
+        yield None
+    missing_uids: list[str] = []
+    for start in range(0, len(known_uids), _AT_ONCE):
+        missing_uids += [uid for uid in known_uids[start : start + _AT_ONCE] if uid not in present]
+        yield None
+    yield from sorted(missing_uids)

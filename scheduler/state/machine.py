@@ -15,16 +15,7 @@ from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.preemption.preempt import GroupPreemption
-from scheduler.cycle.instructions import (
-    DeleteVictims,
-    Evict,
-    EvictionResult,
-    Instruction,
-    Notice,
-    Order,
-    Report,
-    Result,
-)
+from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.cycle.refusing_nodes import RefusingNodes
@@ -51,8 +42,6 @@ from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
 from scheduler.state.write_results import BindResults, EvictionReports, check_result
-
-__all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]
 
 
 class Machine:

@@ -10,11 +10,11 @@ from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims
+from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_groups import PodGroup
-from scheduler.state.machine import Instruction, Machine, Report
+from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
 

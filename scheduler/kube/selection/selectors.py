@@ -1,10 +1,12 @@
 """Label selectors for pods or namespaces in one canonical form, so that equal ones are evaluated once.
 
-A null selector selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector.
+A null selector selects nothing, an empty one everything. Source: apimachinery's LabelSelectorAsSelector. At the end,
+the expressions of node selectors. Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity.
 """
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -151,3 +153,33 @@ def _canonical(needs: Iterable[Needs]) -> Selector:
     distinct = sorted(set(needs))
     equal = tuple((need.key, need.values[0]) for need in distinct if need.operator == "In" and len(need.values) == 1)
     return Selector(equal, tuple(need for need in distinct if need.operator != "In" or len(need.values) != 1))
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+def matches(requirement: Requirement, value: str | None) -> bool:
+    """Return whether an expression holds for a label's value, None if absent; an unknown operator never holds."""
+    values = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement.operator, value, values)
+        case _:
+            return False
+
+
+def _compares(operator: str, value: str | None, values: Collection[str]) -> bool:
+    if value is None or len(values) != 1:
+        return False
+    (limit,) = values
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(limit):
+        return False
+    return int(value) > int(limit) if operator == "Gt" else int(value) < int(limit)

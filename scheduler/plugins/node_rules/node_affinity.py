@@ -11,7 +11,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.selection.node_selectors import matches
+from scheduler.kube.selection.selectors import matches
 from scheduler.plugins.interface import FilterPlugin, NodeFilter, ScorePlugin, Scorer, refuse_where
 
 

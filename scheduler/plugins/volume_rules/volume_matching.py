@@ -16,8 +16,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
 from scheduler.kube.refused import Refused
-from scheduler.kube.selection.node_selectors import matches
-from scheduler.kube.selection.selectors import EVERYTHING, Selector, read_selector
+from scheduler.kube.selection.selectors import EVERYTHING, Selector, matches, read_selector
 from scheduler.kube.storage_objects import (
     NO_PROVISIONER,
     PersistentVolume,

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
-import structlog
 
-from mooring import names
 from mooring.annotations.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.http.application import Body
@@ -33,7 +31,6 @@ from scheduler.server.bind import bind
 from scheduler.server.http.claimed_devices import ClaimedDevices
 from scheduler.server.loop import ApiClients, Loop
 
-_log = structlog.get_logger()
 _T = TypeVar("_T")
 # Seconds for which nodes are evaluated before other tasks have their turn.
 _SLICE_S = 0.005
@@ -231,17 +228,12 @@ class ExtenderHandlers:
         return under_way
 
     async def _write(self, decision: Bind) -> Outcome:
-        fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
         try:
             outcome = await bind(self._clients.leaders, decision)
         finally:
             del self._under_way[decision.pod_info.uid]
         self._extender_pods.ended(decision, outcome, self._clock())
         metrics.BINDS.by[outcome.kind,] += 1
-        if outcome.kind == "bound":
-            _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
-        else:
-            _log.warning("pod not bound", **fields, outcome=outcome.kind, reason=outcome.reason)
         return outcome
 
 

@@ -26,10 +26,15 @@ from scheduler.cycle.instructions import Report, ReportGroup, ReportRates, Write
 from scheduler.kube.objects import Pod
 from scheduler.server import metrics
 from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
-from scheduler.server.reporting.pod_group_status import pod_group_patches
-from scheduler.server.reporting.pod_status import event as event_body
-from scheduler.server.reporting.pod_status import event_reason, is_of_pending, repetition, status_patch
-from scheduler.server.reporting.rates_status import rates_condition_patch
+from scheduler.server.reporting.report_bodies import event as event_body
+from scheduler.server.reporting.report_bodies import (
+    event_reason,
+    is_of_pending,
+    pod_group_patches,
+    rates_condition_patch,
+    repetition,
+    status_patch,
+)
 
 _MOST_EVENTS = 10_000
 # Answers that arrive together are processed together: with 4 events at once a bound pod costs a tenth more CPU in

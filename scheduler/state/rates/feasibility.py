@@ -1,4 +1,6 @@
-"""Whether a running pod can have changed rates now, given the pods that are nominated on its node. Pure."""
+"""Whether a running pod can have changed rates now, given the pods that are nominated on its node, and whether its node
+has put the allocated ones in force. Pure.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,6 @@ from scheduler.pending.reservations import Reservations
 from scheduler.placement.rate_change import Fits, Misfit, contradicts_limit, judge_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.device_rules.rdma_vfs import FAULTS
-from scheduler.state.rates.in_force import changes_rates, newest_generation
 from scheduler.state.rates.rates_condition import no_change_message
 
 
@@ -57,3 +58,30 @@ def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: 
     finally:
         for claim in claims:
             accounting.remove(claim)
+
+
+def changes_rates(node: str, cache: Cache) -> bool:
+    """Return whether a node supports rate changes of running pods."""
+    node_info = cache.node(node)
+    return node_info is not None and node_info.rates_in_force is not None
+
+
+def is_in_force(assigned_pod: AssignedPod, cache: Cache) -> bool:
+    """Return whether a pod's node has put the allocated rates in force."""
+    return assigned_pod.rates is None or _generation_in_force(assigned_pod, cache) == assigned_pod.rates.generation
+
+
+def may_apply(assigned_pod: AssignedPod, cache: Cache) -> bool:
+    """Return whether a pod's node has not put the allocated rates in force, but still may."""
+    return changes_rates(assigned_pod.node, cache) and not is_in_force(assigned_pod, cache)
+
+
+def newest_generation(assigned_pod: AssignedPod, cache: Cache) -> int:
+    """Return the generation that is allocated, or in force if that is newer; 0 for none."""
+    generation = assigned_pod.rates.generation if assigned_pod.rates is not None else 0
+    return max(generation, _generation_in_force(assigned_pod, cache) or 0)
+
+
+def _generation_in_force(assigned_pod: AssignedPod, cache: Cache) -> int | None:
+    node = cache.node(assigned_pod.node)
+    return (node.rates_in_force or {}).get(assigned_pod.uid) if node is not None else None

@@ -12,7 +12,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 from scheduler.placement.rate_change import asks_as_assigned, removed_request, wanted_rates
 from scheduler.state.rates import rates_condition
-from scheduler.state.rates.in_force import is_in_force
+from scheduler.state.rates.feasibility import is_in_force
 
 # Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
 _SHORT = 1024

@@ -39,8 +39,7 @@ from scheduler.placement.rate_change import Misfit
 from scheduler.state.due_nodes import DueNodes
 from scheduler.state.open_writes import OpenWrites
 from scheduler.state.rates import rates_condition
-from scheduler.state.rates.feasibility import judge
-from scheduler.state.rates.in_force import changes_rates, is_in_force, may_apply, newest_generation
+from scheduler.state.rates.feasibility import changes_rates, is_in_force, judge, may_apply, newest_generation
 from scheduler.state.rates.new_rates import read_new_rates
 from scheduler.state.rates.rates_condition import CONDITION, EVENTS, RatesReport
 from scheduler.state.shared_state import SharedState

@@ -12,7 +12,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.selection.node_selectors import matches
+from scheduler.kube.selection.selectors import matches
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine

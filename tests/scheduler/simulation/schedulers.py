@@ -12,7 +12,7 @@ from mooring.kube.access import Access
 from scheduler.__main__ import Config, _run
 from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims, PreBind
+from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.extender.roots import Claimed
 from scheduler.kube.binding_outcome import Outcome
@@ -20,7 +20,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.server.leader import LeadershipLost
-from scheduler.state.machine import Instruction, Machine
+from scheduler.state.machine import Machine
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 

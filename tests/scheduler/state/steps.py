@@ -10,8 +10,9 @@ from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignme
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.state.machine import Instruction, Machine, Notice, Report
+from scheduler.state.machine import Machine
 from tests.scheduler.reference.messages import refusal
 
 MakePf = Callable[..., Pf]

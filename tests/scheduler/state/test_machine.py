@@ -9,13 +9,13 @@ from mooring import names
 from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Decision
-from scheduler.cycle.instructions import PreBindResult
+from scheduler.cycle.instructions import Notice, PreBindResult, Report
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import StatefulSet
-from scheduler.state.machine import Machine, Notice, Report
+from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import (
     MakeNode,
     MakePf,

@@ -23,10 +23,11 @@ from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.kube.watch import Decoder, watch
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction, Notice
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.watching.reflectors import SOURCES
-from scheduler.state.machine import Instruction, Machine, Notice
+from scheduler.state.machine import Machine
 from tests.scheduler.simulation.feed import Feed
 from tests.scheduler.simulation.malformed import line, mutate, pierce, wild
 from tests.scheduler.simulation.network import Network

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Report
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
-from scheduler.state.machine import Machine, Report
+from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, binds, remove, steps, take_in
 
 FAILED = 'Internal error occurred: failed calling webhook "hook.example.com": connection refused'

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scheduler.state.relist_diff import find_missing
+from scheduler.state.event_handlers import find_missing
 
 
 @pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])

@@ -7,8 +7,8 @@ import pytest
 
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups import group_placement, rails
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
-from scheduler.state.machine import Instruction
 from tests.scheduler.group_life import Life, binds, told, victims
 
 RACK, LEAF, HOSTNAME = "rack", "leaf", "kubernetes.io/hostname"

@@ -12,8 +12,9 @@ from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Node, Pod
-from scheduler.state.machine import Instruction, Machine
+from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, told, victims
 
 MakePf = Callable[..., Pf]

@@ -18,7 +18,7 @@ from mooring.kube.failures import Conflict, KubeError
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.server.reporting import writer as writing
-from scheduler.server.reporting.pod_status import status_patch
+from scheduler.server.reporting.report_bodies import status_patch
 from scheduler.server.reporting.writer import Writer
 from tests.support.polling import eventually
 

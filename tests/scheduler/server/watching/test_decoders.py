@@ -7,7 +7,7 @@ from typing import Any
 from mooring.kube.events import Changed
 from mooring.kube.watch import WatchLine, read_line
 from scheduler.kube.objects import Node
-from scheduler.server.watching.decoders import decoder_of
+from scheduler.server.watching.reflectors import decoder_of
 
 STATUS = {
     "allocatable": {"cpu": "4"},

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from scheduler.cycle.instructions import DeleteVictimsResult
+from scheduler.cycle.instructions import DeleteVictimsResult, Instruction
 from scheduler.kube.objects import Pod
-from scheduler.state.machine import Instruction
 from tests.scheduler.group_life import Life, binds, fill, orders
 
 

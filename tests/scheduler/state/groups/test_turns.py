@@ -8,8 +8,9 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Node, Pod
-from scheduler.state.machine import Instruction, Machine
+from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]

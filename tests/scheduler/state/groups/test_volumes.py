@@ -10,13 +10,12 @@ from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
+from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.held_binds import HeldBinds
-from scheduler.state.machine import Report
 from tests.scheduler.volume_store import HOST, Store, on
 
 

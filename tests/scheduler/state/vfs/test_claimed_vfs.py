@@ -7,8 +7,9 @@ from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed
+from scheduler.cycle.instructions import Report
 from scheduler.kube.binding_outcome import BOUND
-from scheduler.state.machine import Machine, Report
+from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import (
     MakeNode,
     MakePf,
