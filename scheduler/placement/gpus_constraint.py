@@ -6,7 +6,6 @@ PFs each interface selects, because they determine where the interface's GPU may
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
@@ -20,7 +19,7 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.assign import demands_on
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
-from scheduler.placement.memo import Memo
+from scheduler.placement.memo import Memo, interner
 from scheduler.placement.steps import Steps
 
 
@@ -72,6 +71,7 @@ def place_beside(
 _first_proposals = Memo[tuple[GpuRequest, Units[Gpu], int, int], tuple[Proposal, PodRequest | None, tuple[Pf, ...]]](
     512
 )
+_intern_gpu, _intern_request, _intern_selectors = interner(1 << 12), interner(64), interner(256)
 # By the identity of a request for VFs: the request and its selectors. Hashing it would cost more than the rest of this
 # function.
 _selectors_by_id = Memo[int, tuple[PodRequest, PodRequest]](512)
@@ -99,13 +99,7 @@ def gpu_kind() -> Kind:
 
 def _without_uuid(gpu: Gpu) -> Gpu:
     """Return the parts of a GPU that a choice depends on: nodes of one model share the results."""
-    return _equal(replace(gpu, uuid=""))
-
-
-@lru_cache(maxsize=1 << 12)
-def _equal(bare: Gpu) -> Gpu:
-    """Return one instance of equal GPUs: what is left on different nodes is compared by identity."""
-    return bare
+    return _intern_gpu(replace(gpu, uuid=""))
 
 
 def _uuids(gpus: Sequence[Gpu]) -> dict[str, object]:
@@ -136,22 +130,10 @@ def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
     return [demand.pfs for demand in demands]
 
 
-@lru_cache(maxsize=64)
-def _intern_request(request: GpuRequest) -> GpuRequest:
-    """Return one instance of equal requests, so that results can be looked up by identity."""
-    return request
-
-
 def _selectors(request: PodRequest) -> PodRequest:
     """Return a request without rates and other settings: only where each interface may be, for its namespace."""
     bare = [replace(interface, settings=VfSettings(), name=None, containers=None) for interface in request.interfaces]
     return _intern_selectors(PodRequest(tuple(bare), namespace=request.namespace))
-
-
-@lru_cache(maxsize=256)
-def _intern_selectors(bare: PodRequest) -> PodRequest:
-    """Return one instance of equal requests; requests that differ only in their rates are equal here."""
-    return bare
 
 
 def _nearest(free: Sequence[Gpu], selections: Sequence[int], pfs: Sequence[Pf]) -> Nearest:

@@ -1,10 +1,16 @@
 """Cache results of pure functions by their arguments. This saves time and changes no outcome."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+def interner(max_count: int) -> Callable[[Key], Key]:
+    """Return a function that returns one instance of equal values, so that results can be looked up by identity."""
+    return lru_cache(max_count)(lambda value: value)
 
 
 class Memo(Generic[Key, Value]):

@@ -9,12 +9,12 @@ shares a port shows what the port has left.
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.bin_packing import SharedPorts
+from scheduler.placement.memo import interner
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 from scheduler.placement.shares import Share, shares_of, with_change
@@ -22,6 +22,7 @@ from scheduler.placement.shares import Share, shares_of, with_change
 # Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
 # not cached.
 FEW = 16
+_intern = interner(1 << 10)
 
 
 class Claim(NamedTuple):
@@ -116,8 +117,8 @@ def full_capacities(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
 
 
 def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
-    """Return the PFs with what they have if no VF is used, with the numbers."""
-    return FreeVfs(pfs, capacities=full_capacities(pfs), shares=shares_of(pfs))
+    """Return the PFs with what they have if no VF is used, in numbers."""
+    return FreeVfs(pfs, (), full_capacities(pfs), shared_ports_of(pfs), shares_of(pfs))
 
 
 def vfs_in_inventory(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
@@ -329,11 +330,6 @@ def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
     """Return whether other nodes may have equal PFs."""
     return len(pfs) <= FEW and sum([len(pf.out) for pf in pfs]) <= FEW
-
-
-@lru_cache(maxsize=1 << 10)
-def _intern(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
-    return pfs
 
 
 def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:

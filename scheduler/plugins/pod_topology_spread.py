@@ -6,8 +6,7 @@ policies count. Pods that are being deleted do not count.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -58,22 +57,6 @@ def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HardSpread:
-    """The current state of a hard constraint: ``sums`` are the matching pods of each domain, ``existing`` the domains
-    that count.
-
-    No domain may have more than ``max_skew`` pods above the minimum of the counting domains; above 0 if there are too
-    few domains (``counts_least``).
-    """
-
-    of: Domains
-    sums: Amounts
-    existing: Flags
-    counts_least: bool
-    max_skew: int
-
-
 class Spread:
     """One pod's constraints against the currently assigned pods."""
 
@@ -96,19 +79,17 @@ class Spread:
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        for constraint, spread in self.hard():
-            of = spread.of
-            fewest = int(spread.sums[spread.existing].min()) if spread.counts_least else 0
-            max_count = constraint.max_skew + fewest - constraint.selector.matches(self._pod_info.labels)
-            row_codes = np.where(of.have(rows), (spread.sums[of.ids[rows]] > max_count) * _HAS_SKEW, _LACKS_LABEL)
-            codes = np.where(codes == 0, row_codes, codes)
-        return Refusals(codes.astype(np.int16), _TEXTS)
-
-    def hard(self) -> Iterator[tuple[TopologySpreadConstraint, HardSpread]]:
-        """Yield the hard constraints with their current state."""
         flags = self._having_labels(self._hard)
         for constraint in self._hard:
-            yield constraint, self._hard_spread(constraint, self._domains[constraint.key], flags)
+            of, among = self._domains[constraint.key], self._let_count(constraint, flags)
+            sums, existing = of.sums(self._counts(constraint), among), of.existing(among)
+            # The minimum of the domains that count; 0 if there are too few of them.
+            has_enough = np.count_nonzero(existing) >= max(constraint.min_domains, 1)
+            fewest = int(sums[existing].min()) if has_enough else 0
+            max_count = constraint.max_skew + fewest - constraint.selector.matches(self._pod_info.labels)
+            row_codes = np.where(of.have(rows), (sums[of.ids[rows]] > max_count) * _HAS_SKEW, _LACKS_LABEL)
+            codes = np.where(codes == 0, row_codes, codes)
+        return Refusals(codes.astype(np.int16), _TEXTS)
 
     def score(self, rows: Rows) -> Amounts:
         if not self._soft:
@@ -123,12 +104,6 @@ class Spread:
             # Small differences between domains matter less the larger maxSkew is.
             raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
         return _normalised(np.floor(raw + 0.5).astype(np.int64), is_scored)
-
-    def _hard_spread(self, constraint: TopologySpreadConstraint, of: Domains, flags: Flags) -> HardSpread:
-        among = self._let_count(constraint, flags)
-        existing = of.existing(among)
-        counts_least = bool(np.count_nonzero(existing) >= max(constraint.min_domains, 1))
-        return HardSpread(of, of.sums(self._counts(constraint), among), existing, counts_least, constraint.max_skew)
 
     def _crowds(
         self, constraint: TopologySpreadConstraint, of: Domains, flags: Flags, rows: Rows

@@ -23,10 +23,9 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_within
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
-from scheduler.placement.shared_ports import shared_ports_of
-from scheduler.placement.shares import caps_for, shares_of
+from scheduler.placement.shares import caps_for
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities, unused
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -257,12 +256,11 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
             # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
             return NOT_KEPT
         _, pfs = offer
-        unused = full_capacities(pfs)
-        if sum([pf.mbps for pf in unused]) < rate or sum([pf.vfs for pf in unused]) < count:
+        capacities = full_capacities(pfs)
+        if sum([pf.mbps for pf in capacities]) < rate or sum([pf.vfs for pf in capacities]) < count:
             # Most nodes, if a request is too large for any: even a search that takes no step costs something.
             return False
-        free_vfs = FreeVfs(pfs, capacities=unused, shared_ports=shared_ports_of(pfs), shares=shares_of(pfs))
-        placement = _place(request, free_vfs, steps)
+        placement = _place(request, unused(pfs), steps)
         return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

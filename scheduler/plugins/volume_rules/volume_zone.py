@@ -44,21 +44,16 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: NodeColumns, rows: Rows) -> Refusals | None:
     outside: Flags = np.zeros(len(rows), np.bool_)
     for key, zones in demands:
-        newer = _lacks(nodes, rows, key) & _is_in(nodes, rows, _LABELS[key], zones)
-        outside |= ~(_is_in(nodes, rows, key, zones) | newer)
+        newer = _lacks(nodes, rows, key) & nodes.label(_LABELS[key]).among(zones, rows)
+        outside |= ~(nodes.label(key).among(zones, rows) | newer)
     has_zone: Flags = np.zeros(len(rows), np.bool_)
     for key in _LABELS:
         has_zone |= ~_lacks(nodes, rows, key)
     return refuse_where(outside & has_zone, _REASON)
 
 
-def _is_in(nodes: NodeColumns, rows: Rows, key: str, zones: frozenset[str]) -> Flags:
-    flags: Flags = nodes.label(key).spread(lambda value: value in zones, rows) != 0
-    return flags
-
-
 def _lacks(nodes: NodeColumns, rows: Rows, key: str) -> Flags:
-    flags: Flags = nodes.label(key).spread(lambda value: value is None, rows) != 0
+    flags: Flags = nodes.label(key).ids[rows] == 0
     return flags
 
 
