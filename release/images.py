@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from release import oci
+from cli.node.runtime import SBOM
+from release import oci, sbom
 from release.cache import PACKAGES
 from release.members import Member
 from release.runtime import NODE_EXTRAS, build, debian
 from release.runtime.archive import node_runtime
+from release.runtime.tree import parts
 from release.source import Source
 
 Tree = Mapping[str, Member]
@@ -84,14 +86,24 @@ def _roots(source: Source, arch: str, cache: Path) -> list[Tree]:
         module, _, function = str(scripts[image.program]).partition(":")
         script = _SCRIPT.format(module=module, function=function)
         own = {f"usr/bin/{image.program}": Member(script.encode(), 0o755), _CERTIFICATES: certificates}
+        own[SBOM] = Member(_sbom(source, arch, image, cache))
         found.append({**{f"mooring/{path}": member for path, member in parts.items()}, **_around(arch), **own})
     return found
 
 
+def _sbom(source: Source, arch: str, image: Image, cache: Path) -> bytes:
+    packages, wheels = parts(source, arch, cache, image.extras)
+    return sbom.describe_runtime(source, f"{arch}/{image.name}", [*packages, *_certificate_packages(source)], wheels)
+
+
+def _certificate_packages(source: Source) -> list[debian.Package]:
+    lock = debian.read_lock((source.folder / debian.LOCK).read_text(encoding="utf-8"))
+    return [one for one in lock if one.name == "ca-certificates"]
+
+
 def _certificates(source: Source, cache: Path) -> bytes:
     """Return the certificates of Debian's package in one file, as its `update-ca-certificates` joins them."""
-    lock = debian.read_lock((source.folder / debian.LOCK).read_text(encoding="utf-8"))
-    members = debian.files((one for one in lock if one.name == "ca-certificates"), cache / PACKAGES)
+    members = debian.files(_certificate_packages(source), cache / PACKAGES)
     # Elsewhere in the package lies an example that is none.
     texts = [
         member.content for path, member in sorted(members.items()) if path.startswith("usr/share/ca-certificates/")

@@ -55,14 +55,17 @@ def describe(source: Source, ours: Path, others: Iterable[Path]) -> bytes:
 
 
 def describe_runtime(
-    source: Source, arch: str, packages: Iterable[Package], wheels: Iterable[tuple[str, bytes]]
+    source: Source, name: str, packages: Iterable[Package], wheels: Iterable[tuple[str, bytes]]
 ) -> bytes:
-    """Return the SBOM of a runtime: Debian packages, our wheel and those that it needs."""
+    """Return the SBOM of a runtime or an image: Debian packages, our wheel and those that it needs.
+
+    ``name`` tells it from the others of a release.
+    """
     own, *needed = [_read(content) for _, content in wheels]
-    return _document(source, arch, own, needed, packages)
+    return _document(source, name, own, needed, packages)
 
 
-def _document(source: Source, arch: str, own: _Wheel, needed: Sequence[_Wheel], packages: Iterable[Package]) -> bytes:
+def _document(source: Source, name: str, own: _Wheel, needed: Sequence[_Wheel], packages: Iterable[Package]) -> bytes:
     root = _component(own, ComponentType.APPLICATION)
     components = {one.name: _component(one, ComponentType.LIBRARY) for one in needed}
     debian = [_package(one) for one in packages]
@@ -71,7 +74,7 @@ def _document(source: Source, arch: str, own: _Wheel, needed: Sequence[_Wheel], 
         metadata=BomMetaData(component=root, timestamp=datetime.fromtimestamp(source.epoch, UTC)),
         # A random one would make each build another.
         serial_number=uuid.uuid5(
-            uuid.NAMESPACE_URL, f"mooring.dev/release/{source.version}/{source.commit}{f'/{arch}' if arch else ''}"
+            uuid.NAMESPACE_URL, f"mooring.dev/release/{source.version}/{source.commit}{f'/{name}' if name else ''}"
         ),
     )
     wanted = [components[name] for name in sorted(own.needs(EXTRAS) & components.keys())]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import stat
 import subprocess
 import tarfile
@@ -23,11 +24,12 @@ NAMES = ("mooring-scheduler", "mooring-advertiser", "mooring-node-installer")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image of this machine's architecture: its process, the layers' digests, every file's header."""
+    """An image of this machine's architecture: its process, the layers' digests, every file's header, its SBOM."""
 
     process: Mapping[str, Any]
     layers: tuple[str, ...]
     members: Mapping[str, tarfile.TarInfo]
+    sbom: Mapping[str, Any]
 
     def packages(self) -> set[str]:
         found = {name.partition("/dist-packages/")[2].split("/")[0] for name in self.members}
@@ -48,11 +50,14 @@ def _read(archive: Path) -> Image:
         assert platform["platform"] == {"architecture": ARCH, "os": "linux"}
         manifest = json.loads(blob(platform))
         members: dict[str, tarfile.TarInfo] = {}
+        sbom: dict[str, Any] = {}
         for layer in manifest["layers"]:
             with tarfile.open(fileobj=io.BytesIO(blob(layer))) as plain:
                 members |= {one.name: one for one in plain}
+                if "sbom.cdx.json" in plain.getnames() and (file := plain.extractfile("sbom.cdx.json")) is not None:
+                    sbom = json.load(file)
         process = json.loads(blob(manifest["config"]))["config"]
-        return Image(process, tuple(one["digest"] for one in manifest["layers"]), members)
+        return Image(process, tuple(one["digest"] for one in manifest["layers"]), members, sbom)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +67,17 @@ def images() -> Mapping[str, Image]:
         (archive,) = built_release().glob(f"{name}-*.oci.tar")
         found[name] = _read(archive)
     return found
+
+
+def test_an_image_has_an_sbom_of_all_its_packages(images: Mapping[str, Image]) -> None:
+    """Debian packages and wheels; the certificates are a Debian package's too."""
+    for image in images.values():
+        names = {one["name"] for one in image.sbom["components"]}
+        assert {"libc6", "ca-certificates"} < names
+        wheels = {name.partition("-")[0].replace("_", "-").lower() for name in image.packages() if ".dist-info" in name}
+        assert {re.sub(r"[._]", "-", name) for name in wheels} - {"mooring"} <= names
+    serials = {image.sbom["serialNumber"] for image in images.values()}
+    assert len(serials) == len(NAMES)
 
 
 def test_an_image_has_its_program_and_nothing_of_others(images: Mapping[str, Image]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.annotations.pf_terms import Access, Allow
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates
@@ -236,3 +236,18 @@ def test_the_earlier_release_reads_what_this_one_writes(key: str, written_again:
     read = getattr(import_module(document.module), document.read)
     again = read(text, document.name) if document.name else read(text)
     assert again == (document.value if document.understood is None else document.understood)
+
+
+READ_GPUS = """
+import json, sys
+from mooring.annotations.assignment import read_assignment
+from mooring.gpu.assignment import assigned_gpus, details_of
+json.dump(details_of(assigned_gpus(read_assignment(sys.stdin.read()))), sys.stdout)
+"""
+
+
+def test_the_earlier_release_reads_the_gpus_of_an_assignment(earlier: Earlier) -> None:
+    """NodeRelease keeps no field of `ext.gpu` back, so there must be none that an earlier shim rejects."""
+    assert unset(GPUS) == []
+    text = dump_assignment(ASSIGNED)
+    assert json.loads(earlier.run(READ_GPUS, given=text)) == details_of(GPUS)
