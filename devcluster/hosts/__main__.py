@@ -27,7 +27,7 @@ from mooring.program.log import set_up
 _log = structlog.get_logger()
 _PID = "hosts.pid"
 _REQUEST = "reboot"
-_REBOOT_S = 30.0
+_REBOOT_S = 120.0
 
 
 def main() -> int:
