@@ -185,9 +185,11 @@ class Services:
         return name in self.running and self.running[name].is_active
 
     def has_failed(self, name: str) -> bool:
-        """Return whether the unit's last process has ended with another status than 0."""
+        """Return whether the unit's last process has ended by itself, with another status than 0."""
         service = self.running.get(name)
-        return service is not None and service.process is not None and bool(service.process.returncode)
+        return (
+            service is not None and service.wanted and service.process is not None and bool(service.process.returncode)
+        )
 
     async def _run(self, timer: Timer) -> None:
         """Start the timer's service when it is due, for as long as the timer is active."""

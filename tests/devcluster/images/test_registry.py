@@ -34,6 +34,7 @@ async def test_an_image_of_several_architectures_is_pulled_by_its_index(tmp_path
     images = [oci.PlatformImage(arch, (layer,), {}) for arch in ("amd64", "arm64")]
     archive = oci.write(tmp_path / "tool.oci.tar", "tool:1.0", images, "1970-01-01T00:00:00Z")
     assert registry.add(tmp_path / "images", archive) == ["docker.io/library/tool:1.0"]
+    assert registry.add(tmp_path / "images", archive, "next") == ["docker.io/library/tool:next"]
     async with TestClient(TestServer(registry.application(tmp_path / "images"))) as client:
         for repository in ("tool", "library/tool"):
             found = await client.get(f"/v2/{repository}/manifests/1.0")

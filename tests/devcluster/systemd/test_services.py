@@ -61,6 +61,22 @@ async def test_a_start_waits_until_the_service_says_that_it_is_ready(services: S
     assert (status, "control process exited" in said) == (5, True)
 
 
+async def test_a_service_has_failed_until_it_ends_well(services: Services, tmp_path: Path) -> None:
+    """One that was stopped has not failed, whatever its status."""
+    _write(tmp_path, "a.service", f"Type=oneshot\nExecStart=test -e {tmp_path}/good\n")
+    _write(tmp_path, "b.service", "ExecStart=sleep 60\n")
+    assert await answer(services, ["is-failed", "a"]) == (1, "inactive")
+    await services.start("a.service")
+    await until(lambda: services.has_failed("a.service"))
+    assert await answer(services, ["is-failed", "a.service"]) == (0, "failed")
+    (tmp_path / "good").touch()
+    await services.start("a.service")
+    await until(lambda: not services.has_failed("a.service") and not services.is_active("a.service"))
+    await services.start("b.service")
+    await services.stop("b.service")
+    assert await answer(services, ["is-failed", "b.service"]) == (1, "inactive")
+
+
 async def test_unknown_units_and_verbs_are_refused(services: Services) -> None:
     """The exit statuses are systemctl's."""
     assert await answer(services, ["start", "nobody"]) == (5, "Unit nobody.service not found.")
