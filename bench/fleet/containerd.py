@@ -21,7 +21,6 @@ from typing import Any
 from bench.fleet.agents import Desired
 from cli.node.fleet.nodes import LABEL
 from devcluster.api import PODS, Api
-from devcluster.demo import hosts
 from devcluster.images import registry
 from devcluster.without_mooring.cluster import ClusterWithoutMooring
 from mooring.records import node_install
@@ -128,7 +127,7 @@ class ContainerdHost:
             self.add_pod(name)
         for name in names:
             pod = self.await_pod(name)
-            self.held[pod["metadata"]["uid"]] = self._container(pod)
+            self.held[pod["metadata"]["uid"]] = _container(pod)
 
     def add_pod(self, name: str) -> None:
         metadata = {"name": name, "annotations": {"mooring.dev/interfaces": '[{"network":"rail0","min_tx_rate":1000}]'}}
@@ -152,8 +151,7 @@ class ContainerdHost:
         end = time.monotonic() + _START_S
         while True:
             pod = self.api.pods()[name]
-            if pod["status"].get("phase") == "Running" and (container := self._container(pod)):
-                devices = hosts.Runtime(self.cluster.socket(self.name)).devices(container)
+            if pod["status"].get("phase") == "Running" and (devices := self._devices(_container(pod))):
                 assert len(devices) == _DEVICES, f"pod {name} has the devices {devices}"
                 return pod
             assert time.monotonic() < end, f"pod {name} does not run: {json.dumps(self.api.events_of(name)[-3:])}"
@@ -171,15 +169,15 @@ class ContainerdHost:
         """Wait until the pods that hold VFs run again, as after a reboot."""
         pods = {pod["metadata"]["uid"]: name for name, pod in self.api.pods().items()}
         for uid in self.held:
-            self.held[uid] = self._container(self.await_pod(pods[uid]))
+            self.held[uid] = _container(self.await_pod(pods[uid]))
 
     def lost_pods(self) -> Sequence[str]:
         """Return the pods that hold VFs and whose containers have ended, or lack their devices."""
-        runtime = hosts.Runtime(self.cluster.socket(self.name))
+        containers = {pod["metadata"]["uid"]: _container(pod) for pod in self.api.pods().values()}
         return [
             uid
             for uid, container in self.held.items()
-            if runtime.containers(uid).get("main") != container or len(runtime.devices(container)) != _DEVICES
+            if containers.get(uid) != container or len(self._devices(container)) != _DEVICES
         ]
 
     def ledger(self) -> Mapping[str, tuple[str, int]]:
@@ -235,8 +233,16 @@ class ContainerdHost:
     def _vf_settings(self) -> object:
         return json.loads(self.cluster.host(self.name).layout.vftable.read_text())["pfs"]
 
-    def _container(self, pod: Mapping[str, Any]) -> str:
-        return hosts.Runtime(self.cluster.socket(self.name)).containers(pod["metadata"]["uid"]).get("main", "")
+    def _devices(self, container: str) -> Sequence[str]:
+        """Return the devices of RDMA in a container, none if it does not run.
+
+        By `ctr`: a client of gRPC in this process would not survive its forks.
+        """
+        address = ("--address", str(self.cluster.socket(self.name)), "--namespace", "k8s.io")
+        look = ("tasks", "exec", "--exec-id", f"look-{time.monotonic_ns()}", container, "ls", "/dev/infiniband")
+        path = {"PATH": f"{self.cluster.runtimes[self.name]}:{os.defpath}"}
+        done = subprocess.run(["ctr", *address, *look], capture_output=True, text=True, check=False, env=path)
+        return done.stdout.split() if done.returncode == 0 else []
 
     def _run(self, script: str) -> str:
         done = self.cluster.on(self.name, "/bin/sh", "-c", script)
@@ -313,6 +319,12 @@ class ContainerdFleet:
         containers: Sequence[dict[str, Any]] = daemonset["spec"]["template"]["spec"]["containers"]
         change(containers[0])
         self.api.request("PATCH", _DAEMONSET, {"spec": {"template": {"spec": {"containers": containers}}}})
+
+
+def _container(pod: Mapping[str, Any]) -> str:
+    """Return the id of a pod's container, as its status has it."""
+    ids = [str(status.get("containerID", "")) for status in pod["status"].get("containerStatuses") or ()]
+    return "".join(ids).removeprefix("containerd://")
 
 
 def _content(path: Path) -> str:

@@ -222,9 +222,13 @@ def _upgrade(fleet: Fleet, desired: Desired, rebooted: str, misled: str) -> str:
     if rebooted in fleet.containerd:
         fleet.containerd[rebooted].await_held()
     seen = held.compare(fleet, "an upgrade")
-    fleet.until(
-        lambda: fleet.why(misled).startswith("mooring-init.service: "), f"{misled} reports the wrong offer", 120
-    )
+    if misled in fleet.containerd:
+        # Its upgrade has started init once more, with the last offer that was right.
+        fleet.hosts[misled].hand_over(_WRONG_OFFER)
+        fleet.containerd[misled].await_init()
+        fleet.take_down(misled, 0)
+    wrong = "mooring-init.service: "
+    fleet.until(lambda: fleet.why(misled).startswith(wrong), f"{misled} reports the wrong offer", 120)
     remark = fleet.why(misled)
     fleet.until(
         lambda: not any(fleet.why(name) for name in fleet.hosts if name != misled), "the other nodes are ready", 120

@@ -87,7 +87,7 @@ def take_back(site: Site, choices: Choices) -> bool:
     with _alone(site.root):
         journal = journals.read(site.root)
         if journal is None or journal.open is None:
-            _leave(site.root, journal or Journal())
+            _leave(site.root, journal or Journal(), removes=False)
             return False
         _backward(site, journal, steps(site.look(choices), choices), choices)
         if (bypass := bypasses.read(site.root)) is not None and bypass.state == "turning off":
@@ -102,7 +102,7 @@ def remove(site: Site, choices: Choices) -> bool:
         if journal is None:
             _leave(site.root, Journal())
             return False
-        _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices), choices)
+        _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices), choices, removes=True)
     return True
 
 
@@ -210,8 +210,10 @@ def _is_past_the_shim(site: Site, choices: Choices, step: Step) -> bool:
     return judge(site.root, site.look(choices).kubelet) in ("awaited", "none")
 
 
-def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices) -> None:
+def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices, *, removes: bool = False) -> None:
     """Undo the open changes, the last step first; keep the journal of earlier runs.
+
+    The cluster's offer waits for the next installation, unless it ``removes`` Mooring.
 
     Undo as much as possible; then raise NodeError if some changes could not be undone, which stay open in the journal.
     """
@@ -230,7 +232,9 @@ def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choic
     if resisting:
         journals.write(site.root, Journal(journal.settled, tuple(reversed(resisting))))
         raise NodeError("some changes could not be undone: fix the problems above, then run undo")
-    _leave(site.root, Journal(journal.settled))
+    if not removes and not journal.settled:
+        _hand_offer_back(site.root)
+    _leave(site.root, Journal(journal.settled), removes=removes)
 
 
 def _nothing_left(_: Host) -> Sequence[Change]:
@@ -247,14 +251,21 @@ def _taken_back(site: Site, step: Step, change: Change) -> bool:
     return True
 
 
-def _leave(root: Path, journal: Journal) -> None:
+def _hand_offer_back(root: Path) -> None:
+    """Let the next installation's init take the offer: the advertiser's init container hands it over once only."""
+    current, handed = (below(root, f"{_STATE}/{name}") for name in (handed_offer.CURRENT, handed_offer.NEXT))
+    if current.exists() and not handed.exists():
+        current.replace(handed)
+
+
+def _leave(root: Path, journal: Journal, *, removes: bool = True) -> None:
     if journal.settled:
         journals.write(root, journal)
         return
     journals.remove(root)
     bypasses.remove(root)
     if not record_names(below(root, _VFS), ledger.IS_NAME):
-        _remove_records(root)
+        _remove_records(root, removes=removes)
     for folder in (_PODS, _VFS, _SET_ASIDE, _IN_DOUBT, f"{_STATE}/{handed_offer.FOLDER}", _STATE):
         remove_empty(below(root, folder))
     # The scheduler assigns VFs only on nodes whose shim has recorded its version.
@@ -269,7 +280,7 @@ def _leave(root: Path, journal: Journal) -> None:
             link.unlink()
 
 
-def _remove_records(root: Path) -> None:
+def _remove_records(root: Path, *, removes: bool) -> None:
     """Remove the programs' files in the state folder, if no pod has VFs of this node."""
     # The shim removes a pod's record some time after the pod has ended, but the shim is already removed.
     pods = below(root, _PODS)
@@ -279,7 +290,8 @@ def _remove_records(root: Path) -> None:
         for name in record_names(notes, is_address):
             (notes / name).unlink()
     # Written by init for ADD, by the cluster for init, and by the shim to promise that it marks its calls.
-    for name in (node_offer.NAME, handed_offer.NEXT, handed_offer.CURRENT, sandbox_marks.PROMISE):
+    offer = (handed_offer.NEXT, handed_offer.CURRENT) if removes else ()
+    for name in (node_offer.NAME, *offer, sandbox_marks.PROMISE):
         (below(root, _STATE) / name).unlink(missing_ok=True)
 
 

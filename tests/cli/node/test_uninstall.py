@@ -1,5 +1,9 @@
 """What a removal takes along, keeps aside and refuses."""
 
+import shutil
+
+import pytest
+
 from tests.cli.node.conftest import FLAGS, KUBEADM, NodeHost
 from tests.cli.node.installing import HostOf, run_install
 
@@ -55,11 +59,26 @@ def test_an_installation_without_its_journal_is_not_removed_in_silence(kubeadm: 
         assert "'/var/lib/mooring/install/journal.json', which has what its installation changed, is missing" in said
 
 
+@pytest.mark.parametrize("name", ["next.yaml", "offer.yaml"])
+def test_the_clusters_offer_waits_for_an_installation_that_succeeds(name: str, kubeadm: NodeHost) -> None:
+    """It is handed over once, before the installation perhaps, and init may have taken it; a removal takes it along."""
+    kubeadm.write(f"/var/lib/mooring/offer/{name}", "v: 1\n")
+    kubeadm.write("/opt/mooring/pyvenv.cfg/obstacle", "")
+    status, said = kubeadm.run("install", "--wheelhouse", str(kubeadm.wheelhouse("first")))
+    assert (status, "rollback" in said) == (1, True), said
+    assert kubeadm.text("/var/lib/mooring/offer/next.yaml") == "v: 1\n"
+    shutil.rmtree(kubeadm.root / "opt/mooring")
+    run_install(kubeadm, "second")
+    assert kubeadm.text("/var/lib/mooring/offer/next.yaml") == "v: 1\n"
+    assert kubeadm.run("remove")[0] == 0
+    assert not (kubeadm.root / "var/lib/mooring").exists()
+
+
 def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm: NodeHost) -> None:
     """The shim, which sweeps ended pods' records, is gone; a record that VFs were given by stays, with its note."""
     record, note = (kubeadm.root / "var/lib/mooring/pods" / name for name in ("u.json", "u.unprivileged"))
     for held in (False, True):
-        kubeadm.run("install")
+        run_install(kubeadm, f"held-{held}")
         kubeadm.write("/var/lib/mooring/pods/u.json", "{}")
         kubeadm.write("/var/lib/mooring/pods/u.unprivileged", "")
         if held:
@@ -70,7 +89,7 @@ def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm
 
 def test_what_init_and_shim_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:
     """The state folder with it, unless VFs are held."""
-    kubeadm.run("install")
+    run_install(kubeadm)
     kubeadm.write("/var/lib/mooring/offer.json", "{}")
     kubeadm.write("/var/lib/mooring/sandbox-marks", "1.0")
     assert kubeadm.run("remove")[0] == 0
@@ -79,7 +98,7 @@ def test_what_init_and_shim_left_for_add_goes_with_the_installation(kubeadm: Nod
 
 def test_a_removed_shim_no_longer_tells_that_it_has_started(kubeadm: NodeHost) -> None:
     """The scheduler gives the VFs of a node whose shim has started in this boot; the advertiser's version stays."""
-    kubeadm.run("install")
+    run_install(kubeadm)
     for program in ("mooring-cri-shim", "mooring-cni", "mooring-advertiser"):
         kubeadm.write(f"/run/mooring/version/{program}", "1.0")
     assert kubeadm.run("remove")[0] == 0
