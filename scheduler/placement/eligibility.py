@@ -22,7 +22,7 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.glob import glob
 from scheduler.placement.place import VfDemand
-from scheduler.placement.unmet_part import InterfaceParts, rails_of
+from scheduler.placement.unmet_part import interface_parts, rails_of
 
 K = TypeVar("K", bound=Hashable)
 # Number of names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
@@ -67,8 +67,6 @@ class Eligibility:
         ).values()
         # The PFs evaluated last: a row's PFs are evaluated to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_PfMatch]] = (), []
-        # For interfaces for which some node had no PF.
-        self._parts: dict[int, InterfaceParts] = {}
         self.rates = [interface.settings.min_tx_rate or 0 for interface in request.interfaces]
         indexes = sorted(range(len(self.rates)), key=self.rates.__getitem__)
         self._sorted_rates = [self.rates[index] for index in indexes]
@@ -102,15 +100,9 @@ class Eligibility:
             return ""
         first = next(bits(self._every & ~usable))
         if not selectors >> first & 1:
-            return self._parts_of(first).unmet_by(pfs)
+            return interface_parts(self._interfaces[first]).unmet_by(pfs)
         able = zip(pfs, matches, strict=True)
         return min([self._reason(first, pf, match.kind) for pf, match in able if match.selectors >> first & 1])
-
-    def _parts_of(self, index: int) -> InterfaceParts:
-        parts = self._parts.get(index)
-        if parts is None:
-            parts = self._parts[index] = InterfaceParts(self._interfaces[index])
-        return parts
 
     def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
         if refusal := pf.access.refused(self._namespace, pf.network):

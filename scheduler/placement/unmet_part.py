@@ -56,6 +56,9 @@ class InterfaceParts:
         return ""
 
 
+interface_parts = lru_cache(maxsize=256)(InterfaceParts)
+
+
 def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
     """Yield the parts: the reason of each, which PFs match it, and whether the reasons of later parts name it."""
     network, rail, link, root, rate = (
