@@ -46,7 +46,7 @@ def test_every_alert_has_its_line() -> None:
     """Every alert has its line about what to do, and no line is of an alert that is gone."""
     rules = (ROOT / "manifests/components/monitoring/rules.yaml").read_text(encoding="utf-8")
     section = (DOCS / "operations.md").read_text(encoding="utf-8").split("\n## What to watch\n", 1)[1]
-    lines = re.findall(r"^\| (`Mooring.*?) \|", section, re.MULTILINE)
+    lines = re.findall(r"^- (`Mooring[^:]*):", section, re.MULTILINE)
     assert {name for line in lines for name in re.findall(r"`(\w+)`", line)} == set(re.findall(r"alert: (\w+)", rules))
 
 
