@@ -15,7 +15,7 @@ from tests.support.purity import pure_modules
 PAGE = "contributing.md"
 _FOLDERS = "mooring|scheduler|advertiser|cri_shim|cni|cli|devcluster|bench|tests|protos"
 _PLACE = re.compile(rf"`((?:{_FOLDERS})/[\w/.-]*)(?::([\w.]+))?`")
-_QUESTION = re.compile(r"^\| (Where .+?\?|What .+?\?) \| (.+) \|$", re.MULTILINE)
+_QUESTION = re.compile(r"^- (Where .+?\?|What .+?\?) ((?:.+\n?)+?)(?=^- |^\n|\Z)", re.MULTILINE)
 
 
 def _definitions(path: str) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _pure_folders() -> list[str]:
 
 def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
     """A room that is new or gone is new or gone on the page."""
-    rooms = re.findall(r"^\| `scheduler/([\w.]+?)/?` \|", section(PAGE, "Read the tree"), re.MULTILINE)
+    rooms = re.findall(r"^- `scheduler/([\w.]+?)/?`: ", section(PAGE, "Read the tree"), re.MULTILINE)
     (layers,) = (one["layers"] for one in _contracts() if one.get("containers") == ["scheduler"])
     there = {name.strip() for layer in layers for name in layer.split("|")} - {"__main__"}
     assert {room.removesuffix(".py") for room in rooms} == there

@@ -11,7 +11,7 @@ import pytest
 from release import cache
 from tests.docs.pages import ROOT
 
-_ROW = re.compile(r"^\| `([\w-]+)` \| (.+?) \| ([\d.]+) \|", re.MULTILINE)
+_ROW = re.compile(r"^- `([\w-]+)` \((.+?); ([\d.]+) MB\)", re.MULTILINE)
 _NAME = re.compile(r"[\w-]+")
 _ROWS = _ROW.findall((ROOT / "docs/dependencies.md").read_text(encoding="utf-8"))
 

@@ -4,10 +4,10 @@ The tables about families go on in the README of the simulated NICs' personaliti
 """
 
 import re
-from typing import cast, get_args
 
 import pytest
 
+from advertiser.inventory import driver_settings
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host, Netdev, PciFunction, RdmaDevice, RdmaPort, Vf
 from advertiser.inventory.offer import EVERYTHING
@@ -30,14 +30,18 @@ def rows(text: str, first: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def settings_table() -> list[list[str]]:
-    return rows(TEXT.split("\n### Settings\n", 1)[1], "family")
-
-
-def test_the_settings_have_a_column_each() -> None:
-    """A setting that is added to the contract is added to the page."""
-    head = TEXT.split("\n### Settings\n", 1)[1].split("\n| family |", 1)[1].splitlines()[0]
-    assert {cell.strip() for cell in head.split("|")} - {"driver", "link", ""} == set(SETTING_NAMES)
+def ethernet_drivers() -> dict[str, frozenset[str]]:
+    """Return what each driver takes on Ethernet, as the page has it: all settings but the named ones."""
+    settings = TEXT.split("\n### Settings\n", 1)[1].split("\n\nOn InfiniBand", 1)[0]
+    head, _, items = settings.partition("\n\n- ")
+    every = frozenset(re.findall(r"`(\w+)`", head.partition("named ones:")[2].partition(". Never")[0]))
+    found: dict[str, frozenset[str]] = {}
+    for item in f"\n{items}".split("\n- "):
+        drivers, _, lacking = item.removeprefix("- ").partition(":")
+        named = frozenset(re.findall(r"`(\w+)`", lacking))
+        assert named <= every, item
+        found |= dict.fromkeys(re.findall(r"`(\w+)`", drivers), every - named)
+    return found
 
 
 def published(driver: str, link: LinkType) -> frozenset[str]:
@@ -56,15 +60,19 @@ def published(driver: str, link: LinkType) -> frozenset[str]:
     return pf.can
 
 
-@pytest.mark.parametrize("row", settings_table(), ids=lambda row: str(row[0]))
-def test_the_settings_of_a_family_are_those_that_are_published(row: list[str]) -> None:
-    """`can` in the inventory comes from the same table of drivers; the right row is in the failure's message."""
-    names = ("mac", "vlan", "qos", "min_tx_rate", "max_tx_rate", "trust", "spoofchk", "link_state", "guid")
-    family, driver, link, *_ = row
-    assert link in get_args(LinkType)
-    can = published(driver.strip("`"), cast("LinkType", link))
-    expected = [family, driver, link, *("yes" if name in can else "no" for name in names)]
-    assert row == expected, f"| {' | '.join(expected)} |"
+def test_the_settings_of_the_drivers_are_those_that_are_published() -> None:
+    """`can` in the inventory comes from the same list of drivers; a driver that is added is added to the page."""
+    drivers = ethernet_drivers()
+    assert {driver: published(driver, "ethernet") for driver in drivers} == drivers
+    assert drivers.keys() == driver_settings._BY_DRIVER.keys() - {"simvf"}
+    assert frozenset[str]().union(*drivers.values()) | {"guid"} == set(SETTING_NAMES)
+
+
+@pytest.mark.parametrize("driver", sorted(ethernet_drivers()))
+def test_on_infiniband_only_mlx5_takes_settings(driver: str) -> None:
+    """As the sentence below the list says."""
+    expected = frozenset({"guid", "link_state"}) if driver == "mlx5_core" else frozenset()
+    assert published(driver, "infiniband") == expected
 
 
 def test_every_check_of_the_command_is_on_the_page() -> None:
@@ -72,7 +80,8 @@ def test_every_check_of_the_command_is_on_the_page() -> None:
     unknown = section(PAGE, "What no source can tell")
     known = section(PAGE, "Ask your own NIC").split("The harmless checks", 1)[1]
     for text, is_open in ((unknown, True), (known, False)):
-        listed = [check for cell, _ in rows(text, "check") for check in re.findall(r"`([^`]+)`", cell)]
+        items = re.findall(r"^- ((?:`[a-z.-]+`(?:,\s+)?)+):", text, re.MULTILINE)
+        listed = [check for item in items for check in re.findall(r"`([^`]+)`", item)]
         assert sorted(listed) == sorted(check.id for check in CHECKS if check.open == is_open)
 
 

@@ -37,16 +37,16 @@ def test_every_attack_is_named() -> None:
 
 def test_the_page_lists_what_the_policy_lets_an_advertiser_write() -> None:
     """Annotations, resources and conditions; a policy that allows more would leave the page too small."""
-    (row,) = (line for line in PAGE.splitlines() if line.startswith("| advertiser `serve` |"))
+    (row,) = (item for item in PAGE.split("\n- ") if item.startswith("**advertiser `serve`**:"))
     policy = next(yaml.safe_load_all((ROOT / "manifests/base/guard/inventory.yaml").read_text(encoding="utf-8")))
     allowed = {one["name"]: re.findall(r"'([^']+)'", one["expression"]) for one in policy["spec"]["variables"]}
-    listed = row.partition("its own node's ")[2].partition(";")[0]
+    listed = " ".join(row.split()).partition("its own node's ")[2].partition(";")[0]
     wanted = [*allowed["inventories"], *allowed["resources"], *allowed["ownTypes"]]
     assert re.findall(r"`([^`]+)`", listed) == wanted
 
 
 def test_every_rule_of_the_page_has_its_tests() -> None:
     """A rule that is new or gone is new or gone in the list of tests, which has it by its number."""
-    rules = re.findall(r"^\| ([TNL]\d+) \|", PAGE, re.MULTILINE)
+    rules = re.findall(r"^- \*\*([TNL]\d+)\*\* ", PAGE, re.MULTILINE)
     assert len(rules) > 20
     assert re.findall(r"^- ([TNL]\d+): `", TESTS, re.MULTILINE) == rules
