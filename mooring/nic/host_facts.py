@@ -38,6 +38,8 @@ _DST, _SRC, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA, _NEXTHOP = 1, 2
 _GET_NEXTHOP, _NEXTHOP_HEADER, _MEMBER = 106, struct.Struct("=BBBxI"), struct.Struct("=IBBH")
 _NEXTHOP_ID, _GROUP, _NEXTHOP_OIF, _NEXTHOP_GATEWAY = 1, 2, 5, 6
 _UNICAST = 1
+# The forwarding database: AF_BRIDGE, struct ndmsg, NDA_LLADDR (include/uapi/linux/neighbour.h), and a MAC's group bit.
+_GET_NEIGHBOUR, _BRIDGE, _NEIGHBOUR, _LLADDR, _GROUP_BIT = 30, 7, struct.Struct("=BxxxiHBB"), 2, 1
 # RTNH_F_DEAD and RTNH_F_LINKDOWN.
 _DEAD = 1 | 16
 # How often to read again, because a device was renamed while its folder or the kernel's list was read.
@@ -71,6 +73,7 @@ def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -
         vdpa=_vdpa(sysfs),
         contexts=_contexts(sysfs, {vf.pci: vf.rdma for vf in vfs if vf.rdma}) if has_rdma else None,
         rdma_exclusive=_is_exclusive(sysfs),
+        receives=dict(_receives(vfs)),
     )
 
 
@@ -108,6 +111,24 @@ def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]
     }
     for link in links:
         yield link if link.parent is not None else replace(link, parent=owners.get((link.name, link.index)))
+
+
+def _receives(vfs: Iterable[VfDevices]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the unicast addresses in the filter of each netdev beside its own (ndo_dflt_fdb_dump), if it has any.
+
+    VFs' drivers add none. macvlan_open adds the child's.
+    """
+    for index in (index for vf in vfs for _, index in vf.netdevs):
+        try:
+            entries = dump(_GET_NEIGHBOUR, LINK_HEADER.pack(_BRIDGE, 0, index, 0, 0))
+        except OSError as refused:
+            # An IPoIB netdev has no such list, or the netdev is gone.
+            if refused.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV):
+                raise
+            continue
+        found = (dict(read_attributes(body[_NEIGHBOUR.size :])).get(_LLADDR, b"") for body in entries)
+        if addresses := tuple(address.hex(":") for address in found if address and not address[0] & _GROUP_BIT):
+            yield index, addresses
 
 
 def _routes(family: int) -> Iterator[Route]:

@@ -4,7 +4,8 @@ Pure: `mooring.nic.host_facts` reads the facts. The host uses a VF if one of the
 
 - Its driver passes it to user space or to a virtual machine, or it has a vdpa device.
 - Its netdev is a port of a link (bond, team, bridge, VRF, Open vSwitch), or has links on top of it (VLAN, macvlan,
-  ipvlan, IPoIB's children, tunnels).
+  ipvlan, IPoIB's children, tunnels). A macvlan in another network namespace, such as a pod's, shows by its address
+  only: the netdev receives for it.
 - Without the netdev the host would lose a route.
 - A process of the host has its RDMA device open. The kernel's own users of an RDMA device use it through the netdev.
 
@@ -102,7 +103,8 @@ class HostFacts:
     ``pods`` are the holders of VFs, ``vdpa`` their vdpa devices and ``contexts`` the users of their RDMA devices, all
     by PCI address. The users of a VF that is missing in ``contexts`` are unknown; None means a kernel without RDMA.
     ``rdma_exclusive``: each RDMA device is in one network namespace. Otherwise every pod sees the host's devices, so an
-    unnamed process may belong to a pod.
+    unnamed process may belong to a pod. ``receives`` are the unicast addresses of other links for which a VF's netdev
+    receives, by its index.
     """
 
     links: tuple[Link, ...] = ()
@@ -111,6 +113,7 @@ class HostFacts:
     vdpa: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     contexts: Mapping[str, tuple[Contexts, ...]] | None = None
     rdma_exclusive: bool = False
+    receives: Mapping[int, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
 NO_FACTS = HostFacts()
@@ -137,9 +140,11 @@ def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -
     names = {each.index: each.name for each in facts.links}
     if link.master is not None:
         yield f"port of {names.get(link.master, link.master)}"
-    for each in facts.links:
-        if link.index in each.lowers and each.index != link.index and each.kind not in _PAIRS:
-            yield f"{each.kind} {each.name}"
+    others = (each for each in facts.links if each.index != link.index and each.kind not in _PAIRS)
+    above = [f"{each.kind} {each.name}" for each in others if link.index in each.lowers]
+    yield from above
+    if link.master is None and not above and link.index in facts.receives:
+        yield f"link in another namespace with address {facts.receives[link.index][0]}"
     yield from lost_routes(link.index, own or frozenset({link.index}), facts.routes)
 
 

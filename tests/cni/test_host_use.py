@@ -18,6 +18,15 @@ USES = {
     "route": (DEFAULT, "IPv4 default route"),
     "bridge": (("link add hostbr type bridge", f"link set {VF} master hostbr"), "port of hostbr"),
     "macvlan": ((f"link add link {VF} name hostmv type macvlan",), "macvlan hostmv"),
+    "macvlan elsewhere": (
+        (
+            f"link add link {VF} name hostmv address 02:00:00:00:00:07 type macvlan",
+            "netns add mooring-other",
+            "link set hostmv netns mooring-other",
+            "-n mooring-other link set hostmv up",
+        ),
+        "link in another namespace with address 02:00:00:00:00:07",
+    ),
 }
 
 
@@ -25,7 +34,13 @@ USES = {
 def ip(host: SimulatedHost) -> Iterator[SimulatedHost]:
     """The host, whose links are as before afterwards."""
     yield host
-    undo = ("link del hostbr", "link del hostmv", f"address flush dev {VF}", f"link set {VF} down")
+    undo = (
+        "netns del mooring-other",
+        "link del hostbr",
+        "link del hostmv",
+        f"address flush dev {VF}",
+        f"link set {VF} down",
+    )
     for command in (*undo, f"address flush dev {PF}"):
         host.enter("ip", *command.split())
 

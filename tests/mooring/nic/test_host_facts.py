@@ -24,12 +24,12 @@ print(json.dumps({link.name: list(uses_link(link, facts)) for link in facts.link
 """
 
 
-def uses(*commands: str) -> Any:
+def uses(*commands: str, ask: str = ASK) -> Any:
     """Run commands of `ip` in a new namespace with links d0 and d1; return how each link there is used."""
     links = [f"link add d{n} type veth peer name p{n}" for n in (0, 1)]
     up = [f"link set {name} up" for name in ("p0", "p1", "d0", "d1")]
     script = "".join(f"ip {command} || exit 1\n" for command in (*links, *up, *commands)) + 'exec "$@"'
-    program = (sys.executable, "-c", ASK)
+    program = (sys.executable, "-c", ask)
     done = subprocess.run(("unshare", "--net", "sh", "-c", script, "sh", *program), capture_output=True, check=True)
     return json.loads(done.stdout)
 
@@ -98,6 +98,37 @@ def test_a_route_for_some_traffic_does_not_carry_the_rest() -> None:
         "-6 route add default from 2001:db8::/32 via fe80::1 dev d1 metric 5",
     )
     assert (found["d0"], found["d1"]) == (["IPv4 default route", "IPv6 default route"],) * 2
+
+
+ASK_OF_VFS = """
+import json, socket
+from pathlib import Path
+from mooring.nic.host_facts import read_facts
+from mooring.nic.vf_users import VfDevices, user_of
+vfs = [VfDevices(f"0000:04:00.{n}", netdevs=((f"d{n}", socket.if_nametoindex(f"d{n}")),)) for n in (0, 1)]
+facts = read_facts(Path("/nowhere"), {}, vfs)
+print(json.dumps([user_of(vf, facts) for vf in vfs]))
+"""
+
+
+@pytest.mark.root
+def test_a_macvlan_in_another_namespace_is_found() -> None:
+    """Multus and Docker make one for a container. A netdev's own addresses and groups do not count."""
+    other = "mooring-nic-other"
+    subprocess.run(("ip", "netns", "add", other), check=True)
+    try:
+        found = uses(
+            "address add 192.0.2.1/24 dev d1",
+            "address add 2001:db8::1/64 dev d1",
+            "link add link d0 name mv address 02:00:00:00:00:07 type macvlan",
+            f"link set mv netns {other}",
+            f"-n {other} link set mv up",
+            ask=ASK_OF_VFS,
+        )
+    finally:
+        subprocess.run(("ip", "netns", "delete", other), check=True)
+    use = "link in another namespace with address 02:00:00:00:00:07"
+    assert found == [f"the host uses d0 ({use})", None]
 
 
 def test_vdpa_devices_are_found_below_their_function(tmp_path: Path) -> None:

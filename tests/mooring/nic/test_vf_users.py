@@ -111,6 +111,18 @@ def test_links_above_a_netdev_are_named(links: tuple[Link, ...], use: str) -> No
     assert user(links=links) == f"the host uses eth2 ({use})"
 
 
+def test_a_link_in_another_namespace_is_named_by_its_address() -> None:
+    """A macvlan of a pod's: the host does not list it. One of the host's own is named as such."""
+    elsewhere = HostFacts((OWN,), receives={8: ("02:00:00:00:00:07",)})
+    use = "link in another namespace with address 02:00:00:00:00:07"
+    assert user_of(VF, elsewhere) == f"the host uses eth2 ({use})"
+    here = replace(elsewhere, links=(OWN, Link(9, "mv", "macvlan", lowers=(8,))))
+    assert user_of(VF, here) == "the host uses eth2 (macvlan mv)"
+    port = replace(elsewhere, links=(replace(OWN, master=9), Link(9, "br0", "bridge")))
+    assert user_of(VF, port) == "the host uses eth2 (port of br0)"
+    assert user_of(VF, replace(elsewhere, receives={7: ("02:00:00:00:00:07",)})) is None
+
+
 @pytest.mark.parametrize(
     "links",
     [
