@@ -99,8 +99,8 @@ class Backfill:
         where = where or some_nodes(nodes)
         after = self._after(start.after, now) if start.after is not None else ""
         if promise is None or start.at < promise.at - _SAME_S:
-            return Promise(start.at, where, nodes, after)
-        if start.at <= promise.at + _SAME_S:
+            promise = Promise(start.at, where, nodes, after)
+        if now < start.at <= promise.at + _SAME_S:
             return replace(promise, where=where, nodes=nodes, after=after)
         cause = next(self._causes(promise, demand.priority, now), "nodes have changed")
         if start.at <= now:

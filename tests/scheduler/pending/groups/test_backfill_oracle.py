@@ -1,0 +1,196 @@
+"""EASY backfill on small clusters in virtual time, against an oracle that counts free VFs: with true run times every
+promise holds, the promised start is the earliest, and nobody who starts before delays it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from mooring import names
+from mooring.annotations.inventory import Pf
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.reservations import START_S, Reservation
+from scheduler.kube.objects import Node, Pod
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life, binds, changed
+
+_STEP_S = 5.0
+# A pod ends in one step, and the group is decided about in the next.
+_LATE_S = 2 * _STEP_S
+
+
+@dataclass
+class _Run:
+    """A pod on a node: what it takes, when it is Running, and when it ends."""
+
+    pod: Pod
+    node: str
+    vfs: int
+    runs_s: float
+    running_at: float
+    is_running: bool = False
+
+    @property
+    def end(self) -> float:
+        return self.running_at + self.runs_s
+
+
+@dataclass
+class _World:
+    """A cluster in which pods and groups come, run as long as they declare, and end."""
+
+    life: Life
+    random: Random
+    vfs: dict[str, int]
+    overrun: float = 0.0
+    runs: dict[str, _Run] = field(default_factory=dict)
+    # By group: the first promise, and when the group started.
+    promises: dict[str, float] = field(default_factory=dict)
+    starts: dict[str, float] = field(default_factory=dict)
+    backfilled: int = 0
+    compared: int = 0
+
+    def arrive(self, number: int) -> None:
+        runs_s = self.random.choice((60, 120, 300, 600, 900))
+        if self.random.random() < 0.25:
+            size, vfs = self.random.randint(2, 4), self.random.choice((1, 2))
+            group = f'{{"name":"g{number}","min":{size},"runs":"{runs_s}s"}}'
+            members = [self.life.member(f"g{number}-{rank}", group, request=[{}] * vfs) for rank in range(size)]
+            self.life.see(*members)
+            return
+        annotations = {names.RUNS: f"{runs_s}s"} if self.random.random() < 0.9 else {}
+        if annotations or number % 7 == 0:
+            vfs = self.random.choice((1, 1, 2))
+            self.life.see(self.life.make_pod(f"s{number}", [{}] * vfs, annotations=annotations))
+
+    def step(self) -> None:
+        """Let pods begin and end, then decide."""
+        now = self.life.now + _STEP_S
+        for uid, run in list(self.runs.items()):
+            if not run.is_running and run.running_at <= now:
+                run.is_running, run.running_at = True, now
+                self.life.now = now
+                self.life.see(changed(run.pod, status={"phase": "Running"}))
+            elif run.is_running and run.end + self.overrun <= now:
+                self.life.gone(run.pod)
+                del self.runs[uid]
+        head_before = self.head()
+        found = self.life.work(now - self.life.now)
+        for bind in binds(found):
+            self._started(bind, head_before)
+        self._check(head_before)
+        self._check_claims()
+
+    def head(self) -> Reservation | None:
+        reservations = self.life.machine.reservations
+        owner = self.life.machine.pending_groups.room_owner
+        reservation = reservations.of_owner(owner) if owner is not None else None
+        return reservation if reservation is not None and reservation.cause == "backfill" else None
+
+    def _started(self, bind: Bind, head: Reservation | None) -> None:
+        (pod,) = self.life.bound(bind)
+        runs_s = float(bind.pod_info.runs_s or 10**9)
+        begins = self.life.now + self.random.uniform(0.0, START_S - _STEP_S)
+        vfs = len(bind.pod_info.interfaces)
+        self.runs[pod.metadata.uid] = _Run(pod, bind.assigned.node, vfs, runs_s, begins)
+        membership = bind.pod_info.membership
+        if membership is not None:
+            self.starts.setdefault(membership.title, self.life.now)
+        elif head is not None:
+            self.backfilled += 1
+
+    def _check(self, before: Reservation | None) -> None:
+        """Compare a new promise with the oracle, and a kept one with what was promised first."""
+        head = self.head()
+        if head is None or head.group is None:
+            return
+        name = head.group.name
+        if name not in self.promises:
+            self.promises[name] = head.since
+            members = list(head.rooms.values())
+            need = len(members[0].assignment.vfs) if members[0].assignment is not None else 0
+            earliest = self._earliest(len(members), need)
+            assert earliest is not None, f"{name}: a start at {head.since} that the oracle does not see"
+            assert head.since <= earliest + START_S + 1.0, f"{name}: promised {head.since}, possible at {earliest}"
+            assert head.since >= earliest - START_S - 1.0, f"{name}: promised {head.since}, earliest is {earliest}"
+            self.compared += 1
+        elif not self.overrun:
+            assert head.since <= self.promises[name] + 1.0, f"{name}: {self.promises[name]} was promised"
+            assert self.life.now <= self.promises[name] + _LATE_S, f"{name}: waits after its promise"
+
+    def _earliest(self, members: int, need: int) -> float | None:
+        """Return when so many members fit, if pods end as they declare."""
+        for time in sorted({max(run.end, self.life.now) for run in self.runs.values()} | {self.life.now}):
+            free = dict(self.vfs)
+            for run in self.runs.values():
+                if run.end > time:
+                    free[run.node] -= run.vfs
+            if sum(count // need for count in free.values()) >= members:
+                return time
+        return None
+
+    def _check_claims(self) -> None:
+        """No VF has two pods, and no promised room is promised twice."""
+        cache, reservations = self.life.machine.cache, self.life.machine.reservations
+        claims = [vf.pci + pod.node for pod in cache.assigned_pods() if pod.assignment for vf in pod.assignment.vfs]
+        assert len(claims) == len(set(claims))
+        rooms = [room for uid in reservations if (room := reservations.room_of(uid)) is not None]
+        promised = [vf.pci + room.node for room in rooms if room.assignment for vf in room.assignment.vfs]
+        assert len(promised) == len(set(promised))
+        assert {room.uid for room in rooms} <= set(self.life.machine.pending_pods.uids())
+
+
+MakeWorld = Callable[[int, float], _World]
+
+
+@pytest.fixture
+def make_world(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> MakeWorld:
+    def make(seed: int, overrun: float) -> _World:
+        random = Random(seed)
+        life = Life(Machine("mooring", group_options=GroupOptions(backfill=True)), make_node, make_pf, make_pod)
+        vfs = {f"n{number}": random.choice((1, 2, 4)) for number in range(4)}
+        for name, count in vfs.items():
+            life.nodes(name, vfs=count)
+        return _World(life, random, vfs, overrun)
+
+    return make
+
+
+def _live(world: _World, arrivals: int) -> None:
+    for number in range(arrivals):
+        world.arrive(number)
+        for _ in range(world.random.randint(1, 8)):
+            world.step()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_with_true_run_times_every_promise_holds(make_world: MakeWorld, seed: int) -> None:
+    world = make_world(seed, 0.0)
+    _live(world, 40)
+    for _ in range(600):
+        world.step()
+    for name, promise in world.promises.items():
+        assert world.starts.get(name, 1e9) <= promise + _LATE_S, f"{name} was promised {promise}"
+    assert world.head() is None or world.life.machine.pending_groups.room_owner is not None
+
+
+def test_the_runs_reach_promises_and_backfill(make_world: MakeWorld) -> None:
+    worlds = [make_world(seed, 0.0) for seed in range(100, 104)]
+    for world in worlds:
+        _live(world, 40)
+    assert sum(len(world.promises) for world in worlds) > 4
+    assert sum(world.backfilled for world in worlds) > 4
+    assert sum(world.compared for world in worlds) > 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_exceeded_run_times_nothing_is_given_twice_and_nobody_starves(make_world: MakeWorld, seed: int) -> None:
+    """Every pod runs 100 s longer than it declared: groups start later, and all of them do."""
+    world = make_world(seed, 100.0)
+    _live(world, 30)
+    for _ in range(1200):
+        world.step()
+    assert set(world.promises) <= set(world.starts)
