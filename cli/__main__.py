@@ -99,9 +99,10 @@ def _answer_and_show(arguments: Arguments) -> int:
 def _answer(arguments: Arguments, *, coloured: bool) -> "Answer":
     if arguments.command == "lint":
         # No other command needs the scheduler's reading of pods.
+        from cli.plugin.manifest_files import read_text
         from cli.plugin.reports.lint.report import report
 
-        return report([(file, _text(file)) for file in arguments.files], arguments.scheduler)
+        return report([(file, read_text(file)) for file in arguments.files], arguments.scheduler)
     if arguments.command == "version" and arguments.client:
         from importlib.metadata import version
 
@@ -112,24 +113,6 @@ def _answer(arguments: Arguments, *, coloured: bool) -> "Answer":
 
     symbols = sys.stdout.isatty() and sys.stdout.encoding.lower() == "utf-8"
     return ask(arguments, Terminal(coloured, symbols, sys.stderr, time.time))
-
-
-def _text(file: str) -> str:
-    """Read a file, or standard input; raise RuntimeError with the message for a person.
-
-    A byte that is not UTF-8 becomes a surrogate, which YAML does not allow.
-    """
-    from pathlib import Path
-
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except FileNotFoundError:
-        raise RuntimeError(f"file {file!r} does not exist") from None
-    except IsADirectoryError:
-        raise RuntimeError(f"file {file!r} is a directory: name the files in it") from None
-    except OSError as unreadable:
-        raise RuntimeError(f"file {file!r} cannot be read: {unreadable.strerror}") from unreadable
-    return content.decode("utf-8", errors="surrogateescape")
 
 
 def _width() -> int:

@@ -168,7 +168,7 @@ def _unknown_flag(flag: str) -> str:
 def _check(parsers: Parsers, given: dict[str, Any]) -> None:
     """Report flags that exclude each other, in kubectl's words where it has some."""
     parser, named = parsers.commands[given["command"]], given.get("names")
-    if given["command"] == "lint" and not given.get("files"):
+    if given["command"] in ("lint", "fits") and not given.get("files"):
         parser.error("must specify one of -f or FILE")
     if named and given.get("selector"):
         parser.error("name cannot be provided when a selector is specified")

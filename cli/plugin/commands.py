@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from cli.plugin import explaining, group_lists
+from cli.plugin import explaining, group_lists, starting
 from cli.plugin.explaining import read_leader
 from cli.plugin.invocation import Invocation
 from cli.plugin.output import errors
@@ -209,6 +209,8 @@ COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "gpus": _gpus,
     "groups": _groups,
     "explain": explaining.run,
+    "when": starting.when,
+    "fits": starting.fits,
     "top": _top,
     "status": _status,
     "doctor": _doctor,

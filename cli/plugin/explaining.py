@@ -16,8 +16,9 @@ from mooring.natural_order import natural
 from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import jobs, objects, runtime_classes
 
-_UNDECIDABLE = explain.DecisionReport("none", "cannot decide again without all nodes and pods", {})
-_NO_NUMPY = "numpy is not installed: pip install 'mooring[cli,recompute]'"
+UNDECIDABLE = "cannot decide again without all nodes and pods"
+_UNDECIDABLE = explain.DecisionReport("none", UNDECIDABLE, {})
+NO_NUMPY = "numpy is not installed: pip install 'mooring[cli,recompute]'"
 
 
 async def run(reader: Reader, invocation: Invocation) -> Answer:
@@ -61,7 +62,7 @@ async def _explain_groups(reader: Reader, invocation: Invocation, those: Sequenc
         decision = None if invocation.arguments.recompute else one.decision
         if decision is None and one.waiting:
             module = _recompute(invocation)
-            listed = listed or (await _listed(reader, module) if module else None)
+            listed = listed or (await read_objects(reader, module) if module else None)
             decision = _recomputed_group(module, listed, one, invocation)
         answers.append(groups.explanation(one, decision))
     answer = groups.together(answers)
@@ -78,7 +79,7 @@ def _recomputed_group(
     invocation: Invocation,
 ) -> explain.DecisionReport:
     if module is None or listed is None:
-        return explain.DecisionReport("none", _NO_NUMPY, {})
+        return explain.DecisionReport("none", NO_NUMPY, {})
     if listed[objects.Node] is None or listed[objects.Pod] is None:
         return _UNDECIDABLE
     known = {kind: items or () for kind, items in listed.items()}
@@ -138,15 +139,15 @@ def _recompute(invocation: Invocation) -> ModuleType | None:
         if missing.name != "numpy":
             raise
         if invocation.arguments.recompute:
-            raise UnreadableError(f"--recompute: {_NO_NUMPY}") from None
+            raise UnreadableError(f"--recompute: {NO_NUMPY}") from None
         return None
     return recompute
 
 
 async def _recomputed(reader: Reader, uid: str, invocation: Invocation) -> explain.DecisionReport:
     if (module := _recompute(invocation)) is None:
-        return explain.DecisionReport("none", _NO_NUMPY, {})
-    listed = await _listed(reader, module)
+        return explain.DecisionReport("none", NO_NUMPY, {})
+    listed = await read_objects(reader, module)
     if listed[objects.Node] is None or listed[objects.Pod] is None:
         return _UNDECIDABLE
     known = {kind: items or () for kind, items in listed.items()}
@@ -154,7 +155,7 @@ async def _recomputed(reader: Reader, uid: str, invocation: Invocation) -> expla
     return decision
 
 
-async def _listed(reader: Reader, module: ModuleType) -> Mapping[type[Any], Sequence[Any] | None]:
+async def read_objects(reader: Reader, module: ModuleType) -> Mapping[type[Any], Sequence[Any] | None]:
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     paths: Mapping[type[Any], str] = module.PATHS
     optional: Mapping[type[Any], Sequence[str]] = {

@@ -53,6 +53,11 @@ class PendingPod:
         return message == (self.reported_message or _condition_message(self.pod)) and node == self.shown_node
 
     @property
+    def condition_message(self) -> str:
+        """Return why the pod is not scheduled, as its status says."""
+        return _condition_message(self.pod)
+
+    @property
     def shown_node(self) -> str:
         """Return the nominated node that the pod's status shows, or soon will."""
         return (self.pod.status.nominated_node_name or "") if self.reported_node is None else self.reported_node

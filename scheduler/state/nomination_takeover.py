@@ -21,9 +21,10 @@ from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
-from scheduler.cycle.reservations import reserve
+from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.placement.steps import Steps
 from scheduler.state.shared_state import SharedState
@@ -152,7 +153,7 @@ class NominationTakeover:
             if assigned_pod.uid in pending_pods and _key_of(pending_pods[assigned_pod.uid]) == lot.key
         ]
         if lot.key is not None and nominated_pods:
-            self.state.reservations.put(reserve(lot.key, nominated_pods), now)
+            self.state.reservations.put(self._of_group(lot, lot.key, nominated_pods), now)
         elif lot.key is not None:
             self.state.reservations.end(lot.key, now)
         else:
@@ -161,6 +162,17 @@ class NominationTakeover:
                 self.state.reservations.delete(uid, now)
             for assigned_pod in nominated_pods:
                 self.state.reservations.put(reserve(assigned_pod.uid, [assigned_pod]), now)
+
+    def _of_group(self, lot: _Lot, key: GroupKey, nominated_pods: Sequence[AssignedPod]) -> Reservation:
+        """Reserve the room of a group, from its promised start on if the last leader has written one."""
+        offset_s = self.state.run_times.unix_offset_s
+        promise = next(filter(None, (read_promise(pending.condition_message, offset_s) for pending in lot.pods)), None)
+        if promise is None:
+            return reserve(key, nominated_pods)
+        run_times = [assigned_pod.runs_s for assigned_pod in nominated_pods]
+        ends = [promise.at + runs_s for runs_s in run_times if runs_s is not None]
+        until = max(ends) if len(ends) == len(run_times) else None
+        return replace(reserve(key, nominated_pods, "backfill"), since=promise.at, until=until)
 
 
 def _key_of(pending: PendingPod) -> GroupKey | None:

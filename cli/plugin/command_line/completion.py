@@ -16,7 +16,7 @@ from cli.plugin.command_line.flags import Parsers
 _FILES, _NO_FILES = 0, 4
 # The kinds of objects whose names a flag or an argument takes, by its name.
 _OF_FLAGS = {"namespace": "namespace", "context": "context", "nodes": "node"}
-_OF_ARGUMENTS = {"nodes": "node", "gpus": "node", "pods": "pod", "groups": "group"}
+_OF_ARGUMENTS = {"nodes": "node", "gpus": "node", "pods": "pod", "groups": "group", "when": "group"}
 _SUBJECTS = ("pod", "group", "job")
 _OF_FILES = ("kubeconfig", "files")
 

@@ -38,6 +38,7 @@ NAME_TYPES: _Types = {
     "gpus": flag_values.name_of("node"),
     "pods": flag_values.name_of("pod"),
     "groups": flag_values.name_of("group"),
+    "when": flag_values.name_of("group"),
 }
 
 
@@ -97,6 +98,8 @@ def make_parsers() -> Parsers:
     _add_groups(add("groups", parents=of_pods, help="groups of pods: bound, waiting, and the unplaced member"))
     one, read = [shared, cluster], [shared, cluster, bundled]
     _add_explain(add("explain", parents=[*read, scoped], help="why a pod, group or job has its nodes, or has none"))
+    _add_groups(add("when", parents=[*read, scoped], help="when waiting groups start, and after what"))
+    _add_manifests(add("fits", parents=[*read, scoped], help="whether a manifest's pods would start now"))
     _add_top(add("top", parents=read, help="the bandwidth reserved, and the pods with most of it"))
     _add_status(add("status", parents=read, help="one line for each check; status 1 if one fails"))
     _add_checks(add("doctor", parents=read, help="the checks of status, with all findings and versions"))
@@ -225,9 +228,14 @@ def _add_assess(assess: argparse.ArgumentParser) -> None:
     add("-n", "--namespace", type=flag_values.name_or_empty, default=argparse.SUPPRESS, help="of these Jobs")
 
 
+def _add_manifests(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("files", nargs="*", action="extend", metavar="FILE", help="YAML or JSON; - is standard input")
+    add("-f", "--filename", dest="files", action="append", metavar="FILE", help="the same, as in kubectl")
+
+
 def _add_lint(lint: argparse.ArgumentParser) -> None:
-    lint.add_argument("files", nargs="*", action="extend", metavar="FILE", help="YAML or JSON; - is standard input")
-    lint.add_argument("-f", "--filename", dest="files", action="append", metavar="FILE", help="the same, as in kubectl")
+    _add_manifests(lint)
     _add_scheduler(lint, "a schedulerName that provides interfaces")
 
 

@@ -27,9 +27,10 @@ from scheduler.kube.group_membership import GroupKey, Naming, membership_if_read
 from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
+from scheduler.pending.groups.promises import promise_in
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
-_WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "WHY")
+_WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "START", "WHY")
 # Left out where the others have to fit a terminal.
 _ONLY_WIDE = ("REFUSED-BY",)
 _SOURCES: Mapping[Naming, str] = {
@@ -118,6 +119,11 @@ class FoundGroup:
     def ordered(self) -> list[tuple[str, Pod]]:
         """Return its pods by uid, in the order of their ranks."""
         return sorted(self.pods.items(), key=lambda each: by_index(each[1]))
+
+    @property
+    def starts(self) -> str:
+        """Return the promised start of a waiting group, as the scheduler has written it; empty if it has not."""
+        return promise_in(self.why) if self.waiting and not isinstance(self.group, Refused) else ""
 
     @cached_property
     def levels(self) -> list[LevelUse]:
@@ -270,7 +276,7 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
     if not wide:
         return own
     asked = (group.within, ",".join(group.prefer), group.rails) if group else ("", "", "")
-    return (*own, *cells(_SOURCES[one.key.naming], *asked, one.why if one.waiting else ""))
+    return (*own, *cells(_SOURCES[one.key.naming], *asked, one.starts, one.why if one.waiting else ""))
 
 
 def _domain(one: FoundGroup) -> tuple[Cell, ...]:
@@ -323,6 +329,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
         ("min", group.min if group else ""),
         ("bound", str(one.members.counted_as_placed)),
         ("waiting", str(one.waiting)),
+        ("start", one.starts),
         ("within", group.within if group else ""),
         ("prefer", ", ".join(group.prefer) if group else ""),
         ("rails", group.rails if group else ""),
@@ -365,6 +372,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "source": _SOURCES[one.key.naming],
         "state": one.state,
         "why": one.why if one.waiting else "",
+        "start": one.starts,
         "min": group.min if group else None,
         "bound": one.members.counted_as_placed,
         "waiting": one.waiting,

@@ -33,6 +33,8 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.kube.runtime_classes import RuntimeClass
+from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.promises import promise_in
 from scheduler.pending.reservations import Reservations
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.queue.queue import Queue
@@ -63,12 +65,34 @@ def recompute_group(
     objects: Mapping[type[Any], Sequence[Any]], key: GroupKey, scheduler: str, now: float
 ) -> DecisionReport:
     """Return the decision about all waiting members of a group together."""
-    machine = Machine(scheduler, kinds=Kinds([gpu_kind()]))
+    return _decide_group(_machine(objects, scheduler, now, NO_OPTIONS, key), key, now)
+
+
+def forecast(objects: Mapping[type[Any], Sequence[Any]], key: GroupKey, scheduler: str, now: float) -> str:
+    """Return when a waiting group starts by the declared run times, if nothing comes before it; empty if unknown."""
+    machine = _machine(objects, scheduler, now, GroupOptions(backfill=True), key)
+    if key.entry not in machine.queue.uids():
+        return ""
+    machine.pending_groups.reserve_room_for(key, now)
+    return promise_in(f" {_decide_group(machine, key, now).message}")
+
+
+def _machine(
+    objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float, options: GroupOptions, key: GroupKey
+) -> Machine:
+    """Return a machine that knows the objects; the group's members have no message yet."""
+    machine = Machine(scheduler, kinds=Kinds([gpu_kind()]), group_options=options)
+    machine.reservations.now = now
     for kind, items in objects.items():
         for item in items:
             # The scheduler does not report again what a condition of the member already has.
-            shown = _without_conditions(item) if kind is Pod and not item.spec.node_name else item
+            is_member = kind is Pod and (of := membership_if_readable(item)) is not None and of.key == key
+            shown = _without_conditions(item) if is_member and not item.spec.node_name else item
             machine.handle(kind, Changed(identity_of(item), shown), now)
+    return machine
+
+
+def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport:
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
         return DecisionReport("none", "no member waits for this scheduler", {})

@@ -16,7 +16,7 @@ NO_START = " No declared end of running pods makes room for the group."
 _TEXT = re.compile(
     r" It (?:starts|should have started) by (?P<time>\S{1,40}Z)(?: on (?P<where>[^.]*?))?(?:, after |[.:])"
 )
-_WHOLE = re.compile(r" (It (?:starts|should have started) by .*)")
+_WHOLE = re.compile(r"(?:^| )(It (?:starts|should have started) by .*|No declared end of running pods .*)")
 _MOST_NODES = 3
 
 

@@ -136,8 +136,7 @@ class Backfill:
         """Return the promise that the last leader has written to a member."""
         offset_s = self.state.run_times.unix_offset_s
         for uid in self.state.pending_groups.members(key).of("waiting"):
-            condition = self.state.pending_pods[uid].pod.condition("PodScheduled")
-            promise = read_promise((condition.message if condition is not None else "") or "", offset_s)
+            promise = read_promise(self.state.pending_pods[uid].condition_message, offset_s)
             if promise is not None:
                 return promise
         return None

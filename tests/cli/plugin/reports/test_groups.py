@@ -183,6 +183,7 @@ async def test_one_group_is_shown_with_its_members(served: Served) -> None:
             "source",
             "state",
             "why",
+            "start",
             "min",
             "bound",
             "waiting",

@@ -1,0 +1,141 @@
+"""Decide about the pods of manifests that are not created, with the scheduler's own machine beside all objects. Pure.
+
+Each template becomes the pods that its controller makes at one time. Pods that wait in the cluster have their turn as
+in the scheduler: by priority and age.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from cli.plugin.reports.lint.made_pods import made_pods
+from cli.plugin.reports.lint.manifests import ManifestError, PodPlace, pods
+from cli.plugin.reports.recompute import PATHS, identity_of
+from mooring import names
+from mooring.kube.events import Changed
+from mooring.natural_order import natural
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import PreBind, Report
+from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.objects import Pod
+from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.state.machine import Machine
+
+__all__ = ["PATHS", "Fit", "decide"]
+
+# More pods than one job has ranks; of one file.
+_MOST_PODS = 10_000
+_TICK_S, _STEPS_A_POD, _LEAST_STEPS = 0.001, 50, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The pods of one template: how many would be bound now, on which nodes, and why others wait."""
+
+    owner: str
+    pods: int
+    bound: int
+    nodes: tuple[str, ...]
+    why: str
+
+
+def decide(
+    files: Sequence[tuple[str, str]], objects: Mapping[type[Any], Sequence[Any]], namespace: str, now: float
+) -> list[Fit]:
+    """Return what would become of the pods of these files; raise ValueError."""
+    machine = Machine(names.SCHEDULER_NAME, kinds=Kinds([gpu_kind()]))
+    machine.reservations.now = now
+    for kind, items in objects.items():
+        for item in items:
+            machine.handle(kind, Changed(identity_of(item), item), now)
+    owners: dict[str, str] = {}
+    for number, (owner, pod) in enumerate(_pods(files, namespace, now)):
+        if number >= _MOST_PODS:
+            raise ValueError(f"more than {_MOST_PODS} pods in the files")
+        owners[pod.metadata.uid] = owner
+        machine.pods(Changed(identity_of(pod), pod), now)
+    nodes, reasons = _run(machine, owners, now)
+    fits = list[Fit]()
+    for owner in dict.fromkeys(owners.values()):
+        uids = [uid for uid, name in owners.items() if name == owner]
+        bound = [nodes[uid] for uid in uids if uid in nodes]
+        waiting = next((uid for uid in uids if uid not in nodes), "")
+        why = reasons.get(waiting, "no decision was reached") if waiting else ""
+        fits.append(Fit(owner, len(uids), len(bound), tuple(sorted(set(bound), key=natural)), why))
+    return fits
+
+
+def _run(machine: Machine, owners: Mapping[str, str], now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """Let the machine decide until nothing is ready; return nodes and reasons by uid."""
+    nodes, reasons = dict[str, str](), dict[str, str]()
+    for _ in range(_LEAST_STEPS + _STEPS_A_POD * len(owners)):
+        now += _TICK_S
+        instructions = machine.step(now)
+        if instructions is None:
+            instructions = machine.tick(now)
+            if not instructions:
+                break
+        for one in instructions:
+            decision = one.decision if isinstance(one, PreBind) else one
+            if isinstance(decision, Bind):
+                nodes[decision.pod_info.uid] = decision.assigned.node
+            elif isinstance(one, Report):
+                reasons[one.pod.metadata.uid] = one.message
+            if isinstance(one, Bind):
+                machine.finished(one, BOUND, now)
+    return nodes, reasons
+
+
+def _pods(files: Sequence[tuple[str, str]], namespace: str, now: float) -> Iterator[tuple[str, Pod]]:
+    """Yield the pods that controllers make at one time of the templates in files, with their owners."""
+    for file, text in files:
+        try:
+            places = [place for place in pods(text) if isinstance(place, PodPlace)]
+        except ManifestError as broken:
+            raise ValueError(f"file {file!r}: {broken}") from broken
+        for template, place in enumerate(places):
+            for part, made in enumerate(made_pods(place)):
+                if made.total is None:
+                    raise ValueError(f"{place.owner}: how many pods its controller makes is not known")
+                for number in range(made.total):
+                    controller = number // made.pods if made.pods else 0
+                    name = f"{place.owner}-{template}-{part}-{number}"
+                    pod = _pod(place, namespace, name, f"{file} {place.owner} {template} {part} {controller}", now)
+                    if pod.spec.scheduler_name == names.SCHEDULER_NAME:
+                        yield place.owner, pod
+
+
+def _pod(place: PodPlace, namespace: str, name: str, controller: str, now: float) -> Pod:
+    """Return one pod of a template."""
+    value: dict[str, Any] = dict(place.pod.value) if isinstance(place.pod.value, dict) else {}
+    for part in place.pod.renamed:
+        value[part] = place.pod.at(part).value or {}
+    metadata: dict[str, Any] = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
+    created = datetime.fromtimestamp(now, UTC).isoformat()
+    own = {
+        "creationTimestamp": created,
+        "name": name,
+        "uid": f"fits {name}",
+        "namespace": _namespace(place, metadata, namespace),
+    }
+    kind, _, owner_name = place.owner.partition("/")
+    owners = [] if kind == "Pod" else [{"kind": kind, "name": owner_name, "uid": controller, "controller": True}]
+    try:
+        return msgspec.convert(
+            {
+                **value,
+                "metadata": {**metadata, **own, "ownerReferences": owners},
+                "status": {"phase": "Pending"},
+            },
+            Pod,
+        )
+    except msgspec.ValidationError as wrong:
+        raise ValueError(f"{place.owner}: {wrong}") from wrong
+
+
+def _namespace(place: PodPlace, metadata: Mapping[str, Any], namespace: str) -> str:
+    return str(metadata.get("namespace") or place.whole.at("metadata", "namespace").value or namespace)
