@@ -37,6 +37,8 @@ _SPIDERPOOL = ("cni.spidernet.io/network-resource-inject", "cni.spidernet.io/rdm
 _GKE = "networking.gke.io/interfaces"
 _VOLCENGINE = "k8s.volcengine.com/pod-networks"
 
+# Kinds that define networks; Spiderpool's annotation is on them, too.
+_NETWORK_KINDS = ("NetworkAttachmentDefinition", "SpiderMultusConfig")
 _ATTACHING = (_MULTUS, _DEFAULT_NETWORK, _GKE, _VOLCENGINE, *_SPIDERPOOL)
 
 # Variables that Mooring sets to the pod's own devices (`environment` in cri_shim/plan/inject.py), and others.
@@ -102,6 +104,8 @@ def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Ad
 
 def requests_elsewhere(place: Place, field_name: str = "") -> Iterator[tuple[Place, str]]:
     """Yield the requests in an object whose pods are not found; ``field_name`` is that of the value."""
+    if not field_name and place.at("kind").value in _NETWORK_KINDS:
+        return
     if isinstance(place.value, list | dict):
         steps = place.value if isinstance(place.value, dict) else map(str, range(len(place.value)))
         for step in steps:

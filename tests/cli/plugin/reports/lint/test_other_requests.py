@@ -277,7 +277,8 @@ def test_what_no_pod_requests_is_left_alone() -> None:
     quota = {"kind": "ResourceQuota", "spec": {"hard": {"requests.rdma/ib": 1}}}
     node = {"kind": "Node", "status": {"capacity": {"rdma/ib": 1}}}
     network = {"kind": "NetworkAttachmentDefinition", "metadata": {"annotations": {f"{MULTUS}-status": "[]"}}}
-    assert _lint(quota, node, network)["notes"] == []
+    spider = {"kind": "SpiderMultusConfig", "metadata": {"annotations": {"cni.spidernet.io/rdma-resource-inject": "a"}}}
+    assert _lint(quota, node, network, spider)["notes"] == []
 
 
 @pytest.mark.parametrize("key", [MULTUS, "v1.multus-cni.io/default-network"])
