@@ -38,7 +38,7 @@ from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.refusals import Among, RefusedRows, batches, refused_rows, sift
+from scheduler.cycle.refusals import Among, RefusedRows, batches, refused_rows, rows_of, sift
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.cycle.signature_scores import SignatureScores
@@ -333,16 +333,17 @@ class SchedulingCycle:
         verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_named_nodes)
         if not self._cache.nodes.row_of:
             return verdict
-        rows = [refusal.rows for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.lasting]
-        helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        proposal = self._preemption.seek(DryRuns(pod_info, self._cache, search.placement), helpable, search, now)
+        helpable = [refusal for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.lasting]
+        by_ports = [refusal for refusal in helpable if refusal.requeue_on & ClusterEvent.PORTS_FREED]
+        dry_runs = DryRuns(pod_info, self._cache, search.placement)
+        proposal = self._preemption.seek(dry_runs, rows_of(helpable), rows_of(by_ports), search, now)
         if proposal is None:
             return None
         reason = f"{verdict.reason} preemption: {proposal.reason}" if proposal.reason else verdict.reason
         incomplete = search.placement.is_spent
         if isinstance(proposal, Futile):
             # Whether victims can help may depend on filters that reject no node with the current pods.
-            helpful_events = self.events_that_help(pod_info) if rows else NO_EVENT
+            helpful_events = self.events_that_help(pod_info) if helpable else NO_EVENT
             events = verdict.requeue_on | helpful_events
             return replace(verdict, reason=reason, requeue_on=events, is_incomplete=incomplete)
         reason_counts = {**verdict.why, "preemption": proposal.why}

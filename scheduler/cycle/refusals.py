@@ -35,6 +35,10 @@ class RefusedRows:
     lasting: bool = False
 
 
+def rows_of(refusals: Sequence[RefusedRows]) -> Rows:
+    return np.concatenate([np.zeros(0, np.intp), *(refusal.rows for refusal in refusals)])
+
+
 def batches(
     rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refusals: list[RefusedRows]
 ) -> Iterator[Rows]:

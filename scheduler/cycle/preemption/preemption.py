@@ -97,10 +97,12 @@ class Preemption:
         """Return whether a pod of lower priority is assigned, or the pod is nominated already."""
         return self._victims.has_below(pod_info.priority) or self._reserved.of(pod_info.uid) is not None
 
-    def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
+    def seek(
+        self, dry_runs: DryRuns, rows: Rows, by_ports: Rows, search: VictimSearch, now: float
+    ) -> Nominate | Futile | None:
         """Return where the pod waits for room and its victims, or why nowhere; None if the search needs another turn.
 
-        ``rows`` are those whose refusals may change when pods are removed.
+        ``rows`` are those whose refusals may change when pods are removed; of these, host ports refuse ``by_ports``.
         """
         pod_info = dry_runs.pod_info
         wait_reason = self._wait_reason(pod_info, rows)
@@ -108,7 +110,8 @@ class Preemption:
             return self._wait(pod_info, dry_runs, wait_reason, now)
         if pod_info.pod.spec.preemption_policy == "Never":
             return Futile(NEVER)
-        rows = dry_runs.large_enough(rows)
+        # kube-scheduler compares ports before room: removing pods may help there, however small the node is.
+        rows = np.union1d(dry_runs.large_enough(rows), by_ports)
         if not self.concerns(pod_info):
             return self._futile({NO_VICTIMS: len(rows)}, len(rows))
         return self._choose(dry_runs, _rotate(rows, pod_info.uid, self._cache.nodes.size), search)
@@ -231,8 +234,7 @@ class Preemption:
 
 
 def _rotate(rows: Rows, uid: str, size: int) -> Sequence[int]:
-    """Return the rows rotated, starting at one that the pod's uid determines."""
-    sorted_rows = np.sort(rows)
-    start = int(np.searchsorted(sorted_rows, zlib.crc32(uid.encode()) % max(size, 1)))
-    rotation: list[int] = np.roll(sorted_rows, -start).tolist()
+    """Return sorted rows rotated, starting at one that the pod's uid determines."""
+    start = int(np.searchsorted(rows, zlib.crc32(uid.encode()) % max(size, 1)))
+    rotation: list[int] = np.roll(rows, -start).tolist()
     return rotation

@@ -304,3 +304,15 @@ def test_without_its_victims_a_node_refuses_for_the_first_reason_in_kube_schedul
     (report,) = (one for one in life.decide() if isinstance(one, Report))
     ports = "1 node(s) didn't have free ports for the requested pod ports."
     assert report.message.endswith(f"preemption: 0/1 nodes are available: {ports}")
+
+
+def test_a_node_whose_host_ports_are_taken_is_asked_for_victims_however_small_it_is(life: Life) -> None:
+    """kube-scheduler compares ports before room, and only a node without room for the pod alone is past help."""
+    life.node()
+    held = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    life.assigned(10, None, spec={"containers": [held]})
+    life.pod(10, None, spec={"containers": [held | {"resources": {"requests": {"cpu": "6000"}}}]})
+    (report,) = (one for one in life.decide() if isinstance(one, Report))
+    assert report.message.endswith(
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
