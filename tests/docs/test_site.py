@@ -92,3 +92,13 @@ def test_no_code_is_wider_than_a_page(site: Path) -> None:
         if len(line.expandtabs()) > _MOST_COLUMNS
     ]
     assert wide == []
+
+
+def test_no_command_is_shown_as_prose(site: Path) -> None:
+    """A block right below a list belongs to its last entry, unless it is indented twice."""
+    lines = [
+        f"{page.name}: {line}"
+        for page in sorted(site.glob("*.html"))
+        for line in re.findall(r"<p>(\$ .*)", page.read_text(encoding="utf-8"))
+    ]
+    assert lines == []
