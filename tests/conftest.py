@@ -89,6 +89,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "recent_kubectl": cache(kubectl_is_too_old),
     "helm": _no_helm,
     "browser": lambda: _missing_commands("chromium"),
+    "sshd": lambda: _missing_commands("sshd", "ssh", "ssh-keygen"),
     "wheels": _no_wheels,
     "apiserver": _no_api_server,
 }

@@ -3,8 +3,8 @@
 Every pod that requests VFs is given a request of Mooring's with the same number of VFs, networks and rates, and decided
 about as if it were new, in the order of priority and age. All other pods stay where they are. A network is what a
 resource of the device plugins has; GPUs are requested from Mooring where every node with GPUs was captured. The pods of
-a job form a group, and the GPUs of a pod are near its VFs. VFs that pods have are free; those that nobody has and that
-are not on the host stay out.
+a job that needs all of them form a group, and the GPUs of a pod are near its VFs. VFs that pods have are free; those
+that nobody has and that are not on the host stay out.
 """
 
 from collections import Counter
@@ -207,7 +207,7 @@ class _Plan:
             if not interfaces:
                 return "its devices are shared, or no captured node has a resource of this name"
             texts = {**texts, names.REQUEST: msgspec.json.encode(interfaces).decode()}
-        if (job := self._jobs.get(key_of(pod))) is not None and names.GROUP not in texts:
+        if (job := self._jobs.get(key_of(pod))) is not None and job.needs_all and names.GROUP not in texts:
             group: dict[str, object] = {"name": job.name.partition("/")[2].lower(), "min": len(job.pods)}
             if self._rack:
                 group["prefer"] = [self._rack]

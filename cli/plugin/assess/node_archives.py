@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from advertiser.formats import capture_record, use_record
@@ -108,10 +108,10 @@ def _unpack(archive: IO[bytes]) -> Folder:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in parts or not parts:
         raise ArchiveError(f"member {name!r} is outside of the archive")
-    return path.parts
+    return parts
 
 
 def _entry(members: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | Link | None:

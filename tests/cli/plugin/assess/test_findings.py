@@ -153,3 +153,55 @@ def test_the_report_is_the_same_in_every_form(broken: Snapshot) -> None:
     assert all(one["text"] in text for one in answer.document["findings"])  # type: ignore[attr-defined]
     assert text.endswith("the number of VFs, their bandwidth and the number of GPUs stay what they are")
     dump(dict(answer.document))
+
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def of_job(pod: Any, labels: dict[str, str], kind: str) -> dict[str, Any]:
+    owner = {"kind": kind, "name": "work", "uid": "uid-work", "controller": True}
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels, "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "placed"),
+    [({"ray.io/cluster": "work"}, "RayCluster", 3), ({}, "Job", 3), ({INDEX: "0"}, "Job", 0), ({}, "PyTorchJob", 0)],
+    ids=["Ray", "Job without indexes", "indexed Job", "PyTorchJob"],
+)
+def test_only_pods_that_need_each_other_are_decided_as_a_group(
+    labels: dict[str, str], kind: str, placed: int, broken: Snapshot
+) -> None:
+    """One of four pods fits nowhere: the others wait for it only in a job that needs all of them."""
+    pods = [one for one in broken.all(PODS) if not one["metadata"]["name"].startswith("train-")]
+    workers = [of_job(one, labels, kind) for one in broken.all(PODS) if one not in pods]
+    large = {"name": "main", "resources": {"limits": {"openshift.io/rail0": "99"}}}
+    workers[0] = {**workers[0], "spec": {**workers[0]["spec"], "containers": [large]}}
+    lists = {**broken.lists, PODS: [*pods, *workers]}
+    decisions: Any = as_document(assess(replace(broken, lists=lists), WORKLOADS))["decisions"]
+    found = [one for one in decisions["pods"] if one["pod"].startswith("default/train-")]
+    assert (len(found), sum(bool(one["node"]) for one in found)) == (4, placed)
+
+
+def test_a_gpu_that_could_not_be_offered_has_the_reason(broken: Snapshot) -> None:
+    """An older capture does not say; the text has the reasons, too."""
+    pci = "0000:10:00.0"
+    answer = report(assess(with_use(broken, "n1", gpus_out={pci: "bound to vfio-pci"}), WORKLOADS))
+    nodes: Any = answer.document["nodes"]
+    assert nodes[0]["gpus"] == [{"pci": pci, "why": "bound to vfio-pci"}, {"pci": "0000:90:00.0", "why": ""}]
+    assert f"n1 {pci} no bound to vfio-pci" in " ".join(draw(answer.tables, coloured=False).split())
+    nodes = as_document(assess(with_use(broken, "n1", gpus_out=None), WORKLOADS))["nodes"]
+    assert [one["why"] for one in nodes[0]["gpus"]] == [None, None]
+
+
+def test_the_text_has_every_decision(broken: Snapshot) -> None:
+    waiting = [one for one in broken.all(PODS) if one["metadata"]["name"] == "train-3"]
+    large = {"name": "main", "resources": {"limits": {"openshift.io/rail0": "99"}}}
+    many = [
+        {**one, "metadata": {**one["metadata"], "name": f"large-{at}", "uid": f"large-{at}", "labels": {}}}
+        | {"spec": {**one["spec"], "containers": [large]}}
+        for one in waiting
+        for at in range(40)
+    ]
+    lists = {**broken.lists, PODS: [*broken.all(PODS), *many]}
+    text = draw(report(assess(replace(broken, lists=lists), WORKLOADS)).tables, coloured=False)
+    assert all(f"default/large-{at} would wait: " in text for at in range(40))
