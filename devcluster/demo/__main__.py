@@ -21,6 +21,7 @@ from devcluster.cluster import Cluster, has_containerd
 from devcluster.demo import check, gpus, hosts, view
 from devcluster.demo.arguments import parser
 from devcluster.demo.assess import demonstrate
+from devcluster.demo.page import page_address
 from devcluster.demo.scenario import FIRST, PAIRS, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names
@@ -235,7 +236,7 @@ class Demo:
         # From a user namespace no browser is reached.
         if not _in_user_namespace():
             self._console.print("Open it as a page in a browser of this machine:\n")
-            self._console.print(f"    {self._page_address()}", soft_wrap=True, markup=False)
+            self._console.print(f"    {page_address(self._cluster)}", soft_wrap=True, markup=False)
         self._console.print("\nOr ask it in another terminal, in this folder:\n")
         # Never broken over two lines, however narrow the terminal: people paste it.
         for line in (
@@ -249,16 +250,6 @@ class Demo:
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
         self._console.print()
-
-    def _page_address(self) -> str:
-        """Return the address that `kubectl mooring ui` has for this cluster."""
-        processes, log = self._cluster.processes, self._cluster.processes.logs / "ui.log"
-        processes.start("ui", [sys.executable, "-m", "cli", "ui", "--kubeconfig", str(self._cluster.kubeconfig)])
-        processes.await_ready("ui", lambda: "\n" in log.read_text())
-        address = log.read_text().partition("\n")[0].removeprefix("open ")
-        # It has a secret.
-        log.unlink()
-        return address
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
         self._console.print("  This may take two minutes on a slow machine.")

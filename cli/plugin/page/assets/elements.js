@@ -66,7 +66,11 @@ function longTable(target, caption, columns, items, row) {
   ];
 }
 
+const isEmpty = (cell) => cell === "" || cell === null || cell === undefined || (Array.isArray(cell) && cell.every(isEmpty));
+
+// Columns in which no row has a value are left out.
 function plainTable(caption, columns, rows) {
+  const shown = columns.flatMap((_, at) => (rows.some((row) => !isEmpty(row[at])) ? [at] : []));
   return element(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -74,11 +78,11 @@ function plainTable(caption, columns, rows) {
       "table",
       {},
       element("caption", {}, caption),
-      element("thead", {}, element("tr", {}, columns.map((name) => element("th", { scope: "col" }, name)))),
+      element("thead", {}, element("tr", {}, shown.map((at) => element("th", { scope: "col" }, columns[at])))),
       element(
         "tbody",
         {},
-        rows.map((row) => element("tr", {}, row.map((cell, at) => element("td", { "data-name": columns[at] }, cell)))),
+        rows.map((row) => element("tr", {}, shown.map((at) => element("td", { "data-name": columns[at] }, row[at])))),
       ),
     ),
   );
