@@ -21,6 +21,8 @@ from mooring.parsing import Value, parse
 
 # More pods than one job has ranks.
 MOST_MEMBERS = 4096
+# Members that may fail at one time.
+MOST_SPARES = 64
 # Levels of a network: leaf, spine, core and a few more.
 MOST_LEVELS = 8
 # same: interface k of all members is on one network. index: interface k is on the k-th network of its node.
@@ -29,7 +31,7 @@ Rails = Literal["same", "index"]
 Disruption = Literal["group", "pod"]
 # How many values the message about differing members contains.
 _NAMED = 3
-_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs"})
+_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs", "spares"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
@@ -44,7 +46,7 @@ class GroupRequest:
     ``min`` is the number of members that must start together. ``within`` is the node label whose value all members
     share, ``prefer`` lists preferred such labels from narrow to wide. ``name_from`` is the pod label whose value is the
     name. ``disruption`` is how preemption treats the members; the default is "group". ``runs`` is how many seconds each
-    member runs at most.
+    member runs at most. ``spares`` is for how many further members room is kept.
     """
 
     name: str | None = None
@@ -55,6 +57,7 @@ class GroupRequest:
     name_from: str | None = None
     disruption: Disruption | None = None
     runs: int | None = None
+    spares: int | None = None
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -90,6 +93,7 @@ def _read(text: str) -> GroupRequest:
         name_from=document.optional("name_from", lambda value: _name_from(value, name)),
         disruption=document.optional("disruption", _disruption),
         runs=document.optional("runs", run_time_s),
+        spares=document.optional("spares", lambda value: value.integer(0, MOST_SPARES)),
     )
 
 

@@ -59,11 +59,12 @@ Decision = Bind | Unschedulable
 class GroupPlacement:
     """Enough members of a group fit. ``binds`` are assumed.
 
-    ``refusal`` is why further members are not placed; None if all are placed.
+    ``refusal`` is why further members are not placed; None if all are placed. ``spares`` is room for further members.
     """
 
     binds: tuple[Bind, ...]
     refusal: Unschedulable | None = None
+    spares: tuple[AssignedPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,14 @@ def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, st
     if not assignment:
         return {}
     return {names.ASSIGNMENT: assignment} | ({names.SIGNATURE: sign(assignment)} if sign is not None else {})
+
+
+def with_annotation(bind: Bind, key: str, value: str) -> Bind:
+    """Return a Bind with one more annotation, if the pod may have it."""
+    annotations = {**bind.annotations, key: value}
+    if validate_annotations(bind.pod_info.pod.annotations, annotations):
+        return bind
+    return msgspec.structs.replace(bind, annotations=annotations)
 
 
 def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:

@@ -16,8 +16,8 @@ from scheduler.kube.pod_info import PodInfo
 # The uid of a pod without a group, or a group.
 Owner = str | GroupKey
 # victims: pods leave for the owner. hold: nothing leaves for it, it gets what becomes free. backfill: pods that
-# declare their run time end before.
-Cause = Literal["victims", "hold", "backfill"]
+# declare their run time end before. spare: kept for further members of a group that runs.
+Cause = Literal["victims", "hold", "backfill", "spare"]
 # Seconds from a Binding until a pod is Running: its images are pulled and its VFs set up.
 START_S = 30.0
 # Returns when a pod on a node is expected to end, at the earliest now (monotonic seconds); None for never.
@@ -63,13 +63,19 @@ def reserve(
 class ReservedRoom:
     """The reservations by owner; they are few, so a search checks all of them. ``now`` is the time of decisions."""
 
-    def __init__(self, by_owner: dict[Owner, Reservation], owner_of: dict[str, Owner], end_of: EndOf) -> None:
-        self._by_owner, self._owner_of, self._end_of = by_owner, owner_of, end_of
+    def __init__(
+        self,
+        by_owner: dict[Owner, Reservation],
+        owner_of: dict[str, Owner],
+        spares: dict[GroupKey, Reservation],
+        end_of: EndOf,
+    ) -> None:
+        self._by_owner, self._owner_of, self._spares, self._end_of = by_owner, owner_of, spares, end_of
         self.now = 0.0
 
     def snapshot(self) -> "ReservedRoom":
         """Return a copy of the current reservations."""
-        snapshot = ReservedRoom(self._by_owner.copy(), self._owner_of.copy(), self._end_of)
+        snapshot = ReservedRoom(self._by_owner.copy(), self._owner_of.copy(), self._spares.copy(), self._end_of)
         snapshot.now = self.now
         return snapshot
 
@@ -97,7 +103,7 @@ class ReservedRoom:
         Pods of the pod's own group do not count, because they are placed together with it. Members have their group's
         priority here.
         """
-        if not self._by_owner:
+        if not self._by_owner and not self._spares:
             return {}
         owner = pod_info.membership.key if pod_info.membership is not None else pod_info.uid
         priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
@@ -111,7 +117,7 @@ class ReservedRoom:
         Room that is reserved from a time on does not count for an owner that starts now and ends before.
         """
         pods_by_node: dict[str, list[AssignedPod]] = {}
-        for reservation in self._by_owner.values():
+        for reservation in (*self._by_owner.values(), *self._spares.values()):
             if reservation.owner == owner or self._is_over(reservation) or self._ends_before(reservation, runs_s):
                 continue
             for room in reservation.rooms.values():

@@ -7,6 +7,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
+from scheduler.cycle.groups.members import is_spare
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.group_membership import GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
@@ -184,7 +185,8 @@ class PendingPods:
 
     def check(self) -> None:
         """Raise AssertionError if the queue or a reservation has pods that are not here."""
-        assert set(self._reservations) <= self.pending.keys(), "room is reserved for a pod that does not wait"
+        uids = {uid for uid in self._reservations if not is_spare(uid)}
+        assert uids <= self.pending.keys(), "room is reserved for a pod that does not wait"
         uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member with a Binding in progress has no place in the queue.
         entries = uids | self._pending_groups.entries()

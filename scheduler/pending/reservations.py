@@ -21,7 +21,7 @@ class Reservations(ReservedRoom):
     """The current reservations, one for each owner; the end of one requeues the pods that its room can help."""
 
     def __init__(self, queue: Queue, end_of: EndOf = _never) -> None:
-        super().__init__({}, {}, end_of)
+        super().__init__({}, {}, {}, end_of)
         self._queue = queue
 
     def __len__(self) -> int:
@@ -32,7 +32,26 @@ class Reservations(ReservedRoom):
 
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that have reserved room on a node."""
-        return [room for one in self._by_owner.values() for room in one.rooms.values() if room.node == node]
+        return [room for one in self.all() for room in one.rooms.values() if room.node == node]
+
+    def all(self) -> list[Reservation]:
+        """Return all reservations, those of spares last."""
+        return [*self._by_owner.values(), *self._spares.values()]
+
+    def spare_groups(self) -> list[GroupKey]:
+        """Return the groups that have room for spares."""
+        return list(self._spares)
+
+    def put_spares(self, reservation: Reservation, now: float) -> None:
+        """Keep room for the spares of a group, in place of the earlier room; without rooms, end that."""
+        key = reservation.group
+        assert key is not None, "only groups have spares"
+        previous = self._spares.pop(key, None)
+        if reservation.rooms:
+            self._spares[key] = reservation
+        for uid, room in previous.rooms.items() if previous is not None else ():
+            if uid not in reservation.rooms or reservation.rooms[uid].node != room.node:
+                self._queue.move_on_event(of_leaving(room), now)
 
     def groups(self) -> list[GroupKey]:
         """Return the groups that have reserved room."""
@@ -97,6 +116,10 @@ class Reservations(ReservedRoom):
         for reservation in list(self._by_owner.values()):
             if any(room.node == node for room in reservation.rooms.values()):
                 self.reject(reservation, now)
+        for reservation in list(self._spares.values()):
+            rooms = {uid: room for uid, room in reservation.rooms.items() if room.node != node}
+            if len(rooms) < len(reservation.rooms):
+                self.put_spares(replace(reservation, rooms=rooms), now)
 
     def overdue(self, now: float) -> list[Reservation]:
         """Return the reservations that have waited too long for VFs."""

@@ -18,6 +18,7 @@ from prometheus_client.registry import REGISTRY, Collector
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionCause, EvictionResult, Instruction, PreBind, WriteRatesResult
+from scheduler.cycle.reservations import Cause
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.plugins.device_rules.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
@@ -276,6 +277,10 @@ class _MachineCollector(Collector):
 
     def _groups(self) -> Iterable[Metric]:
         scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.waiting()
+        reserved = Counter(dict.fromkeys(get_args(Cause), 0))
+        for one in self._machine.reservations.all():
+            reserved[one.cause] += sum(len(room.assignment.vfs) for room in one.rooms.values() if room.assignment)
+        yield _gauge("mooring_reserved_vfs", "Number of VFs for which room is reserved, by cause", "cause", reserved)
         yield _gauge("mooring_waiting_groups", "Number of groups with waiting members, by state", "state", waiting)
         decisions = CounterMetricFamily(
             "mooring_group_decisions", "Number of decisions about groups, by result", labels=["result"]

@@ -29,6 +29,7 @@ from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.group_scheduling import GroupScheduling
+from scheduler.state.groups.spares import Spares
 from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.nomination_waits import NominationWaits
 from scheduler.state.open_binds import OpenBinds
@@ -104,6 +105,7 @@ class Machine:
             NominationWaits(self.state, preemption),
             self.pod_scheduling,
             self.group_scheduling,
+            self.group_scheduling.spares,
             MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
             RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
@@ -254,7 +256,8 @@ def _group_scheduling(
     )
     earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of)
     backfill = Backfill(state, earliest_start, is_on=options.backfill)
-    return GroupScheduling(state, group_cycle, group_preemption, backfill, options, min(portion, MEMBERS_A_TURN))
+    spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
+    return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)
 
 
 def _extender_pods(

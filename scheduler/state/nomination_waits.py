@@ -82,7 +82,8 @@ class NominationWaits(Part):
         return [
             report
             for uid, reason in reasons.items()
+            if (pending := state.pending_pods.get(uid)) is not None
             for report in state.pending_pods.report_unschedulable(
-                state.pending_pods[uid], "Unschedulable", f"nomination withdrawn: {reason}"
+                pending, "Unschedulable", f"nomination withdrawn: {reason}"
             )
         ]

@@ -27,7 +27,7 @@ SUBJECTS = dict(re.findall(r"^##+ (.+)\n((?:(?!##+ ).*\n?)*)", TEXT, re.MULTILIN
 
 ANNOTATIONS = """
 mooring.dev/interfaces rdma_interfaces_required mooring.dev/placement mooring.dev/group mooring.dev/runs
-mooring.dev/inventory
+mooring.dev/spares mooring.dev/inventory
 mooring.dev/assignment mooring.dev/assignment-signature mooring.dev/rates mooring.dev/rates-signature
 mooring.dev/rates-in-force mooring.dev/request.<kind> mooring.dev/inventory.<kind> mooring.dev/request.gpu
 mooring.dev/inventory.gpu mooring.dev/drain mooring.dev/drain-reasons mooring.dev/why mooring.dev/turns

@@ -20,7 +20,7 @@ from scheduler.kube.objects import Metadata, NodeOutline, PodOutline, Struct
 
 # The annotations that users write into pods, those that the scheduler writes, and in KNOWN the advertiser's too.
 REQUESTS = (names.REQUEST, names.PLACEMENT, names.GROUP, names.RUNS)
-SCHEDULERS = (names.ASSIGNMENT, names.SIGNATURE, names.RATES, names.RATES_SIGNATURE)
+SCHEDULERS = (names.ASSIGNMENT, names.SIGNATURE, names.RATES, names.RATES_SIGNATURE, names.SPARES)
 KNOWN = frozenset((*REQUESTS, *SCHEDULERS, "mooring.dev/network-status"))
 UNKNOWN = f"unknown annotation; known are {', '.join(REQUESTS)} and {names.REQUEST_OF}KIND"
 

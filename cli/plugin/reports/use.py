@@ -9,6 +9,7 @@ from mooring.annotations.assignment import Assignment
 from mooring.annotations.drain import DRAINED, Drain
 from mooring.annotations.inventory import Inventory, Out, Pf, read_inventory
 from mooring.annotations.rates import reserved_rates
+from mooring.annotations.spares import read_spares
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
@@ -20,6 +21,8 @@ _OURS = "mooring.dev/"
 _INSTALL_FAILED = f"{_OURS}InstallFailed"
 # The label of the nodes on which the component node-installer runs.
 _WANTED = f"{_OURS}node"
+# The label of a Job's pods; groups of two Jobs may have equal annotations.
+_CONTROLLER = "batch.kubernetes.io/controller-uid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,30 @@ def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
         if assignment is not None and not pod.is_over:
             generations = in_force.get(assignment.node) if names.RATES in pod.annotations else None
             claims.setdefault(assignment.node, []).append(pod.derive(_claim, assignment, generations))
+    for claim in list(_spare_claims(pods or (), claims)):
+        claims.setdefault(claim.assignment.node, []).append(claim)
     return [node.derive(_use, None if pods is None else claims.get(node.metadata.name, [])) for node in ordered]
+
+
+def _spare_claims(pods: Iterable[Pod], claims: Mapping[str, Sequence[Claim]]) -> Iterator[Claim]:
+    """Yield the room that groups keep for spares, as the newest record of each has it, without what pods have taken."""
+    newest: dict[tuple[str, ...], tuple[str, Pod]] = {}
+    for pod in pods:
+        if names.SPARES in pod.annotations and pod.spec.node_name and not pod.is_over:
+            controller = (pod.metadata.labels or {}).get(_CONTROLLER, "")
+            key = pod.metadata.namespace, pod.annotations.get(names.GROUP, ""), controller
+            condition = pod.condition("PodScheduled")
+            bound = (condition.last_transition_time or "") if condition is not None else ""
+            newest[key] = max(newest.get(key, ("", pod)), (bound, pod), key=lambda one: one[0])
+    taken = {(node, vf.pci) for node, held in claims.items() for claim in held for vf in claim.assignment.vfs}
+    for _, pod in newest.values():
+        try:
+            spares = read_spares(pod.annotations)
+        except AnnotationError:
+            continue
+        for spare in spares:
+            if all((spare.node, vf.pci) not in taken for vf in spare.vfs):
+                yield Claim(spare.uid, spare, f"{pod.key} (spare)")
 
 
 def _claim(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | None) -> Claim:

@@ -23,7 +23,8 @@ class Group:
 
     At least ``min`` of them start, all on nodes with one value of the label ``within``, if that is not empty. If
     possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
-    is None if that of the members counts. ``as_a_whole``: its members may only be preempted all together.
+    is None if that of the members counts. ``as_a_whole``: its members may only be preempted all together. Room for
+    ``spares`` more members is kept.
     """
 
     key: GroupKey
@@ -33,6 +34,7 @@ class Group:
     rails: Rails | None = None
     priority: int | None = None
     as_a_whole: bool = False
+    spares: int = 0
 
 
 # A PodGroup's policy, why it is not supported, or None while there is no PodGroup.
@@ -50,7 +52,9 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
     request = next(iter(requests), GroupRequest())
     if pod_group is None:
-        return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)
+        return Group(
+            key, request.min or 1, request.within or "", request.prefer, request.rails, spares=request.spares or 0
+        )
     for field, own, group_value in (
         ("min", request.min, pod_group.min),
         ("within", request.within, pod_group.within or None),
@@ -67,4 +71,5 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         request.rails,
         pod_group.priority,
         pod_group.as_a_whole,
+        request.spares or 0,
     )

@@ -54,8 +54,9 @@ class GroupCycle:
         while isinstance(outcome, DomainPlacement):
             stale_uids = snapshot.outdated(demand.distinct_members)
             if not stale_uids:
-                self._cache.assume_all(snapshot.cache, [bind.assigned for bind in outcome.placement.binds])
-                return outcome.placement
+                if (placement := self._commit(snapshot, outcome.placement, demand)) is None:
+                    return (yield from self.decide(demand.without_spares(), budget))
+                return placement
             rounds += 1
             if rounds > _MOST_ROUNDS:
                 return overtaken(demand)
@@ -68,6 +69,18 @@ class GroupCycle:
             else:
                 snapshot, outcome = yield from self._place(demand, budget)
         return outcome
+
+    def _commit(self, snapshot: GroupSnapshot, placement: GroupPlacement, demand: GroupDemand) -> GroupPlacement | None:
+        """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
+        binds = tuple(bind for bind in placement.binds if bind.pod_info.uid in demand.uids)
+        if len(binds) < demand.needed - demand.needed_spares:
+            return None
+        spares = [bind.assigned for bind in placement.binds if bind.pod_info.uid not in demand.uids]
+        for spare in spares:
+            snapshot.take_off(spare.uid)
+        self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
+        has_rest = len(binds) < len(demand.real_members)
+        return replace(placement, binds=binds, refusal=placement.refusal if has_rest else None, spares=tuple(spares))
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget

@@ -1,7 +1,7 @@
 """The input of a decision about a group, as data. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scheduler.cache.assigned_pod import AssignedPod
@@ -16,7 +16,8 @@ class GroupDemand:
 
     ``priority`` is the group's, and ``placed`` are the members that have a node. ``since`` is the number of the event
     after which the decision began; a decision that continues an earlier one at ``first_domain`` keeps the number of the
-    first.
+    first. The last ``spares`` of the members only reserve room; ``needed`` has those without which the group does not
+    start.
     """
 
     group: Group
@@ -26,6 +27,8 @@ class GroupDemand:
     placed: Sequence[AssignedPod] = ()
     since: int = 0
     first_domain: int = 0
+    spares: int = 0
+    needed_spares: int = 0
 
     @cached_property
     def shapes(self) -> list[PodInfo]:
@@ -39,16 +42,28 @@ class GroupDemand:
 
     @cached_property
     def uids(self) -> frozenset[str]:
-        return frozenset(member.uid for member in self.members)
+        return frozenset(member.uid for member in self.real_members)
+
+    @cached_property
+    def real_members(self) -> Sequence[PodInfo]:
+        """The members that are pods."""
+        return self.members[: len(self.members) - self.spares] if self.spares else self.members
+
+    def without_spares(self) -> "GroupDemand":
+        return replace(
+            self, members=self.real_members, needed=self.needed - self.needed_spares, spares=0, needed_spares=0
+        )
 
     @cached_property
     def _by_size(self) -> Sequence[PodInfo]:
-        return by_size(self.members)
+        return by_size(self.real_members)
 
     def orders(self, wanted: int) -> list[Sequence[PodInfo]]:
         """Return the members in each order in which to try them if this many must be placed."""
         if len(self.shapes) == 1:
             return [self.members]
-        orders = [self._by_size, self.members]
+        orders = [self._by_size, self.real_members]
         # Small members first: most of them fit.
-        return [*orders, self._by_size[::-1]] if wanted < len(self.members) else orders
+        orders += [self._by_size[::-1]] if wanted < len(self.members) else []
+        spares = self.members[len(self.real_members) :]
+        return [[*order, *spares] for order in orders] if spares else orders

@@ -8,6 +8,7 @@ import msgspec
 from mooring.annotations.request import PodRequest
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
 # The well-known label of a node's host name, mostly unique per node.
@@ -19,6 +20,27 @@ def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
     if pod_info.priority == priority:
         return pod_info
     return msgspec.structs.replace(pod_info, group_priority=priority)
+
+
+# What a spare member's uid has after that of the member whose copy it is.
+_SPARE = "-spare-"
+
+
+def spare_members(member: PodInfo, count: int) -> list[PodInfo]:
+    """Return copies of a member for which room is kept."""
+    return [_spare(member, f"{_SPARE}{number}") for number in range(count)]
+
+
+def _spare(member: PodInfo, end: str) -> PodInfo:
+    metadata = member.pod.metadata
+    own = msgspec.structs.replace(metadata, uid=metadata.uid + end, name=metadata.name + end)
+    # Nobody makes volumes for it.
+    return msgspec.structs.replace(member, pod=msgspec.structs.replace(member.pod, metadata=own), volumes=NO_VOLUMES)
+
+
+def is_spare(uid: str) -> bool:
+    """Return whether a uid is that of a spare member: it is no pod."""
+    return _SPARE in uid
 
 
 def alike(pod_info: PodInfo) -> Hashable:

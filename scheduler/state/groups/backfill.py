@@ -60,8 +60,8 @@ class Backfill:
         self._promises[key] = new_promise
         is_overdue = start.at <= now
         since = min(new_promise.at, now) if is_overdue else start.at
-        runs_s = max((member.runs_s or 0 for member in demand.members), default=0)
-        is_endless = any(member.runs_s is None for member in demand.members)
+        runs_s = max((member.runs_s or 0 for member in demand.real_members), default=0)
+        is_endless = any(member.runs_s is None for member in demand.real_members)
         rooms = {room.uid: replace(room, priority=demand.priority) for room in start.rooms}
         until = None if is_endless else max(since, now) + runs_s
         offset_s = self.state.run_times.unix_offset_s

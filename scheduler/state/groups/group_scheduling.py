@@ -18,7 +18,7 @@ from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import Turns
-from scheduler.cycle.groups.members import of_priority
+from scheduler.cycle.groups.members import is_spare, of_priority, spare_members
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
@@ -44,6 +44,7 @@ from scheduler.state.groups.decision import (
 )
 from scheduler.state.groups.group_pre_binding import GroupPreBinding
 from scheduler.state.groups.messages import shortage, surplus
+from scheduler.state.groups.spares import Spares
 from scheduler.state.shared_state import SharedState
 
 _ROOM_MESSAGE = " Room is kept for the members that fit."
@@ -64,6 +65,7 @@ class GroupScheduling(Part):
     group_cycle: GroupCycle
     group_preemption: GroupPreemption
     backfill: Backfill
+    spares: Spares
     options: GroupOptions
     portion: int
     # How many decisions there were, by result, and how many members they have placed.
@@ -106,9 +108,22 @@ class GroupScheduling(Part):
         sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
         owners = members.owners(pod_info.uid for pod_info in pod_infos)
         needed = count_missing_members(key, owners, self.state.pending_groups)
+        spares = spare_members(sorted_infos[0], group.spares) if group.spares and sorted_infos else []
+        # A group does not start without room for its spares; a member that is made again does not wait for them.
+        needed_spares = len(spares) if members.count_missing(owners, group.min) >= group.min else 0
         # An event since the first decision about these members may have helped in domains that it has already tried.
         first_domain, since = self.state.pending_groups.take_rest(key) or (0, self.state.queue.happened)
-        demand = GroupDemand(group, sorted_infos, needed, priority, placed_pods, since, first_domain)
+        demand = GroupDemand(
+            group,
+            [*sorted_infos, *spares],
+            needed + needed_spares,
+            priority,
+            placed_pods,
+            since,
+            first_domain,
+            len(spares),
+            needed_spares,
+        )
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, members.arrivals)
 
@@ -216,6 +231,8 @@ class GroupScheduling(Part):
         if verdict.go_on_from:
             self.state.pending_groups.keep_rest(demand.group.key, verdict.go_on_from, demand.since)
         message = shortage(self.state.pending_groups.members(demand.group.key), demand, verdict, self.state.cache)
+        if demand.needed_spares:
+            message = f"{message} The members include {demand.needed_spares} spare."
         if preemption.reason:
             message = f"{message} preemption: {preemption.reason}"
         needs_retry = verdict.comes_again or preemption.comes_again
@@ -225,7 +242,7 @@ class GroupScheduling(Part):
         if not preemption.victims:
             return reports
         assert preemption.reservation is not None, "victims leave for somebody"
-        first = next(iter(preemption.reservation.rooms.values()))
+        first = next(room for room in preemption.reservation.rooms.values() if not is_spare(room.uid))
         return [DeleteVictims(self.state.pending_pods[first.uid].pod, first.node, preemption.victims), *reports]
 
     def abandon(self) -> None:
@@ -320,7 +337,7 @@ class GroupScheduling(Part):
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.state.pending_groups.members(key)
-        left_over_count = 0 if verdict.refusal is None else len(demand.members) - len(uids)
+        left_over_count = 0 if verdict.refusal is None else len(demand.real_members) - len(uids)
         has_more_members = members.counts["waiting"] > left_over_count
         if has_more_members or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
             # As many are placed as are needed.
@@ -330,7 +347,10 @@ class GroupScheduling(Part):
             reports += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
         else:
             self.state.pending_groups.decided(key, now)
-        return [*self.group_pre_binding.begin(group, verdict.binds, now), *reports]
+        binds = verdict.binds
+        if group.spares:
+            binds = self.spares.keep(key, binds, verdict.spares, demand.priority, now)
+        return [*self.group_pre_binding.begin(group, binds, now), *reports]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether the remaining members may be placed by themselves."""

@@ -42,7 +42,7 @@ def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> st
 
     Members with other requests may wait for other reasons; then the message names the member.
     """
-    is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.members)
+    is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.real_members)
     name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
     return f"group {members.title}: enough members are placed, but {name} is not: {refusal.reason}"
 

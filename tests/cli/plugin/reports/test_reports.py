@@ -332,3 +332,22 @@ def test_columns_fit_80_characters() -> None:
     found = uses(as_nodes(node("node-17", (first,))), as_pods(bound("train-0", "node-17", (first, 0, 5000))))
     tables = [*nodes.report(found, wide=False).tables, *top.report(found, [], 5).tables]
     assert max(map(len, draw(tables, coloured=False).splitlines())) <= 80
+
+
+def test_the_room_of_spares_counts_as_used_but_for_what_pods_have_taken() -> None:
+    """As the newest record of the group has it."""
+    spare = {"v": 1, "uid": "uid-a-spare-0", "node": "n1"}
+    pf0: dict[str, object] = {"pf": "pf0", "link": "ethernet", "network": "rail0"}
+    entries = [{**pf0, "vf": index, "pci": pf(0).vf_pci(index)} for index in (1, 2, 3)]
+    old, new = ([spare | {"vfs": [entry]} for entry in some] for some in (entries[:1], entries[1:]))
+    members = []
+    for name, time, record in (("a", "2026-01-01T00:00:00Z", old), ("b", "2026-01-01T01:00:00Z", new)):
+        member = bound(name, "n2")
+        member["metadata"]["annotations"] |= {names.GROUP: '{"name":"g","min":1}', names.SPARES: json.dumps(record)}
+        bound_at = {"type": "PodScheduled", "status": "True", "lastTransitionTime": time}
+        member["status"] = {"phase": "Running", "conditions": [bound_at]}
+        members.append(member)
+    taker = bound("taker", "n1", (pf(0), 3, 0))
+    (first, _) = uses(as_nodes(node("n1", (pf(0),)), node("n2")), as_pods(*members, taker))
+    assert (first.pfs[0].free, first.pfs[0].used) == (2, 2)
+    assert first.disputed == {}

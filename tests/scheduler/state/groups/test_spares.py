@@ -1,0 +1,99 @@
+"""Room for spare members: kept with exact VFs while the group runs, and used by a member that is made again."""
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.annotations.spares import read_spares
+from scheduler.kube.objects import Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life, binds, changed, told
+
+GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
+
+
+def _start(life: Life) -> list[Pod]:
+    """Let a group of two start in a rack of three nodes."""
+    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+    life.see(*(life.member(f"m{number}", GROUP) for number in range(2)))
+    bound = life.bound(*binds(life.work()))
+    assert len(bound) == 2
+    return bound
+
+
+def _free_node(bound: list[Pod]) -> str:
+    (node,) = {"n1", "n2", "n3"} - {pod.spec.node_name for pod in bound}
+    return str(node)
+
+
+def test_room_for_a_spare_is_not_given_to_others(life: Life) -> None:
+    bound = _start(life)
+    life.see(life.make_pod("other", [{}]))
+    assert binds(life.work()) == []
+    (room,) = life.machine.reservations.on(_free_node(bound))
+    assert room.assignment is not None
+    assert len(room.assignment.vfs) == 2
+    life.see(life.make_pod("urgent", [{}], spec={"priority": 9}))
+    assert len(binds(life.work())) == 1
+
+
+def test_a_lost_member_is_replaced_in_that_room_at_once(life: Life) -> None:
+    """Its own node does not come back, and others wait for room."""
+    bound = _start(life)
+    life.see(life.make_pod("other", [{}, {}]))
+    life.work()
+    life.remove_node(str(bound[0].spec.node_name))
+    life.gone(bound[0])
+    life.see(life.member("again", GROUP))
+    (bind,) = binds(life.work())
+    assert (bind.pod_info.pod.metadata.name, bind.assigned.node) == ("again", _free_node(bound))
+
+
+def test_a_group_starts_only_with_room_for_its_spares(life: Life) -> None:
+    life.nodes("n1", "n2", labels={"rack": "r1"})
+    life.see(*(life.member(f"m{number}", GROUP) for number in range(2)))
+    found = life.work()
+    assert binds(found) == []
+    assert all("2 of 3 members fit" in one and "The members include 1 spare." in one for one in told(found).values())
+    life.nodes("n3", labels={"rack": "r1"})
+    assert len(binds(life.work(15.0))) == 2
+
+
+def test_the_room_is_released_when_no_member_is_left(life: Life) -> None:
+    bound = _start(life)
+    life.see(life.make_pod("other", [{}]))
+    life.work()
+    life.gone(*bound)
+    assert len(binds(life.work(15.0))) == 1
+    assert life.machine.reservations.all() == []
+
+
+def test_the_first_binding_records_the_spares_and_a_new_leader_keeps_them(life: Life, machine: Machine) -> None:
+    bound = _start(life)
+    (record,) = [pod for pod in bound if names.SPARES in pod.annotations]
+    (assignment,) = read_spares(record.annotations)
+    assert assignment.node == _free_node(bound)
+    new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+    new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+    new.see(*bound)
+    new.work()
+    (room,) = new.machine.reservations.on(_free_node(bound))
+    assert room.assignment == assignment
+    new.see(new.make_pod("other", [{}]))
+    assert binds(new.work()) == []
+
+
+@pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
+def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
+    life.nodes("n1", labels={"rack": "r1"})
+    member = changed(life.member("m", GROUP), spec={"nodeName": "n1"})
+    document = msgspec.to_builtins(member)
+    document["metadata"]["annotations"][names.SPARES] = text
+    life.see(msgspec.convert(document, Pod))
+    assert life.machine.reservations.all() == []
+
+
+def test_without_spares_nothing_is_written(life: Life) -> None:
+    life.nodes("n1", "n2")
+    life.see(*(life.member(f"m{number}", '{"name":"train","min":2}') for number in range(2)))
+    assert all(names.SPARES not in bind.annotations for bind in binds(life.work()))
