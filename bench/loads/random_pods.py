@@ -18,7 +18,8 @@ RUNNING, WAITING = ("low", "low", "middle", "high"), ("low", "middle", "high", "
 _ZONES, _DISKS, APPS, _FPGA = ("a", "b", "c"), ("ssd", "hdd"), ("x", "y", "z"), "example.com/fpga"
 _REQUIRED, _PREFERRED = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 # Claims: bound to a volume of one zone, of one node, or for one pod at a time.
-CLAIMS = ("in-zone", "on-node", "once")
+ONE_POD_CLAIM = "once"
+CLAIMS = ("in-zone", "on-node", ONE_POD_CLAIM)
 
 
 def node(random: Random, number: int) -> Json:
@@ -67,7 +68,7 @@ def claim(name: str, volume_name: str) -> Json:
 
 
 def _modes(claim: str) -> list[str]:
-    return ["ReadWriteOncePod" if claim == "once" else "ReadWriteMany"]
+    return ["ReadWriteOncePod" if claim == ONE_POD_CLAIM else "ReadWriteMany"]
 
 
 def budget(random: Random, name: str) -> Json:

@@ -53,6 +53,8 @@ class RandomCluster:
         self._namespace = ""
         # By namespace and name.
         self._running: dict[tuple[str, str], Json] = {}
+        # Host ports of nodes, and names of claims.
+        self._taken: set[object] = set()
 
     async def create_classes(self) -> None:
         for name, (value, preempts) in random_pods.CLASSES.items():
@@ -68,6 +70,7 @@ class RandomCluster:
             await self._delete(*key)
         await self._client.request("DELETE", f"{_CORE}/nodes")
         self._running.clear()
+        self._taken.clear()
         self._namespace, other = name, f"{name}-other"
         nodes = [random_pods.node(self._random, number) for number in range(node_count)]
         await served_cluster.add_nodes(self._client, nodes)
@@ -99,8 +102,25 @@ class RandomCluster:
         pod = random_pods.pod(self._random, f"old{number}", random_pods.RUNNING)
         pod["spec"] |= {"nodeName": f"n{self._random.randrange(node_count)}", "schedulerName": "none"}
         pod["status"] = {"phase": "Running", "startTime": f"2026-01-01T00:00:{number:02}Z"}
+        self._drop_taken(pod["spec"])
         await self._create(namespace, pod)
         self._running[namespace, pod["metadata"]["name"]] = pod
+
+    def _drop_taken(self, spec: Json) -> None:
+        """Drop a host port or a claim for one pod that another pod has.
+
+        No scheduler lets two pods have one, and kube-scheduler takes it for free when the first of them leaves. For
+        claims it compares names alone: one of another namespace's pod counts, too.
+        """
+        container = spec["containers"][0]
+        ports = {(spec["nodeName"], one["hostPort"], one["protocol"]) for one in container.get("ports", ())}
+        claims = {one["persistentVolumeClaim"]["claimName"] for one in spec.get("volumes", ())}
+        claims &= {random_pods.ONE_POD_CLAIM}
+        if ports & self._taken:
+            del container["ports"]
+        if claims & self._taken:
+            del spec["volumes"]
+        self._taken |= ports | claims
 
     async def _create(self, namespace: str, pod: Json) -> None:
         path = f"{_CORE}/namespaces/{namespace}/pods"
