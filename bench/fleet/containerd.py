@@ -238,10 +238,9 @@ class ContainerdHost:
 
         By `ctr`: a client of gRPC in this process would not survive its forks.
         """
-        address = ("--address", str(self.cluster.socket(self.name)), "--namespace", "k8s.io")
+        ctr = (str(self.cluster.runtimes[self.name] / "ctr"), "--namespace", "k8s.io")
         look = ("tasks", "exec", "--exec-id", f"look-{time.monotonic_ns()}", container, "ls", "/dev/infiniband")
-        path = {"PATH": f"{self.cluster.runtimes[self.name]}:{os.defpath}"}
-        done = subprocess.run(["ctr", *address, *look], capture_output=True, text=True, check=False, env=path)
+        done = self.cluster.on(self.name, *ctr, *look)
         return done.stdout.split() if done.returncode == 0 else []
 
     def _run(self, script: str) -> str:
