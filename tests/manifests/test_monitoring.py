@@ -170,7 +170,7 @@ def test_programs_of_one_host_listen_on_ports_of_their_own() -> None:
         ports += [str(port["containerPort"]) for container in containers for port in container.get("ports", ())]
     assert len(ports) == len(set(ports)) == 4, ports
     listed = (ROOT.parent / "docs/security.md").read_text()
-    assert [port for port in ports if f"| {port}" not in listed] == []
+    assert [port for port in ports if f"- {port}" not in listed] == []
 
 
 def test_the_registry_is_not_the_tests_own_invention() -> None:
