@@ -11,8 +11,8 @@ from tests.lab.nics import EACH, INFINIBAND, SIMVF, Lab, Nic
 
 pytestmark = pytest.mark.lab
 
-# Both PFs have the personality.
-KERNEL = {"simvf": "", "mlx5": "simvf.mlx5=3", "infiniband": "simib.pfs=3"}
+# Both PFs have the link.
+KERNEL = {"simvf": "", "mlx5": "mlx5chip.npf=2", "infiniband": "mlx5chip.npf=2 mlx5chip.ib=3"}
 MBPS = {"simvf": 25_000, "mlx5": 25_000, "infiniband": 200_000}
 SHOW = f"{sys.executable} -m advertiser show --output json"
 PREPARE = """

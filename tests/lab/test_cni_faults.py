@@ -13,7 +13,8 @@ import pytest
 
 from tests.cni.loops.fault_report import assert_nothing_is_left
 from tests.lab.calls.rdma_calls import CONF, Lab, run, second
-from tests.lab.nics import INFINIBAND, REBIND, Nic, one_of_each, with_nic
+from tests.lab.nics import REBIND, Nic, one_of_each, with_nic
+from tests.lab.nics import SIMULATED_INFINIBAND as INFINIBAND
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab

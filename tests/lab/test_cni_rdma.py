@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.lab.calls.rdma_calls import FIRST, Lab, record, run, second
-from tests.lab.nics import EACH_AND_DRIVER, INFINIBAND, Nic, with_nic
+from tests.lab.nics import EACH, INFINIBAND, Nic, with_nic
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 RACE = Path(__file__).parent / "inside/rdma_race.py"
-ON_EACH = pytest.mark.parametrize("nic", EACH_AND_DRIVER)
+ON_EACH = pytest.mark.parametrize("nic", EACH)
 
 
 # A process of the pod that keeps a queue pair on the VF's device: a server that waits for a client which never comes.

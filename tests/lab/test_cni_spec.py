@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.lab.calls.cni_calls import PYTHON, first, record, run, second
-from tests.lab.nics import EACH, ETHERNET, Lab, Nic, with_nic
+from tests.lab.nics import SIMULATED_EACH as EACH
+from tests.lab.nics import SIMULATED_ETHERNET as ETHERNET
+from tests.lab.nics import Lab, Nic, with_nic
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 

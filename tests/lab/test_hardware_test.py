@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cli.node.hardware.plan.checks import CHECKS
+from cli.node.hardware.plan.recorded import read_recording
+from cli.node.hardware.vf_life import RECORDING
 
 pytestmark = pytest.mark.lab
 
@@ -81,7 +83,7 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
         grep -cFf /tmp/private /tmp/mooring-hardware_* | grep -v :0 || echo nothing private
         ls /tmp | grep json; tail -1 /tmp/text
         """,
-        *("-a", "simvf.mlx5=1"),
+        *("-a", "mlx5chip.npf=2"),
         timeout_s=480,
     )
     assert len(lines) == 8, lines
@@ -96,6 +98,10 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
     assert found["traffic.rate-change"]["found"]["max_tx_rate"] == [40, 40]
     assert json.loads(kept)["counters"] == "shown"
     assert found["vf.rdma-device"]["found"] == {"exclusive": True, "devices-in-pod": 1}
+    assert found["settings.recorded"]["found"] == {
+        "equal": len(read_recording(RECORDING.read_text()).cases),
+        "different": [],
+    }
     assert found["guid.node"]["found"] | {"before-rebind": ""} == {
         "before-add": "zero",
         "before-rebind": "",
@@ -185,7 +191,7 @@ def test_two_hosts_send_through_both_ports_and_give_everything_back(lab: Lab) ->
         cat $functions/0000:3b:00.0/sriov_numvfs; ls /var/lib/other/vfs /var/lib/other/pods | grep -c json || true
         grep -c $token /tmp/mooring-hardware_*.txt || true
         """,
-        *("-a", "simvf.mlx5=3"),
+        *("-a", "mlx5chip.npf=2"),
         timeout_s=480,
     )
     served, report, numvfs, left, private = lines

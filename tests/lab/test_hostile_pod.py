@@ -31,6 +31,7 @@ state() {{
 }}
 state >/tmp/before
 """
+MLX5 = ("-a", str(MLX5_NIC.kernel))
 KINDS = ["cni.kernel.rtnetlink.exchange", "cni.kernel.netns.enter"]
 # One pass of the reconciler for each number of seconds, as one server that lives as long.
 RECONCILE = """
@@ -149,7 +150,7 @@ def test_devices_that_the_pod_moved_to_an_accomplice_are_taken_back_in_exclusive
         """,
         rdma_calls.FIRST,
         mode="exclusive",
-        options=("-a", "simvf.mlx5=3"),
+        options=MLX5,
     )
     assert lines == ["add 0 null", "1", "del 0", "0", "same names", "add 0 null", "del 0", "0", "same names", "device"]
 
@@ -171,7 +172,6 @@ def test_an_infiniband_device_that_the_pod_moved_to_an_accomplice_is_taken_back(
     assert lines == ["add 0", "1", "del 0", "0", "same"]
 
 
-MLX5 = ("-a", "simvf.mlx5=3")
 REBIND = {"rebind_after_privileged": True}
 # What the VF on the host has of programs, and how often a driver was rebound, with the seconds that took.
 PROGRAMS = f"""
@@ -360,13 +360,13 @@ def test_what_a_nic_does_by_itself_with_its_queues_is_no_trace_of_a_pod(lab: Lab
         for state in down up; do
           ip link set $netdev $state; before=$(index)
           call ADD; echo $status; ip -n pod link set net1 up
-          ip netns exec pod ethtool --per-queue net1 queue_mask 0x2 --coalesce adaptive-rx off rx-usecs 900
-          ip netns exec pod ethtool --per-queue net1 queue_mask 0x2 --show-coalesce | grep -c 'rx-usecs:.900'
+          ip netns exec pod ethtool --per-queue net1 queue_mask 0x1 --coalesce adaptive-rx off rx-usecs 900
+          ip netns exec pod ethtool --per-queue net1 queue_mask 0x1 --show-coalesce | grep -c 'rx-usecs:.900'
           call DEL; echo $status; [ $(index) = $before ] && echo not bound again
         done
         ip link set $netdev up
-        ethtool --per-queue $netdev queue_mask 0xf --show-coalesce | grep -c 'Adaptive RX: on'
+        ethtool --per-queue $netdev queue_mask 0x1 --show-coalesce | grep -c 'Adaptive RX: on'
         """,
     )
     once = ["0", "1", "0", "not bound again"]
-    assert lines == [*once, *once, "4"]
+    assert lines == [*once, *once, "1"]

@@ -197,7 +197,7 @@ def test_a_process_that_keeps_verbs_objects_loses_them(lab: Lab, what: str) -> N
     """IPoIB's and the MAD layer's own objects are no users; a process's are, and DEL takes them by a rebind."""
     script = f"""
         add; {sys.executable} $verbs {FIRST_VF} {what} >/tmp/ready & server=$!; until_true grep -q ready /tmp/ready
-        echo 5 >$parameters/query_qp_errno
+        echo refused 0 0x50b >$parameters/fault
         del; grep -cE 'driver is rebound|rebinding its driver' /tmp/log
         test -d /proc/$server && echo alive; phase; same
         """

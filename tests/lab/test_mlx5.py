@@ -22,12 +22,12 @@ address() { cat $functions/0000:3b:01.$1/net/*/address; }
 guid() { cat $functions/0000:3b:01.$1/infiniband/*/node_guid; }
 rebind() { echo 0000:3b:01.$1 >$functions/0000:3b:01.$1/driver/unbind; echo 0000:3b:01.$1 >/sys/bus/pci/drivers_probe; }
 settings() { ip -j link show eth0 | jq -c ".[0].vfinfo_list[$1]$2"; }
-shares() { tr '\\n' ' ' </sys/kernel/debug/simvf/$pf/bw_share; echo; }
+shares() { tr '\\n' ' ' </sys/module/mlx5chip/parameters/shares; echo; }
 """
 
 
 def run(lab: Lab, script: str) -> list[str]:
-    done = lab(PREPARE + script, "-a", "simvf.mlx5=3")
+    done = lab(PREPARE + script, "-a", "mlx5chip.npf=2")
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.strip() for line in done.stdout.splitlines()]
 
@@ -190,7 +190,7 @@ def test_a_reload_of_the_pf_forgets_rates_and_link_states(lab: Lab) -> None:
         """
         ip link set eth0 vf 0 mac 02:00:00:00:00:77 vlan 7
         ip link set eth0 vf 0 max_tx_rate 500 min_tx_rate 100; ip link set eth0 vf 0 state enable trust on spoofchk on
-        devlink dev reload pci/$pf >/dev/null
+        devlink dev reload pci/$pf >/dev/null 2>&1
         ls $functions/$pf/net; cat $functions/$pf/sriov_numvfs; ls $functions/$pf/infiniband; shares
         ip -j link show eth0 | jq -c '.[0].flags | contains(["UP"])'
         settings 0 ' | [.address, .vlan_list[0].vlan, .trust, .spoofchk]'
@@ -209,7 +209,7 @@ def test_a_queue_pair_that_cannot_be_queried_ends_the_dump(lab: Lab) -> None:
         lab,
         """
         dump() { rdma res show qp >/dev/null 2>&1 && echo complete || echo failed; }
-        dump; echo 38 >/sys/module/simvf/parameters/query_qp_errno; dump
+        dump; echo refused 0 0x50b >/sys/module/mlx5chip/parameters/fault; dump
         rdma -j res show | jq -c 'map(.qp) | length'
         """,
     )

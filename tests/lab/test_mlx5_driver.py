@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.calls.rdma_calls import Lab, run, second
-from tests.lab.nics import MLX5_DRIVER as NIC
-from tests.lab.nics import with_nic
+from tests.lab.calls.rdma_calls import Lab, record, run, second
+from tests.lab.nics import INFINIBAND, Nic, with_nic
+from tests.lab.nics import MLX5 as NIC
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -111,7 +111,8 @@ def test_add_check_and_del_leave_the_firmware_as_it_was(lab: Lab, mode: str) -> 
 # What can happen to a command of the firmware, commands.c of the modelled chip.
 FAULTS = ("refused", "refused-after", "unanswered", "unanswered-after", "late")
 # The driver gives a command up after command_ms and five seconds (MLX5_CMD_TIMEOUT_RECOVER_MSEC of cmd.c).
-IMPATIENT = replace(NIC, kernel=f"{NIC.kernel} mlx5chip.command_ms=300 mlx5chip.fault_late_ms=6000")
+_SHORT = "mlx5chip.command_ms=300 mlx5chip.fault_late_ms=6000"
+IMPATIENT = [replace(nic, kernel=f"{nic.kernel} {_SHORT}") for nic in (NIC, INFINIBAND)]
 # fault KIND PERMILLE CALLS: break the command that lies so far into the last call.
 BREAK = """
 passed() { cut -d' ' -f 3 $chip/fault; }
@@ -121,9 +122,10 @@ fault() { echo "$1 $((1 + passed * $2 / 1000))" >$chip/fault; }
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part) -> None:
+@pytest.mark.parametrize("nic", IMPATIENT, ids=str)
+def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part, nic: Nic) -> None:
     """Promise 5: after an ADD or DEL with a broken command, a later DEL leaves kernel and firmware as they were."""
-    random = part.random("firmware")
+    random = part.random(f"firmware {nic}")
     count = 40 if part.whole else 2
     faults = [(FAULTS[n % len(FAULTS)], random.randrange(1000), random.choice(("add", "del"))) for n in range(count)]
     if not part.whole:
@@ -138,8 +140,28 @@ def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part) -> None:
         [ {call} = add ] || call DEL pod; for turn in 1 2 3; do call DEL pod; [ $status != 0 ] || break; done
         echo del $status; same
         """
-    vfs = (NIC.vf(0, **NIC.wishes), second(NIC))
-    lines = run(with_nic(lab, IMPATIENT), script, *vfs, mode="exclusive", timeout_s=1100)
+    vfs = (nic.vf(0, **nic.wishes), second(nic))
+    lines = run(with_nic(lab, nic), script, *vfs, mode="exclusive", timeout_s=1100)
     assert lines[:3] == ["add 0 null", "del 0", "same"]
     assert lines[4::3] == ["del 0"] * count, lines
     assert lines[5::3] == ["same"] * count, lines
+
+
+@pytest.mark.slow
+def test_rdma_cm_connects_two_pods_and_reads_and_writes_pass(lab: Lab) -> None:
+    """`rping` of rdma-core with the vendor's library: each round is a send, an RDMA read and an RDMA write."""
+    lines = run(
+        with_nic(lab, NIC),
+        f"""
+        {record("other", second(NIC))} add; add other
+        address=$(ip -n other -j addr show rdma7 | jq -r '[.[0].addr_info[] | select(.family == "inet")][0].local')
+        ip -n pod route add $address dev net1; ip -n other route add 10.9.0.0/24 dev rdma7
+        ip netns exec other rping -s -a $address -C 3 -P >/tmp/server 2>&1 & server=$!
+        inside timeout 60 rping -c -a $address -C 3 -v >/tmp/client 2>&1 && grep -c 'ping data' /tmp/client ||
+          cat /tmp/client /tmp/server
+        kill $server; del other; del; same
+        """,
+        NIC.vf(0),
+        mode="exclusive",
+    )
+    assert lines == ["add 0 null", "add 0 null", "3", "del 0", "del 0", "same"]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 NONE = "0000:0000:0000:0000"
 FUNCTIONS = f"""
-# The personality makes the RDMA devices of its VFs by itself.
+# The driver makes the RDMA devices of its VFs by itself.
 guid() {{ cat $functions/0000:3b:01.$1/infiniband/*/node_guid; }}
 of_mac() {{ echo $1 | awk -F: '{{ print $1 $2 ":" $3 "ff:fe" $4 ":" $5 $6 }}'; }}
 own() {{ cat $functions/0000:3b:01.$1/net/*/address; }}
@@ -26,7 +26,7 @@ MADE = PREPARE.replace("rdma link add rx$vf type rxe netdev $netdev", ": $netdev
 
 
 def run(lab: Lab, script: str) -> list[str]:
-    done = lab(MADE + FUNCTIONS + script, "-a", "simvf.mlx5=3", timeout_s=250)
+    done = lab(MADE + FUNCTIONS + script, "-a", "mlx5chip.npf=2", timeout_s=250)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 

@@ -8,7 +8,10 @@ import pytest
 
 from tests.lab.calls import conf
 from tests.lab.calls.conf import ENVIRONMENT
-from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, ONE_OF_EACH, Lab, Nic, with_nic
+from tests.lab.nics import FIRMWARE, LASTING, MLX5, ONE_OF_EACH, Lab, Nic, with_nic
+from tests.lab.nics import SIMULATED_EACH as EACH
+from tests.lab.nics import SIMULATED_ETHERNET as ETHERNET
+from tests.lab.nics import SIMULATED_INFINIBAND as INFINIBAND
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
@@ -39,9 +42,11 @@ cat >/tmp/conf.json <<'END'
 {json.dumps(CONF)}
 END
 {"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
+{FIRMWARE}
 entries() {{ ls /var/lib/mooring/vfs /var/lib/mooring/ipam/net 2>/dev/null | grep -E '^[0-9]' || true; }}
 state() {{
-  ip -d -j link show | jq -c '{LASTING}'; rdma -j dev | jq -c 'map([.ifname, .node_guid]) | sort'; entries
+  ip -d -j link show | jq -c '{LASTING}'; rdma -j dev | jq -c 'map([.ifname, .node_guid]) | sort'
+  firmware; entries
 }}
 call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log || cat /tmp/answer; }}
 serve() {{
@@ -111,9 +116,9 @@ def test_what_a_reload_of_an_mlx5_pf_forgot_is_set_again(lab: Lab) -> None:
         lab,
         MLX5,
         """
-        shares() { tr '\\n' ' ' </sys/kernel/debug/simvf/0000:3b:00.0/bw_share; echo; }
+        shares() { tr '\\n' ' ' </sys/module/mlx5chip/parameters/shares; echo; }
         shares; ip netns add pod; call ADD; shares; vf eth0 0
-        devlink dev reload pci/0000:3b:00.0 >/dev/null; ip link set eth0 up; shares; vf eth0 0
+        devlink dev reload pci/0000:3b:00.0 >/dev/null 2>&1; ip link set eth0 up; shares; vf eth0 0
         serve 1; more_looks 2; shares; vf eth0 0; vf eth0 2; metrics resets_total
         jq -e .reset_at /var/lib/mooring/vfs/0000:3b:01.0.json >/dev/null && echo recorded
         call DEL; kill $server; wait $server; echo "ended $?"

@@ -20,6 +20,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,8 @@ _ANNOUNCED_S = 10.0
 _LOOKS, _APART_S = 3, 2.0
 # The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
 _LASTING_ADDRESS = len("xx:") * 16 - 1
+_CHIP = Path("/sys/module/mlx5chip/parameters")
+_ENTRIES = re.compile(r" entries \d+")
 # What a report shows of an error.
 _MOST_TOLD = 2000
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
@@ -162,7 +165,21 @@ def state(setting: Setting) -> dict[str, Any]:
         path.name for path in Path(setting["ipam"]).rglob("*") if path.name[:1].isdigit() and path.is_file()
     )
     ordered = sorted(links, key=lambda link: str(link["ifname"]))
-    return {"links": ordered, "rdma": rdma, "table": table, "ledger": ledger, "addresses": addresses}
+    return {
+        "links": ordered,
+        "rdma": rdma,
+        "table": table,
+        "ledger": ledger,
+        "addresses": addresses,
+        "firmware": firmware(),
+    }
+
+
+def firmware() -> list[str]:
+    """Return what the lab's modelled chip has, as in tests/lab/nics.py; nothing where there is none."""
+    files = [path for path in (_CHIP / "vports", _CHIP / "steering") if path.exists()]
+    text = _ENTRIES.sub("", "".join(path.read_text() for path in files))
+    return text.replace("weight -1 ", "weight 0 ").replace("roots 0", "roots 1").splitlines()
 
 
 def in_child(work: Callable[[], int]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.calls import conf
+from tests.lab.nics import FIRMWARE, INFINIBAND
 from tests.support.offers import in_the_lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -19,8 +20,7 @@ PF, FIRST_VF, SECOND_VF = "0000:3b:00.0", "0000:3b:01.0", "0000:3b:01.1"
 FIRST = {"pf": "ib0", "vf": 0, "pci": FIRST_VF, "link": "infiniband", "network": "default"}
 
 
-# Function 0 is InfiniBand, function 1 the Ethernet NIC of the other tests.
-KERNEL = "simib.pfs=1"
+KERNEL = str(INFINIBAND.kernel)
 
 
 CONF = conf.WITH_ADDRESSES | {"policyRouting": False}
@@ -31,10 +31,11 @@ CONF = conf.WITH_ADDRESSES | {"policyRouting": False}
 # queue pair (ipoib_dev_init_default), another one whenever the netdev is made again.
 PREPARE = f"""
 set -e
-functions=/sys/bus/pci/devices parameters=/sys/module/simib/parameters
+functions=/sys/bus/pci/devices parameters=/sys/module/mlx5chip/parameters
 verbs={Path(__file__).parents[1] / "inside/verbs_process.py"}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 {in_the_lab(repair_node_guid=False)}
+{FIRMWARE}
 mkdir -p /var/lib/mooring/pods
 until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
 vf() {{ echo $functions/0000:3b:01.$1; }}
@@ -48,6 +49,7 @@ state() {{
   ip -d -j link show | jq -c 'map({{ifname, mtu, flags, altnames, operstate, parentdev, address: .address[12:],
     vfs: (.vfinfo_list // [] | map(del(.address)))}}) | sort_by(.ifname)'
   rdma -j dev show | jq -c 'map([.ifname, .node_guid]) | sort'
+  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 prepared() {{ state >/tmp/before; }}

@@ -27,7 +27,10 @@ state() {{
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}
-same() {{ state >/tmp/now; cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; cat /tmp/now; }}; }}
+same() {{
+  state >/tmp/now
+  cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; diff /tmp/before /tmp/now; }}
+}}
 state >/tmp/before
 """
 

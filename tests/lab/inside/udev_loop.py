@@ -28,7 +28,7 @@ from typing import Any
 from cni.server.dispatch import answer
 from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi
 from mooring.program import log
-from tests.cni.loops.fault_loop import differing
+from tests.cni.loops.fault_loop import differing, firmware
 from tests.lab.inside.guid_settings import GuidVfSettings
 from tests.support.polling import wait_until
 from tests.support.seeds import Part
@@ -161,7 +161,13 @@ def state(setting: Setting) -> dict[str, Any]:
     }
     # Which turn's name a device has is udevd's matter.
     rdma = sorted(_TURN.sub("roce", device["ifname"]) for device in shown("rdma", "-j", "dev", "show"))
-    return {"links": sorted(links, key=str), "rdma": rdma, "guids": json.loads(GUIDS.read_text()), **files}
+    return {
+        "links": sorted(links, key=str),
+        "rdma": rdma,
+        "guids": json.loads(GUIDS.read_text()),
+        **files,
+        "firmware": firmware(),
+    }
 
 
 def vf_settings_of(setting: Setting) -> VfSettingsApi:

@@ -48,6 +48,8 @@
 #define CHIP_LIST_MAX	128
 /* Frames of 1500 bytes with a VLAN tag and the checksum that follows, until the driver sets PMTU. */
 #define CHIP_FRAME	1522
+/* Remembered: netdevs of such cards take MTUs up to 9978, which are frames of so many bytes (MLX5E_HW2SW_MTU of en.h). */
+#define CHIP_LARGEST_FRAME	10000
 
 struct chip_pf;
 
@@ -111,7 +113,8 @@ struct chip_vport {
 	u8 ib_state;	/* enum ib_port_state */
 	bool armed;	/* the PF is to be told of the next change */
 	u32 element, share, max_bw;	/* in rate scheduling, if element is not 0 */
-	u64 rx_packets, rx_bytes, tx_packets, tx_bytes;
+	u64 rx_packets, rx_bytes, tx_packets, tx_bytes;		/* of netdevs */
+	u64 rdma_rx_packets, rdma_rx_bytes, rdma_tx_packets, rdma_tx_bytes;
 };
 
 struct chip_fn {
@@ -243,12 +246,12 @@ int chip_access_register(struct chip_call *call);
 /* vports.c */
 struct chip_vport *chip_vport(struct chip_pf *pf, int vport);
 bool chip_vport_up(struct chip_pf *pf, int vport);
+void chip_count_rdma(struct chip_fn *from, struct chip_fn *to, u32 len);
 void chip_port_event(struct chip_pf *pf, int vport);
 void chip_subnet_manager(struct work_struct *work);
 void chip_vports_init(struct chip_pf *pf);
 int chip_query_nic_vport(struct chip_call *call);
 int chip_modify_nic_vport(struct chip_call *call);
-int chip_query_esw_vport(struct chip_call *call);
 int chip_modify_esw_vport(struct chip_call *call);
 int chip_query_hca_vport(struct chip_call *call);
 int chip_modify_hca_vport(struct chip_call *call);
@@ -272,6 +275,11 @@ struct mlx5_cqe64 *chip_next_cqe(struct chip_cq *cq);
 void chip_complete(struct chip_fn *fn, struct chip_cq *cq, struct mlx5_cqe64 *cqe, u8 opcode);
 void chip_take_pas(u64 **pas, u32 *npas, const void *list, const void *end);
 void *chip_wq_at(struct chip_wq *wq, u64 offset);
+/* In 64ths of a page: __mlx5_umem_find_best_quantized_pgoff of drivers/infiniband/hw/mlx5/mem.c */
+static inline u32 chip_page_offset(u32 quantized, u32 log_page)
+{
+	return quantized << (log_page - 6);
+}
 u16 chip_producer(const struct chip_wq *wq, int index);
 struct chip_rq *chip_tir_rq(struct chip_fn *fn, u32 tir);
 int chip_create_eq(struct chip_call *call);

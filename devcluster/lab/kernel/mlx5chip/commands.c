@@ -47,11 +47,9 @@ static const struct {
 	{ MLX5_CMD_OP_ALLOC_UAR, chip_alloc_uar },			/* uar.c: mlx5_cmd_alloc_uar */
 	{ MLX5_CMD_OP_DEALLOC_UAR, chip_dealloc_uar },			/* uar.c: mlx5_cmd_free_uar */
 	{ MLX5_CMD_OP_ACCESS_REG, chip_access_register },		/* port.c: mlx5_access_reg */
-	{ MLX5_CMD_OP_NOP, accept },
 
 	{ MLX5_CMD_OP_QUERY_NIC_VPORT_CONTEXT, chip_query_nic_vport },	/* vport.c: mlx5_query_nic_vport_* */
 	{ MLX5_CMD_OP_MODIFY_NIC_VPORT_CONTEXT, chip_modify_nic_vport },/* vport.c: mlx5_modify_nic_vport_* */
-	{ MLX5_CMD_OP_QUERY_ESW_VPORT_CONTEXT, chip_query_esw_vport },	/* eswitch_offloads.c */
 	{ MLX5_CMD_OP_MODIFY_ESW_VPORT_CONTEXT, chip_modify_esw_vport },/* eswitch.c: modify_esw_vport_cvlan */
 	{ MLX5_CMD_OP_QUERY_HCA_VPORT_CONTEXT, chip_query_hca_vport },	/* vport.c: mlx5_query_hca_vport_context */
 	{ MLX5_CMD_OP_MODIFY_HCA_VPORT_CONTEXT, chip_modify_hca_vport },/* vport.c: mlx5_core_modify_hca_vport_context */
@@ -59,7 +57,7 @@ static const struct {
 	{ MLX5_CMD_OP_QUERY_HCA_VPORT_PKEY, chip_query_pkey },		/* vport.c: mlx5_query_hca_vport_pkey */
 	{ MLX5_CMD_OP_QUERY_VPORT_STATE, chip_query_vport_state },	/* vport.c: mlx5_query_vport_state */
 	{ MLX5_CMD_OP_MODIFY_VPORT_STATE, chip_modify_vport_state },	/* vport.c: mlx5_modify_vport_admin_state */
-	{ MLX5_CMD_OP_QUERY_VPORT_COUNTER, chip_query_vport_counter },	/* eswitch.c: mlx5_eswitch_get_vport_stats */
+	{ MLX5_CMD_OP_QUERY_VPORT_COUNTER, chip_query_vport_counter },	/* eswitch.c: mlx5_eswitch_get_vport_stats; ib: mad.c */
 	{ MLX5_CMD_OP_QUERY_VNIC_ENV, accept },				/* vport.c: mlx5_query_vport_down_stats */
 	{ MLX5_CMD_OP_SET_L2_TABLE_ENTRY, accept },			/* lib/mpfs.c: set_l2table_entry_cmd */
 	{ MLX5_CMD_OP_DELETE_L2_TABLE_ENTRY, accept },			/* lib/mpfs.c: del_l2table_entry_cmd */
@@ -98,43 +96,42 @@ static const struct {
 	{ MLX5_CMD_OP_MODIFY_RQT, chip_set_rqt },			/* transobj.c: mlx5_core_modify_rqt */
 	{ MLX5_CMD_OP_DESTROY_RQT, accept },				/* transobj.c: mlx5_core_destroy_rqt */
 	{ MLX5_CMD_OP_CREATE_TIS, give_id },				/* transobj.c: mlx5_core_create_tis */
-	{ MLX5_CMD_OP_MODIFY_TIS, accept },
+	{ MLX5_CMD_OP_MODIFY_TIS, accept },			/* transobj.c: mlx5_core_modify_tis */
 	{ MLX5_CMD_OP_DESTROY_TIS, accept },				/* transobj.c: mlx5_core_destroy_tis */
 	{ MLX5_CMD_OP_ALLOC_TRANSPORT_DOMAIN, give_id },		/* transobj.c: mlx5_core_alloc_transport_domain */
-	{ MLX5_CMD_OP_DEALLOC_TRANSPORT_DOMAIN, accept },		/* transobj.c */
+	{ MLX5_CMD_OP_DEALLOC_TRANSPORT_DOMAIN, accept },	/* transobj.c: mlx5_core_dealloc_transport_domain */
 	{ MLX5_CMD_OP_ALLOC_PD, give_id },				/* pd.c: mlx5_core_alloc_pd; ib: main.c */
 	{ MLX5_CMD_OP_DEALLOC_PD, accept },				/* pd.c: mlx5_core_dealloc_pd; ib: main.c */
 	{ MLX5_CMD_OP_ALLOC_Q_COUNTER, alloc_q_counter },		/* en_main.c: mlx5e_create_q_counters; ib: counters.c */
-	{ MLX5_CMD_OP_QUERY_Q_COUNTER, accept },			/* en_stats.c; ib: counters.c */
-	{ MLX5_CMD_OP_DEALLOC_Q_COUNTER, accept },			/* en_main.c: mlx5e_destroy_q_counters */
+	{ MLX5_CMD_OP_QUERY_Q_COUNTER, accept },		/* en_stats.c: qcnt; ib: counters.c: mlx5_ib_query_q_counters */
+	{ MLX5_CMD_OP_DEALLOC_Q_COUNTER, accept },		/* en_main.c: mlx5e_destroy_q_counters */
 
 	{ MLX5_CMD_OP_CREATE_QP, chip_create_qp },			/* ib: qpc.c: mlx5_qpc_create_qp */
 	{ MLX5_CMD_OP_RST2INIT_QP, chip_modify_qp },			/* ib: qpc.c: modify_qp_mbox_alloc; ipoib/ipoib.c */
-	{ MLX5_CMD_OP_INIT2INIT_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_INIT2RTR_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_RTR2RTS_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_RTS2RTS_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_SQERR2RTS_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_2ERR_QP, chip_modify_qp },
-	{ MLX5_CMD_OP_2RST_QP, chip_modify_qp },
+	{ MLX5_CMD_OP_INIT2INIT_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; qpc.c */
+	{ MLX5_CMD_OP_INIT2RTR_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; qpc.c */
+	{ MLX5_CMD_OP_RTR2RTS_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; qpc.c */
+	{ MLX5_CMD_OP_RTS2RTS_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; qpc.c */
+	{ MLX5_CMD_OP_SQERR2RTS_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; qpc.c */
+	{ MLX5_CMD_OP_2ERR_QP, chip_modify_qp },		/* ib: qp.c: __mlx5_ib_modify_qp; ipoib/ipoib.c */
+	{ MLX5_CMD_OP_2RST_QP, chip_modify_qp },		/* ib: qp.c: destroy_qp_common; ipoib/ipoib.c */
 	{ MLX5_CMD_OP_QUERY_QP, chip_query_qp },			/* ib: qpc.c: mlx5_core_qp_query */
 	{ MLX5_CMD_OP_DESTROY_QP, chip_destroy_qp },			/* ib: qpc.c: mlx5_core_destroy_qp */
 	{ MLX5_CMD_OP_CREATE_MKEY, chip_create_mkey },			/* mr.c: mlx5_core_create_mkey */
 	{ MLX5_CMD_OP_DESTROY_MKEY, chip_destroy_mkey },		/* mr.c: mlx5_core_destroy_mkey */
 	{ MLX5_CMD_OP_SET_ROCE_ADDRESS, chip_set_gid },			/* lib/gid.c: mlx5_core_roce_gid_set */
-	{ MLX5_CMD_OP_CREATE_SRQ, give_id },				/* ib: srq_cmd.c: made, never filled */
-	{ MLX5_CMD_OP_DESTROY_SRQ, accept },
-	{ MLX5_CMD_OP_CREATE_XRC_SRQ, give_id },
-	{ MLX5_CMD_OP_DESTROY_XRC_SRQ, accept },
-	{ MLX5_CMD_OP_CREATE_RMP, give_id },
-	{ MLX5_CMD_OP_DESTROY_RMP, accept },
+	{ MLX5_CMD_OP_CREATE_SRQ, give_id },			/* ib: srq_cmd.c: create_srq_cmd; made, never filled */
+	{ MLX5_CMD_OP_DESTROY_SRQ, accept },			/* ib: srq_cmd.c: destroy_srq_cmd */
+	{ MLX5_CMD_OP_CREATE_XRC_SRQ, give_id },		/* ib: srq_cmd.c: create_xrc_srq_cmd */
+	{ MLX5_CMD_OP_DESTROY_XRC_SRQ, accept },		/* ib: srq_cmd.c: destroy_xrc_srq_cmd */
+	{ MLX5_CMD_OP_CREATE_RMP, give_id },			/* ib: srq_cmd.c: create_rmp_cmd */
+	{ MLX5_CMD_OP_DESTROY_RMP, accept },			/* ib: srq_cmd.c: destroy_rmp_cmd */
 	{ MLX5_CMD_OP_ALLOC_XRCD, give_id },				/* ib: qpc.c: mlx5_core_xrcd_alloc */
-	{ MLX5_CMD_OP_DEALLOC_XRCD, accept },
+	{ MLX5_CMD_OP_DEALLOC_XRCD, accept },			/* ib: qpc.c: mlx5_core_xrcd_dealloc */
 	{ MLX5_CMD_OP_CREATE_UCTX, give_id },				/* ib: devx.c: mlx5_ib_devx_create */
-	{ MLX5_CMD_OP_DESTROY_UCTX, accept },
-	{ MLX5_CMD_OP_SET_MAD_DEMUX, accept },
+	{ MLX5_CMD_OP_DESTROY_UCTX, accept },			/* ib: devx.c: mlx5_ib_devx_destroy */
 	{ MLX5_CMD_OP_ATTACH_TO_MCG, accept },				/* mcg.c: mlx5_core_attach_mcg; ib: cmd.c */
-	{ MLX5_CMD_OP_DETACH_FROM_MCG, accept },
+	{ MLX5_CMD_OP_DETACH_FROM_MCG, accept },		/* mcg.c: mlx5_core_detach_mcg; ib: cmd.c */
 };
 
 int chip_run(struct chip_call *call)

@@ -2,6 +2,7 @@
 /* The port and its registers, all by ACCESS_REG (mlx5_core_access_reg of port.c). */
 #include <linux/mlx5/port.h>
 #include <linux/slab.h>
+#include <rdma/ib_verbs.h>
 #include "chip.h"
 
 /* A register that is written reads as it was written. */
@@ -39,11 +40,11 @@ static void write_register(struct chip_fn *fn, u32 id, void *data, u32 len)
 
 static void read_speed(struct chip_pf *pf, void *out)
 {
-	if (chip_is_ib(pf)) {	/* ib_get_... of drivers/infiniband/hw/mlx5/main.c: mlx5_query_hca_port */
-		MLX5_SET(ptys_reg, out, ib_link_width_capability, 3);
-		MLX5_SET(ptys_reg, out, ib_link_width_oper, 2);
-		MLX5_SET(ptys_reg, out, ib_proto_capability, 0x3f);
-		MLX5_SET(ptys_reg, out, ib_proto_oper, 32);
+	if (chip_is_ib(pf)) {	/* mlx5_query_hca_port, translate_active_width of drivers/infiniband/hw/mlx5/main.c */
+		MLX5_SET(ptys_reg, out, ib_link_width_capability, MLX5_PTYS_WIDTH_1X | MLX5_PTYS_WIDTH_2X | MLX5_PTYS_WIDTH_4X);
+		MLX5_SET(ptys_reg, out, ib_link_width_oper, MLX5_PTYS_WIDTH_4X);
+		MLX5_SET(ptys_reg, out, ib_proto_capability, 0x7f);
+		MLX5_SET(ptys_reg, out, ib_proto_oper, IB_SPEED_HDR);
 		return;
 	}
 	/* mlx5e_port_linkspeed of en/port.c */
@@ -69,7 +70,7 @@ static void read_register(struct chip_fn *fn, u32 id, void *out, u32 len)
 		read_speed(fn->pf, out);
 		break;
 	case MLX5_REG_PMTU:	/* mlx5_query_port_max_mtu, mlx5_query_port_oper_mtu */
-		MLX5_SET(pmtu_reg, out, max_mtu, chip_is_ib(fn->pf) ? 4096 : 9978);
+		MLX5_SET(pmtu_reg, out, max_mtu, chip_is_ib(fn->pf) ? 4096 : CHIP_LARGEST_FRAME);
 		MLX5_SET(pmtu_reg, out, admin_mtu, chip_is_ib(fn->pf) ? 4096 : fn->pf->frame_max);
 		MLX5_SET(pmtu_reg, out, oper_mtu, chip_is_ib(fn->pf) ? 4096 : fn->pf->frame_max);
 		break;

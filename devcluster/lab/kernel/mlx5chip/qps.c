@@ -11,6 +11,7 @@
 #include "chip.h"
 
 #define ALL_MEMORY	0xff	/* chip_query_special() */
+#define ENHANCED_IPOIB	2	/* MLX5_QP_ENHANCED_ULP_STATELESS_MODE of ipoib/ipoib.c */
 #define KERNELS_INDEX	0xffffff	/* MLX5_IB_DEFAULT_UIDX of drivers/infiniband/hw/mlx5/mlx5_ib.h */
 
 struct mkey {
@@ -96,8 +97,10 @@ bool chip_copy(struct chip_fn *fn, u32 key, u64 va, u8 *other, u32 len, bool to_
 		u32 room, n;
 		void *at = memory(fn, key, va, &room);
 
-		if (!at)
+		if (!at) {
+			chip_say(1, "vf %d: %u bytes at %#llx are not of key %#x\n", fn->vf, len, va, key);
 			return false;
+		}
 		n = min(room, len);
 		if (to_memory)
 			memcpy(at, other, n);
@@ -146,7 +149,7 @@ static void take_queues(struct chip_qp *qp, struct chip_call *call, void *contex
 	qp->rq.log_size = MLX5_GET(qpc, context, log_rq_size);
 	qp->rq.log_stride = log_stride;
 	qp->rq.log_page = MLX5_GET(qpc, context, log_page_size) + 12;
-	qp->rq.offset = MLX5_GET(qpc, context, page_offset) * 64;
+	qp->rq.offset = chip_page_offset(MLX5_GET(qpc, context, page_offset), qp->rq.log_page);
 	qp->rq.dbr = MLX5_GET64(qpc, context, dbr_addr);
 	chip_take_pas(&qp->rq.pas, &qp->rq.npas, MLX5_ADDR_OF(create_qp_in, call->in, pas), call->in + call->inlen);
 	qp->sq = qp->rq;
@@ -155,12 +158,25 @@ static void take_queues(struct chip_qp *qp, struct chip_call *call, void *contex
 	qp->sq.offset += bytes;
 }
 
+/* Functions whose IPoIB netdev cannot be made, as where ib_ipoib is not loaded: 1 PFs, 2 VFs. */
+static unsigned int no_ipoib;
+module_param(no_ipoib, uint, 0644);
+
+/* The queue pair below an IPoIB netdev: mlx5i_create_underlay_qp of ipoib/ipoib.c */
+static bool lies_below_ipoib(void *context)
+{
+	return MLX5_GET(qpc, context, ulp_stateless_offload_mode) == ENHANCED_IPOIB;
+}
+
 /* create_user_qp and create_kernel_qp of drivers/infiniband/hw/mlx5/qp.c; mlx5i_create_underlay_qp has no queues */
 int chip_create_qp(struct chip_call *call)
 {
 	void *context = MLX5_ADDR_OF(create_qp_in, call->in, qpc);
-	struct chip_qp *qp = kzalloc(sizeof(*qp), GFP_KERNEL);
+	struct chip_qp *qp;
 
+	if (lies_below_ipoib(context) && no_ipoib & (chip_is_pf(call->fn) ? 1 : 2))
+		return MLX5_CMD_STAT_NO_RES_ERR;
+	qp = kzalloc(sizeof(*qp), GFP_KERNEL);
 	if (!qp)
 		return MLX5_CMD_STAT_NO_RES_ERR;
 	qp->qpn = 0x4000 + chip_new_id(call->fn->pf);
@@ -218,6 +234,8 @@ int chip_modify_qp(struct chip_call *call)
 	}
 	if (qp->state == MLX5_QP_STATE_RST)
 		qp->sq_ci = qp->rq_ci = 0;
+	if (qp->state == MLX5_QP_STATE_ERR && qp->sq.dbr)
+		chip_advance(qp);
 	spin_unlock_bh(&pf->qps_lock);
 	return 0;
 }

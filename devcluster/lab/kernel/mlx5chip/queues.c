@@ -194,7 +194,7 @@ int chip_create_cq(struct chip_call *call)
 	cq->log_cqe = MLX5_GET(cqc, context, cqe_sz) ? 7 : 6;
 	cq->wq.log_size = MLX5_GET(cqc, context, log_cq_size);
 	cq->wq.log_page = MLX5_GET(cqc, context, log_page_size) + 12;
-	cq->wq.offset = MLX5_GET(cqc, context, page_offset) * 64;
+	cq->wq.offset = chip_page_offset(MLX5_GET(cqc, context, page_offset), cq->wq.log_page);
 	cq->wq.dbr = MLX5_GET64(cqc, context, dbr_addr);
 	chip_take_pas(&cq->wq.pas, &cq->wq.npas, MLX5_ADDR_OF(create_cq_in, call->in, pas), call->in + call->inlen);
 	chip_answer_id(call, id);
@@ -208,7 +208,7 @@ static void take_wq(struct chip_wq *to, void *wq, struct chip_call *call)
 	to->log_size = MLX5_GET(wq, wq, log_wq_sz);
 	to->log_stride = MLX5_GET(wq, wq, log_wq_stride);
 	to->log_page = MLX5_GET(wq, wq, log_wq_pg_sz) + 12;
-	to->offset = MLX5_GET(wq, wq, page_offset) * 64;
+	to->offset = chip_page_offset(MLX5_GET(wq, wq, page_offset), to->log_page);
 	to->dbr = MLX5_GET64(wq, wq, dbr_addr);
 	chip_take_pas(&to->pas, &to->npas, MLX5_ADDR_OF(wq, wq, pas), call->in + call->inlen);
 }

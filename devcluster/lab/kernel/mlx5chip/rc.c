@@ -165,9 +165,15 @@ static bool carry_out(struct request *r)
 	if (!r->failed && is_received(r->opcode))
 		deliver(r);
 	kvfree(r->data);
-	if (r->failed)
+	if (r->failed) {
 		fail(r->qp, r->failed, r->opcode);
-	else if (r->wqe->fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
+		return true;
+	}
+	if (r->opcode == MLX5_OPCODE_RDMA_READ)
+		chip_count_rdma(to->fn, r->qp->fn, r->len);
+	else
+		chip_count_rdma(r->qp->fn, to->fn, r->len);
+	if (r->wqe->fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
 		chip_finish(r->qp, r->qp->cqn_snd, MLX5_CQE_REQ, 0, r->qp->sq_ci, r->len, r->opcode, 0);
 	return true;
 }
@@ -180,6 +186,7 @@ static bool take_request(struct chip_qp *qp)
 	u8 opcode = be32_to_cpu(wqe->opmod_idx_opcode), units = be32_to_cpu(wqe->qpn_ds) & 0x3f;
 	struct request r = { .qp = qp, .wqe = wqe, .base = base, .opcode = opcode, .units = units };
 
+	chip_say(3, "qp %#x in state %u: request %u is opcode %#x to %#x\n", qp->qpn, qp->state, qp->sq_ci, opcode, qp->remote);
 	if (qp->state == MLX5_QP_STATE_ERR) {
 		chip_finish(qp, qp->cqn_snd, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->sq_ci, 0, opcode, 0);
 	} else if (qp->type == MLX5_QP_ST_UD || qp->type == MLX5_QP_ST_QP1) {
@@ -198,12 +205,23 @@ static bool take_request(struct chip_qp *qp)
 	return true;
 }
 
+/* Buffers that a queue pair in error still has: programs end by these (ib_drain_rq of drivers/infiniband/core/verbs.c). */
+static void flush_receives(struct chip_qp *qp)
+{
+	u16 producer = chip_producer(&qp->rq, MLX5_RCV_DBR);
+
+	while (qp->rq_ci != producer)
+		chip_finish(qp, qp->cqn_rcv, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->rq_ci++, 0, 0, 0);
+}
+
 /* Whether anything was done. */
 bool chip_advance(struct chip_qp *qp)
 {
 	u16 producer = chip_producer(&qp->sq, MLX5_SND_DBR);
 	bool any = false;
 
+	if (qp->state == MLX5_QP_STATE_ERR)
+		flush_receives(qp);
 	while (qp->sq_ci != producer && qp->state >= MLX5_QP_STATE_RTS && take_request(qp))
 		any = true;
 	return any;

@@ -4,7 +4,7 @@
  *
  *   shares    of the first PF: each VF with its weight, or "outside" of rate scheduling, as simvf's bw_share
  *   vports    of the first PF: what each VF's vport has
- *   steering  of each PF: flow tables, groups and entries, scheduling elements
+ *   steering  of each PF: flow tables, groups and entries, scheduling elements that are no vport's
  */
 #include <linux/mlx5/vport.h>
 #include <linux/moduleparam.h>
@@ -50,6 +50,17 @@ static int show_vports(char *to, const struct kernel_param *param)
 	return len;
 }
 
+/* Scheduling elements that are no vport's. */
+static u32 roots(struct chip_pf *pf)
+{
+	u32 count = pf->elements;
+	int n;
+
+	for (n = 0; n <= CHIP_MAX_VFS; n++)
+		count -= !!pf->vport[n].element;
+	return count;
+}
+
 static int show_steering(char *to, const struct kernel_param *param)
 {
 	u32 tables, groups, entries;
@@ -57,8 +68,8 @@ static int show_steering(char *to, const struct kernel_param *param)
 
 	for (p = 0; p < chip_npf; p++) {
 		chip_count_steering(chip_pfs[p], &tables, &groups, &entries);
-		len += sysfs_emit_at(to, len, "%d tables %u groups %u entries %u elements %u\n", p, tables, groups, entries,
-				     chip_pfs[p]->elements);
+		len += sysfs_emit_at(to, len, "%d tables %u groups %u entries %u roots %u\n", p, tables, groups, entries,
+				     roots(chip_pfs[p]));
 	}
 	return len;
 }

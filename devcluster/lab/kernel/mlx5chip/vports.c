@@ -7,6 +7,7 @@
 #include <rdma/ib_verbs.h>
 #include "chip.h"
 
+#define PATH_MTU	1024
 #define LINK_UP_EVENT	4	/* MLX5_PORT_CHANGE_SUBTYPE_* of device.h: ACTIVE, DOWN, INITIALIZED */
 #define LINK_DOWN_EVENT	1
 #define INITIALIZED_EVENT 5
@@ -209,17 +210,6 @@ int chip_modify_nic_vport(struct chip_call *call)
 	return 0;
 }
 
-int chip_query_esw_vport(struct chip_call *call)
-{
-	int n;
-	struct chip_vport *vport = named(call, &n);
-
-	if (!vport || !chip_is_pf(call->fn))
-		return MLX5_CMD_STAT_BAD_PARAM_ERR;
-	memcpy(MLX5_ADDR_OF(query_esw_vport_context_out, call->out, esw_vport_context), vport->esw, sizeof(vport->esw));
-	return 0;
-}
-
 /* modify_esw_vport_cvlan of eswitch.c */
 int chip_modify_esw_vport(struct chip_call *call)
 {
@@ -354,6 +344,20 @@ int chip_modify_vport_state(struct chip_call *call)
 	return 0;
 }
 
+/* A message is one packet for each PATH_MTU that it fills. */
+void chip_count_rdma(struct chip_fn *from, struct chip_fn *to, u32 len)
+{
+	struct chip_vport *sender = chip_vport(from->pf, chip_vport_number(from));
+	struct chip_vport *receiver = chip_vport(to->pf, chip_vport_number(to));
+	u32 packets = max(DIV_ROUND_UP(len, PATH_MTU), 1);
+
+	sender->rdma_tx_packets += packets;
+	sender->rdma_tx_bytes += len;
+	receiver->rdma_rx_packets += packets;
+	receiver->rdma_rx_bytes += len;
+}
+
+/* mlx5_eswitch_get_vport_stats of eswitch.c, pma_cnt_ext_assign of drivers/infiniband/hw/mlx5/mad.c */
 int chip_query_vport_counter(struct chip_call *call)
 {
 	int n;
@@ -365,5 +369,9 @@ int chip_query_vport_counter(struct chip_call *call)
 	MLX5_SET64(query_vport_counter_out, call->out, received_eth_unicast.octets, vport->rx_bytes);
 	MLX5_SET64(query_vport_counter_out, call->out, transmitted_eth_unicast.packets, vport->tx_packets);
 	MLX5_SET64(query_vport_counter_out, call->out, transmitted_eth_unicast.octets, vport->tx_bytes);
+	MLX5_SET64(query_vport_counter_out, call->out, received_ib_unicast.packets, vport->rdma_rx_packets);
+	MLX5_SET64(query_vport_counter_out, call->out, received_ib_unicast.octets, vport->rdma_rx_bytes);
+	MLX5_SET64(query_vport_counter_out, call->out, transmitted_ib_unicast.packets, vport->rdma_tx_packets);
+	MLX5_SET64(query_vport_counter_out, call->out, transmitted_ib_unicast.octets, vport->rdma_tx_bytes);
 	return 0;
 }
