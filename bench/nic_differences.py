@@ -14,12 +14,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 from bench.host.lab import MISSING, find_lab
 from bench.nic import on_table
-from bench.nic.cases import matrix, random_cases
+from bench.nic.cases import FIRST, matrix, of_one_vf, random_cases
 from bench.nic.steps import TOTAL_VFS, Case, Seen, cases_to_json, steps_from_json
+from cli.node.hardware.plan import recorded
+from cli.node.hardware.vf_life import RECORDING
+from mooring.nic.settings import SETTING_NAMES, VfSettings
 
 _LAB_S = 580
 # Most of the time of a case is waited for.
@@ -70,16 +74,43 @@ def differences(cases: Sequence[Case], table: Sequence[list[Seen]], driver: Sequ
                 break
 
 
+def record() -> None:
+    """Write what the driver does with one VF, for the hardware test to compare a card with."""
+    cases = [*of_one_vf()]
+    together = Case("one VF", tuple(step for case in cases for step in case.steps))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        (outcomes,) = on_driver([together], Path(folder))
+    RECORDING.write_text(recorded.dump_recording(recording_of(cases, iter(outcomes))))
+
+
+def recording_of(cases: Sequence[Case], driver: Iterator[Seen]) -> recorded.Recording:
+    """Return what followed the steps of all cases, one after the other, without what the firmware alone has."""
+    first = VfSettings(**FIRST)
+    made = []
+    for case in cases:
+        _, *outcomes = islice(driver, len(case.steps))
+        last = outcomes[-1]
+        found = VfSettings(**{name: last[f"vf 0 {name}"] for name in SETTING_NAMES if f"vf 0 {name}" in last})
+        answers = [each["answer"] for each in outcomes]
+        steps = tuple(VfSettings(**step.settings) for step in case.steps[1:])
+        made.append(recorded.Case(steps, recorded.outcome(first, answers, found)))
+    return recorded.Recording(first, tuple(made))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.nic_differences", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the random sequences (default: 1)")
     parser.add_argument("--random", type=int, default=40, help="how many random sequences (default: 40)")
+    parser.add_argument("--record", action="store_true", help=f"only write {RECORDING.name} for the hardware test")
     parser.add_argument("--only", default="", help="only cases whose name has these words")
     options = parser.parse_args(arguments)
     if find_lab(os.environ) is None:
         print(MISSING, file=sys.stderr)
         return 2
+    if options.record:
+        record()
+        return 0
     cases = [case for case in (*matrix(), *random_cases(options.seed, options.random)) if options.only in case.name]
     # The table syncs its file at each change, which costs nothing in memory.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

@@ -72,6 +72,18 @@ def matrix() -> Iterator[Case]:
         yield Case("events", (write(0, **settings), event, *((Step("numvfs", 3),) if event.event == "numvfs" else ())))
 
 
+FIRST: dict[str, Any] = {"mac": "02:00:00:00:00:70", "spoofchk": False, "trust": False, "link_state": "auto"} | {
+    "vlan": 0, "qos": 0, "min_tx_rate": 0, "max_tx_rate": 0
+}  # fmt: skip
+
+
+def of_one_vf() -> Iterator[Case]:
+    """Yield each value and each order of two settings, after `FIRST`: what the hardware test compares a card with."""
+    values = ((each,) for each in _VALUES if "guid" not in each)
+    for some in (*values, *permutations((*_SET, *_UNSET), 2)):
+        yield Case("one VF", (write(0, **FIRST), *(write(0, **settings) for settings in some)))
+
+
 def _threes(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (values[start : start + FIRST_VFS] for start in range(0, len(values), FIRST_VFS))
 

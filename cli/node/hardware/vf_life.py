@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from errno import errorcode
+from pathlib import Path
 
 from cli.node.hardware import vf_use
 from cli.node.hardware.commands import CommandError, attempt, run_json, text_of
 from cli.node.hardware.host import Target
-from cli.node.hardware.plan import trial
+from cli.node.hardware.plan import recorded, trial
 from cli.node.hardware.plan.addresses import PfAddresses
 from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.plan.free_vf import VfUse
@@ -30,6 +32,7 @@ _POLL_S = 0.02
 _MAC_S, _ACTIVE_S, _BACK_S, _SETTLED_S = 3.0, 30.0, 30.0, 1.0
 LOCK_S = 10.0
 _ACTIVE = "4:"
+_RECORDED_DRIVER, RECORDING = "mlx5_core", Path(__file__).with_name("mlx5_settings.json")
 # rdma-netns mode exclusive: the device is in the pod's namespace, or it did not follow its VF.
 _EXCLUSIVE = "netns exclusive"
 
@@ -86,6 +89,7 @@ def live(subject: Subject, tell: Tell) -> None:
             # With its lock held the node's own repairs leave the VF alone.
             with hold(subject.target.run, subject.vf.pci, LOCK_S):
                 _tell_add(subject, made, wanted, refused, tell)
+                tell(_as_recorded(subject, made))
                 _try_in_pod(subject, made, tell)
                 _try_rebind(subject, made.vf.settings, first, tell)
                 tell(_zero_guid(subject, made.vf.settings))
@@ -135,6 +139,33 @@ def _tell_add(subject: Subject, made: Pod, wanted: VfSettings, refused: dict[str
     tell(Answer("vf.add", "info", {"seconds": _rounded(made.add_s), "settings": settings}))
     for answer in trial.read_back(wanted, subject.read(), refused):
         tell(answer)
+
+
+def _as_recorded(subject: Subject, made: Pod) -> Answer:
+    """Compare what the card does with each recorded case of mlx5 on Ethernet; then write the pod's settings again."""
+    check, target = "settings.recorded", subject.target
+    if target.pf.link != "ethernet" or (target.function / "driver").resolve().name != _RECORDED_DRIVER:
+        return Answer(check, "n/a", {}, f"only {_RECORDED_DRIVER} on Ethernet is recorded")
+    recording = recorded.read_recording(RECORDING.read_text())
+    try:
+        found = [recorded.difference(case, _run_case(subject, recording.first, case)) for case in recording.cases]
+    finally:
+        subject.refuses(made.vf.settings)
+    different = [each for each in found if each is not None]
+    shown = {"equal": len(found) - len(different), "different": different}
+    return Answer(check, "differs" if different else "ok", shown, "not as recorded" if different else "")
+
+
+def _run_case(subject: Subject, first: VfSettings, case: recorded.Case) -> recorded.Outcome:
+    subject.write(first)
+    answers = []
+    for step in case.steps:
+        try:
+            subject.write(step)
+            answers.append(recorded.TAKEN)
+        except OSError as refused:
+            answers.append(errorcode.get(refused.errno or 0, str(refused)))
+    return recorded.outcome(first, answers, subject.read())
 
 
 def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:

@@ -100,6 +100,13 @@ CHECKS: tuple[Check, ...] = (
         )
         for name in SETTING_NAMES
     ),
+    Check(
+        "settings.recorded",
+        "vf",
+        "Does mlx5_core do with each value, and each order of two settings, what it did above the modelled chip?",
+        "RTM_SETLINK and RTM_GETLINK of the PF, for each case of mlx5_settings.json",
+        open=True,
+    ),
     Check("vf.rdma-device", "vf", "Does the VF's RDMA device follow it?", "rdma dev show in the pod; sysfs"),
     Check(
         "port.active",
