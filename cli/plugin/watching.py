@@ -129,15 +129,14 @@ async def follow(
     """
     try:
         while True:
-            begun = time.monotonic()
+            begun = time.process_time()
             reader.changed.clear()
             reader.notes.clear()
             answer = await run(reader, replace(invocation, now=now()))
             show(answer)
-            ended = time.monotonic()
+            ended, took = time.monotonic(), time.process_time() - begun
             await reader.changed.wait()
-            # Where changes never end, half of the time is left for other programs.
-            rest = 2 * ended - begun - time.monotonic()
-            await asyncio.sleep(max(_TOGETHER_S, rest))
+            # Where changes never end, half of a core is left for other programs.
+            await asyncio.sleep(max(_TOGETHER_S, ended + took - time.monotonic()))
     finally:
         await reader.stop()

@@ -225,7 +225,7 @@ def _pods(patient: Patient) -> Iterator[Finding]:
     yield from _unsigned(patient.pods)
     for pod in patient.pods:
         yield from pod.derive(_of_pod)
-    waiting = [(pod.key, why) for pod in patient.pods if concerns(pod) and (why := _why_waiting(pod))]
+    waiting = [(pod.key, why) for pod in patient.pods if (why := pod.derive(_why_waiting)) and concerns(pod)]
     if waiting:
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
         key, why = waiting[0]

@@ -5,7 +5,7 @@ Each part has the items of the command of that name, so that the page shows what
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, status
@@ -56,8 +56,9 @@ def report(state: ClusterState) -> Answer:
 
 
 def prepare(state: ClusterState) -> Iterator[None]:
-    """Derive what a report needs of each pod, some at a time; it is kept until the report is made."""
-    for number, _ in enumerate(_pods(state)):
+    """Derive what a report needs of each new pod, some at a time; it is kept until the report is made."""
+    new = [pod for pod in state.patient.pods or () if not pod.has(_pod)]
+    for number, _ in enumerate(_pods(replace(state, patient=replace(state.patient, pods=new)))):
         if number % _AT_ONCE == 0:
             yield
 

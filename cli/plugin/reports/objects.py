@@ -39,6 +39,10 @@ class Derivations:
 
     __slots__ = ()
 
+    def has(self, make: Callable[..., object]) -> bool:
+        """Return whether a function's value is kept."""
+        return make.__qualname__ in self.__dict__
+
     def derive(self, make: Callable[..., T], *others: object) -> T:
         """Return what a function makes of this object and of these others, as before if they are equal."""
         kept: dict[str, Any] = self.__dict__
