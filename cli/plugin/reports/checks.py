@@ -329,7 +329,7 @@ CHECKS: tuple[Check, ...] = (
     Check("node part", _node_part, _running, "install-node.md"),
     Check("admission policies", _guard, _all_deny, "guard.md"),
     Check("VFs", _vfs, _held, "messages.md#a-vf-that-may-not-be-used-now"),
-    Check("pods", _pods, _requesting, "messages.md"),
+    Check("pods", _pods, _requesting, "troubleshooting.md#a-pod-stays-pending"),
     Check("groups", _groups, _whole, "jobs.md"),
     Check("versions", _versions, lambda patient: f"all {patient.version}", "operations.md#upgrade"),
 )

@@ -150,7 +150,8 @@ def test_pods_that_wait_are_named_with_the_reason() -> None:
     patient = replace(well(), pods=as_pods(*waits, pod("other", status=waiting("Unschedulable", "x"))))
     assert line_of("pods", patient) == (
         f"! pods 2 wait: default/a and 1 more: {why}",
-        "`kubectl mooring explain a -n default` names each node's reason; see docs/messages.md",
+        "`kubectl mooring explain a -n default` names each node's reason; "
+        "see docs/troubleshooting.md#a-pod-stays-pending",
     )
     assert status.report(status.examine(patient), symbols=True).status == 0
 
