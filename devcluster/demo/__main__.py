@@ -116,7 +116,7 @@ class Demo:
         self._await_nodes()
         before = {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
         self._recorder.start()
-        self._step(2, "create ten pods, of which three must be refused")
+        self._step(2, "create nine pods, of which three must be refused")
         self._api.request("POST", PRIORITY_CLASSES, FIRST)
         self._apply(self._pods)
         self._await_pods(self._pods)

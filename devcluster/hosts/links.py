@@ -120,7 +120,7 @@ def _hold(path: Path) -> IO[bytes]:
         fcntl.flock(namespace, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         namespace.close()
-        raise LinkError(f"namespace {str(path)!r} is another cluster's, which runs with this node name") from None
+        raise LinkError(f"namespace {str(path)!r} belongs to another cluster on this machine: end that first") from None
     return namespace
 
 

@@ -75,7 +75,7 @@ def test_a_second_program_for_the_same_node_is_refused(tmp_path: Path) -> None:
     """It ends with status 1, names the namespace, and the first one's host stays whole."""
     second = subprocess.run(command(tmp_path / "other", "up", NODES[2]), capture_output=True, text=True, check=False)
     assert second.returncode == 1
-    assert "another cluster's" in second.stderr
+    assert "end that first" in second.stderr
     links = subprocess.run(
         ["ip", "-n", f"mooring-{NODES[2]}", "link", "show"], capture_output=True, text=True, check=True
     )
