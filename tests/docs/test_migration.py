@@ -29,7 +29,8 @@ async def served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIte
 
 def _commands() -> list[str]:
     """Return the commands of `kubectl mooring` in the page's section, each with its arguments."""
-    section = texts.ROOT.joinpath("docs/migration.md").read_text().partition("## The way back")[2].partition("\n## ")[0]
+    page = texts.ROOT.joinpath("docs/migration.md").read_text()
+    section = page.partition("## Back to a device plugin")[2].partition("\n## ")[0]
     return re.findall(r"`kubectl mooring ([^`]+)`", section)
 
 

@@ -43,6 +43,13 @@ TASKS = {
     "drain": "kubectl-mooring.html",
     "support bundle": "kubectl-mooring.html",
     "extender": "extender.html",
+    "gang scheduling": "jobs.html",
+    "Deployment": "pod-reference.html",
+    "50 Gb/s": "pod-reference.html",
+    "CRI shim fails": "operations.html",
+    "device plugin": "migration.html",
+    "back to a device plugin": "migration.html",
+    "from SR-IOV device plugin": "migration.html",
 }
 
 
