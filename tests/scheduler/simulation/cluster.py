@@ -161,6 +161,8 @@ class Cluster:
         self._api = api
         self._read: dict[str, tuple[int, PodState]] = {}
         self._serial = 0
+        # Most pods declare a run time.
+        self.declares_runs = False
         self._budgets: set[str] = set()
 
     def pods(self) -> list[PodState]:
@@ -196,6 +198,9 @@ class Cluster:
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
         annotations |= more.get("annotations", {})
+        if self.declares_runs and self._serial % 4:
+            # Pods end when chance says so: before that or after it.
+            annotations[names.RUNS] = f"{(7 * self._serial) % 120 + 5}s"
         annotations |= {fake_units.REQUEST: str(more["units"])} if more.get("units") else {}
         resources = {"requests": {"cpu": more.get("cpu", "100m")}}
         if more.get("spec", {}).get("schedulerName") == "default-scheduler":

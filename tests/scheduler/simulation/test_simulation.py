@@ -16,9 +16,13 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache
+from typing import Any
 
 import pytest
 
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.promises import Promise
+from scheduler.state.groups.backfill import Backfill
 from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.rates import RateEdits
@@ -37,6 +41,8 @@ DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (104, 108, 111), r
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
 # In these runs the schedulers' machines show a wrong UNIX time.
+# In these runs pods declare run times, and the first group has a promised start.
+BACKFILL_SEEDS = (2, 4, 501)
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
@@ -96,6 +102,31 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     assert met["after hold"] > 3
     assert met["run again"] > 1
     assert all(met[f"kube-scheduler: {what}"] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
+
+
+async def _promised_life(world: World) -> None:
+    """Pods declare run times, which they exceed or do not reach; leaders and nodes are lost as in all runs."""
+    world.cluster.declares_runs = True
+    await _live(world)
+
+
+@pytest.mark.parametrize("seed", BACKFILL_SEEDS)
+def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No VF is given twice, no room outlives its owner, and in the end all that fits is bound."""
+    options = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
+    monkeypatch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", options)
+    promises, promise = list[Promise](), Backfill._promise
+
+    def note(*arguments: Any) -> Promise:
+        promises.append(promise(*arguments))
+        return promises[-1]
+
+    monkeypatch.setattr(Backfill, "_promise", note)
+    try:
+        assert simulate(seed, _promised_life).promises.binds > FEWEST
+    except (AssertionError, ExceptionGroup) as broken:
+        raise AssertionError(f"seed {seed}: {broken}") from broken
+    assert promises
 
 
 async def _life_by_wrong_clocks(world: World) -> None:
