@@ -194,11 +194,15 @@ def _install(fleet: Fleet, desired: Desired) -> str:
     assert fleet.phases()["installed"] == done, "a node was installed after a failure"
     assert _begun(fleet, broken) == began, "a node was changed after a failure"
     fleet.hosts[broken].resize_disk(fleet.hosts[broken].large_disk)
+    # A new agent tries at once.
+    fleet.take_down(broken, 0)
     fleet.until(lambda: fleet.phases()["installed"] == len(fleet.hosts) - 1, f"all but {sick} are installed")
+    fleet.take_down(sick, 0)
     reason = f"node {sick!r} is not Ready: "
     fleet.until(lambda: fleet.why(sick).startswith(reason), f"{sick} reports that it is not Ready")
     assert sick not in _begun(fleet, broken), f"{sick} was changed"
     fleet.set_ready(sick, "True")
+    fleet.take_down(sick, 0)
     fleet.until(lambda: fleet.phases()["installed"] == len(fleet.hosts), "all are installed")
     return f"{broken} failed after {done} others ({failure}); all installed once it had room; {sick} was not Ready"
 
