@@ -1,5 +1,5 @@
 // Groups of pods, and one group: what has started, what waits, for what and since when.
-import { age, element, facts, mark, table } from "./elements.js";
+import { age, count, element, facts, mark, table } from "./elements.js";
 import { isWaiting } from "./cluster_index.js";
 import { groupLink, nodeLink, podLink } from "./links.js";
 
@@ -28,7 +28,7 @@ function groupRow(index, group) {
     group.bound,
     group.waiting,
     since ? age(since, index.report.taken_at) : "",
-    group.domain ? group.domain.value : narrowest ? `${narrowest.domains.length} domains` : "",
+    group.domain ? group.domain.value : narrowest ? count(narrowest.domains.length, "domain") : "",
     narrowest ? `${narrowest.crossing}/${narrowest.hops}` : "",
     waitingFor(group),
   ];
@@ -93,7 +93,7 @@ export function groupView(index, namespace, name, source) {
       ["Domain", group.domain ? `${group.domain.label} ${group.domain.value}` : ""],
       ...group.levels.map((level) => [
         level.label,
-        `${level.domains.length} domains; ${level.crossing} of ${level.hops} ring hops leave one`,
+        `${count(level.domains.length, "domain")}; ${level.crossing} of ${level.hops} ring hops leave one`,
       ]),
     ]),
     table(
