@@ -7,24 +7,20 @@ none of its Binds is written before the volumes of all of its members are bound.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import get_args
 
-from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.groups.order import by_index
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import Turns
-from scheduler.cycle.groups.members import is_spare, of_priority, spare_members
+from scheduler.cycle.groups.members import is_spare
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.first_call import FirstCall
@@ -39,9 +35,9 @@ from scheduler.state.groups.decision import (
     DecisionOutcome,
     DecisionResult,
     GroupDecision,
-    count_missing_members,
     must_restart,
 )
+from scheduler.state.groups.demand import demand_of
 from scheduler.state.groups.group_pre_binding import GroupPreBinding
 from scheduler.state.groups.messages import shortage, surplus
 from scheduler.state.groups.spares import Spares
@@ -95,37 +91,11 @@ class GroupScheduling(Part):
         assert self._decision is None, "one group is decided about at a time"
         self._decisions_aside.pop(key, None)
         self.state.member_messages.drop(key)
-        group, members = self.state.pending_groups.group(key), self.state.pending_groups.members(key)
-        # No group needs more at once: the others are scheduled after these are placed.
-        pending_pods = [self.state.pending_pods[uid] for uid in islice(members.next_members(), MOST_MEMBERS)]
-        for pending_pod in pending_pods:
-            pending_pod.attempts += 1
-        priority = self.state.pending_groups.priority(key)
-        pod_infos = [of_priority(pod.pod_info, priority) for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]
-        placed_pods = [
-            assigned_pod for uid in members.of("placed") if (assigned_pod := self.state.cache.assigned(uid)) is not None
-        ]
-        sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
-        owners = members.owners(pod_info.uid for pod_info in pod_infos)
-        needed = count_missing_members(key, owners, self.state.pending_groups)
-        spares = spare_members(sorted_infos[0], group.spares) if group.spares and sorted_infos else []
-        # A group does not start without room for its spares; a member that is made again does not wait for them.
-        needed_spares = len(spares) if members.count_missing(owners, group.min) >= group.min else 0
-        # An event since the first decision about these members may have helped in domains that it has already tried.
-        first_domain, since = self.state.pending_groups.take_rest(key) or (0, self.state.queue.happened)
-        demand = GroupDemand(
-            group,
-            [*sorted_infos, *spares],
-            needed + needed_spares,
-            priority,
-            placed_pods,
-            since,
-            first_domain,
-            len(spares),
-            needed_spares,
-        )
+        demand, owners = demand_of(key, self.state)
         budget = GroupBudget(self.portion)
-        self._decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, members.arrivals)
+        self._decision = GroupDecision(
+            demand, budget, self._decide(demand, budget), owners, self.state.pending_groups.members(key).arrivals
+        )
 
     def resume(self, now: float) -> str:
         """Continue a paused decision if it is time; return its queue entry, otherwise empty."""

@@ -79,8 +79,3 @@ class Spares(Part):
                 self.state.reservations.put_spares(reserve(key, (), "spare"), now)
                 self._records.pop(key, None)
         return ()
-
-    def check(self) -> None:
-        """Raise AssertionError if the room of a spare overlaps with what a pod has."""
-        for key in self.state.reservations.spare_groups():
-            assert self.state.groups_by_pod.get(key) is not None, f"spares of group {key} outlive it"
