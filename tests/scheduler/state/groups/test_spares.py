@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from mooring import names
+from mooring.annotations.pf_terms import Access
 from mooring.annotations.spares import read_spares
+from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, told
@@ -97,3 +99,36 @@ def test_without_spares_nothing_is_written(life: Life) -> None:
     life.nodes("n1", "n2")
     life.see(*(life.member(f"m{number}", '{"name":"train","min":2}') for number in range(2)))
     assert all(names.SPARES not in bind.annotations for bind in binds(life.work()))
+
+
+def test_spares_are_on_the_groups_rails(life: Life) -> None:
+    """Each node has two networks; members and spare have VFs of one."""
+    group = '{"name":"train","min":2,"rails":"same","spares":1}'
+    for name in ("n1", "n2", "n3"):
+        pfs = tuple(life.make_pf(index, vfs=2, network=f"rail{index}") for index in range(2))
+        life.machine.nodes(Changed(Identity(name), life.make_node(name, pfs)), life.now)
+    life.see(*(life.member(f"m{number}", group, request=[{}]) for number in range(2)))
+    found = binds(life.work())
+    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
+    networks = {
+        vf.network
+        for one in (*(bind.assigned for bind in found), *rooms)
+        if one.assignment is not None
+        for vf in one.assignment.vfs
+    }
+    assert (len(found), len(rooms), len(networks)) == (2, 1, 1)
+
+
+def test_spares_count_for_the_share_of_their_namespace(life: Life) -> None:
+    """A namespace may hold half of four VFs: its group's spare has them."""
+    group = '{"name":"train","min":1,"spares":1}'
+    access = Access(max_share=50)
+    for name in ("n1", "n2"):
+        node = life.make_node(name, (life.make_pf(vfs=4, access=access),))
+        life.machine.nodes(Changed(Identity(name), node), life.now)
+    life.see(life.member("m0", group))
+    life.bound(*binds(life.work()))
+    life.see(life.make_pod("own", [{}]))
+    assert binds(life.work()) == []
+    life.see(changed(life.make_pod("foreign", [{}]), metadata={"namespace": "other"}))
+    assert len(binds(life.work())) == 1
