@@ -157,15 +157,16 @@ def _as_recorded(subject: Subject, made: Pod) -> Answer:
 
 
 def _run_case(subject: Subject, first: VfSettings, case: recorded.Case) -> recorded.Outcome:
-    subject.write(first)
+    """Write a case's settings. The answer to ``first`` is listed only where the card refuses it: none was recorded."""
     answers = []
-    for step in case.steps:
+    for step in (first, *case.steps):
         try:
             subject.write(step)
             answers.append(recorded.TAKEN)
         except OSError as refused:
             answers.append(errorcode.get(refused.errno or 0, str(refused)))
-    return recorded.outcome(first, answers, subject.read())
+    shown = answers[1:] if answers[0] == recorded.TAKEN else answers
+    return recorded.outcome(first, shown, subject.read())
 
 
 def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
