@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from advertiser.formats.network_status import DIGEST_KEY
+from cli.node.fleet import nodes
 from cli.node.plan import turns
 from cli.plugin.reports.objects import KNOWN, UNKNOWN
 from devcluster.apiserver.access.policies import Write, concerns, evaluate, refusals
@@ -24,7 +25,7 @@ POLICY, BINDING = raw("base/guard/annotations.yaml")
 # Keys of ours that no pod has, and the beginning of some that it may have.
 OF_OTHERS = {
     *(names.INVENTORY, names.RATES_IN_FORCE, names.WHY, names.DRAIN, names.DRAIN_REASONS, RESOURCE),
-    *("mooring.dev/policy-probe", turns.KEY),
+    *("mooring.dev/policy-probe", turns.KEY, nodes.LABEL),
 }
 BEGINNING = {names.REQUEST_OF.rstrip(".")}
 
