@@ -45,6 +45,7 @@ def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
     keys |= {
         "signature": names.SIGNATURE,
+        "spares": names.SPARES,
         "rates": names.RATES,
         "in_force": names.RATES_IN_FORCE,
         "rit": names.RIT_REQUEST,
@@ -81,6 +82,18 @@ async def test_a_signature_is_guarded_as_the_assignment_is(guarded: Guarded) -> 
     both = {names.ASSIGNMENT: "{}", names.SIGNATURE: "{}"}
     assert NOT_SCHEDULER in await guarded.bind(ALICE, "p", both, "pods/binding")
     assert await guarded.bind(SCHEDULER, "p", both, "pods/binding") == ""
+
+
+async def test_room_for_spares_is_guarded_as_the_assignment_is(guarded: Guarded) -> None:
+    """A user who could write it would reserve VFs on any nodes."""
+    refused = NOT_SCHEDULER.replace("assignment'", "spares'")
+    assert refused in await guarded.create(ALICE, "pods", pod(annotations={names.SPARES: "[]"}))
+    assert await guarded.create(ALICE, "pods", pod(annotations=GROUP)) == ""
+    for subresource in ("", "status"):
+        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(spares="[]"), subresource)
+    for resource in ("pods/binding", "bindings"):
+        assert refused in await guarded.bind(ALICE, "p", {names.SPARES: "[]"}, resource)
+    assert await guarded.bind(SCHEDULER, "p", {names.SPARES: "[]"}, "pods/binding") == ""
 
 
 async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
