@@ -72,6 +72,12 @@ class ReservedRoom:
     ) -> None:
         self._by_owner, self._owner_of, self._spares, self._end_of = by_owner, owner_of, spares, end_of
         self.now = 0.0
+        # Only in virtual time is the end of a reservation that is reviewed as time passes.
+        self._looks_ahead = False
+
+    def look_ahead(self, at: float) -> None:
+        """Let a time to come be the time of decisions, on a snapshot."""
+        self.now, self._looks_ahead = at, True
 
     def snapshot(self) -> "ReservedRoom":
         """Return a copy of the current reservations."""
@@ -126,7 +132,7 @@ class ReservedRoom:
         return pods_by_node
 
     def _is_over(self, reservation: Reservation) -> bool:
-        return reservation.until is not None and reservation.until <= self.now
+        return self._looks_ahead and reservation.until is not None and reservation.until <= self.now
 
     def _ends_before(self, reservation: Reservation, runs_s: float | None) -> bool:
         return runs_s is not None and self.now + START_S + runs_s <= reservation.since

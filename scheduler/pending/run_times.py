@@ -3,7 +3,8 @@
 A run begins when this scheduler, as a leader or a standby, first sees the pod Running. If it sees the pod Running at
 once, as after a restart, the run began at the pod's ``startTime``, but not before its creation and not after now. Until
 then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared, or is being
-deleted, is expected to end at any moment. Without a declared time a pod never ends.
+deleted, is expected to end at any moment; but one that is late by its whole run time, and by ten minutes at least,
+never ends. So does a pod that is not Running for as long, and one without a declared time.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,8 @@ from scheduler.cycle.reservations import START_S
 from scheduler.kube.objects import Pod
 from scheduler.kube.timestamps import unix_time
 from scheduler.pending.part import Part, PodChange
+
+_LATE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,13 @@ class RunTimes(Part):
         if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating:
             return now
         end = self.declared_end(assigned_pod, now)
-        return None if end is None else max(end, now)
+        if end is None or assigned_pod.runs_s is None or self._is_too_late(assigned_pod.uid, assigned_pod.runs_s, now):
+            return None
+        return max(end, now)
+
+    def _is_too_late(self, uid: str, runs_s: int, now: float) -> bool:
+        begin = self._begins.get(uid)
+        return begin is not None and now >= begin.at + runs_s + max(runs_s, _LATE_S)
 
     def declared_end(self, assigned_pod: AssignedPod, now: float) -> float | None:
         """Return when a pod should end by its run time, which may be over."""

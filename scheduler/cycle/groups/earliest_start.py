@@ -56,7 +56,11 @@ class EarliestStart:
     def search(
         self, demand: GroupDemand, budget: GroupBudget, now: float, promised: Reservation | None
     ) -> Turns[Start | None]:
-        """Return the earliest start; None if no declared end makes room, or the cluster changes too often."""
+        """Return the earliest start; None if no declared end makes room.
+
+        If its nodes change in each round, the last start is returned: the caller reviews it when nodes have changed.
+        """
+        start = None
         for _ in range(_MOST_ROUNDS):
             begin_changes = self._cache.nodes.changes.end
             start = yield from self._search(demand, budget, now, promised)
@@ -64,8 +68,8 @@ class EarliestStart:
             names = self._cache.nodes.names
             changed_nodes = {names[row] for row in changes if row < len(names)}
             if start is None or changed_nodes.isdisjoint(room.node for room in start.rooms):
-                return start
-        return None
+                break
+        return start
 
     def _search(
         self, demand: GroupDemand, budget: GroupBudget, now: float, promised: Reservation | None
@@ -116,7 +120,7 @@ class EarliestStart:
         """Place the group at a time, on the promised nodes if given; None if too few members fit."""
         budget.renew_placement()
         snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
-        snapshot.reserved.now = at
+        snapshot.reserved.look_ahead(at)
         gone = [(end, assigned_pod) for end, assigned_pod in ends if end <= at]
         for _, assigned_pod in gone:
             if budget.turn_is_over:

@@ -12,6 +12,9 @@ Correctness: reserved room counts against all pods except those of higher priori
 which are scheduled together. Each decision about the group replaces its reservation. When another group is chosen, the
 old one keeps only room for which victims leave.
 
+With `--backfill` alone, a group for which no start is found is passed over: first while another one has a promise, then
+for `_PASS_S`. A group with a promise stays the first until it starts or one of a higher priority comes.
+
 Cost: reserved resources stay idle until the group starts. All groups are checked each second, and all reservations in
 each decision.
 """
@@ -26,7 +29,7 @@ from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.reservations import Reservations
 
-_CHECK_S = 1.0
+_CHECK_S, _PASS_S = 1.0, 300.0
 
 
 class FirstCall:
@@ -39,13 +42,15 @@ class FirstCall:
         self._after_s = 0.0 if options.backfill else options.hold_s
         self._is_on = options.backfill or options.hold_s > 0
         self._next_check = 0.0
+        # The groups that are passed over, and until when at least.
+        self._passed: dict[GroupKey, float] = {}
 
     def tick(self, now: float) -> None:
         """Reserve room for another group if it is its turn."""
         if not self._is_on or now < self._next_check:
             return
         self._next_check = now + _CHECK_S
-        old_owner, owner = self._pending_groups.room_owner, self._pending_groups.oldest(now - self._after_s)
+        old_owner, owner = self._pending_groups.room_owner, self._choose(now)
         if owner == old_owner:
             return
         if old_owner is not None:
@@ -53,6 +58,31 @@ class FirstCall:
             self._reservations.end(old_owner, now, "hold")
             self._reservations.end(old_owner, now, "backfill")
         self._pending_groups.reserve_room_for(owner, now)
+
+    def _choose(self, now: float) -> GroupKey | None:
+        groups, promised = self._pending_groups, self._promised()
+        self._passed = {
+            key: end
+            for key, end in self._passed.items()
+            if groups.is_queued(key) and (promised is not None or now < end)
+        }
+        owner = groups.oldest(now - self._after_s, self._passed)
+        if promised is None or (owner is not None and groups.priority(owner) > groups.priority(promised)):
+            return owner
+        return promised
+
+    def _promised(self) -> GroupKey | None:
+        """Return the group that has a promised start, also one of the last leader; None if none has."""
+        keys = (one.group for one in self._reservations.all() if one.cause == "backfill")
+        return next((key for key in keys if key is not None and self._pending_groups.needs_start(key)), None)
+
+    def pass_over(self, key: GroupKey, now: float) -> None:
+        """Let the next group have the promise, because no start is found for this one."""
+        if self._has_backfill and not self._hold_s and self.is_for(key):
+            self._passed[key] = now + _PASS_S
+
+    def is_passed_over(self, key: GroupKey) -> bool:
+        return key in self._passed
 
     def next_due(self) -> float | None:
         """Return when `tick` has to run again; None while no group waits."""

@@ -12,7 +12,7 @@ Cost: `_refresh` takes the same time for groups of any size. A message waits unt
 seconds, so that the n pods of a job do not get n messages with different numbers each.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.kube.events import Change, Changed, Identity
@@ -302,17 +302,21 @@ class PendingGroups:
         """Return whether any group has a waiting member."""
         return bool(self._states)
 
-    def oldest(self, deadline: float) -> GroupKey | None:
-        """Return the oldest group of the highest priority that has been in the queue since ``deadline``.
+    def oldest(self, deadline: float, others: Container[GroupKey] = ()) -> GroupKey | None:
+        """Return the oldest group of the highest priority that has been in the queue since ``deadline``, except these.
 
         A group that has as many members placed as it needs does not count.
         """
         ranks = [
             (-state.priority, state.creation, state.queue_time, key)
             for key, state in self._states.items()
-            if not state.message and state.queue_time <= deadline and self.counted_as_placed(key) < self.group(key).min
+            if self.needs_start(key) and state.queue_time <= deadline and key not in others
         ]
         return min(ranks)[3] if ranks else None
+
+    def needs_start(self, key: GroupKey) -> bool:
+        """Return whether a group is in the queue and has fewer members placed than it needs."""
+        return self.is_queued(key) and self.counted_as_placed(key) < self.group(key).min
 
     def has_waited(self, key: GroupKey, deadline: float) -> bool:
         """Return whether a group has been in the queue since ``deadline``."""

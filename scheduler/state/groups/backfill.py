@@ -68,6 +68,14 @@ class Backfill:
         note = new_promise.overdue_text(offset_s) if is_overdue else new_promise.text(offset_s)
         return PromisedRoom(Reservation(key, rooms, "backfill", since=since, until=until), note)
 
+    def note(self, key: GroupKey) -> str:
+        """Return the message about a group's promise; empty if it has none."""
+        promise, offset_s = self._promises.get(key) or self._recorded(key), self.state.run_times.unix_offset_s
+        if promise is None:
+            return ""
+        is_overdue = promise.at <= self.state.reservations.now
+        return promise.overdue_text(offset_s) if is_overdue else promise.text(offset_s)
+
     def review(self, key: GroupKey | None, now: float) -> None:
         """Requeue the first group if nodes of its promise have changed, or if it is overdue."""
         if not self.is_on or now < self._next_review:

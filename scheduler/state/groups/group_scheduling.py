@@ -27,6 +27,7 @@ from scheduler.pending.groups.first_call import FirstCall
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch
 from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.promises import NO_START
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
@@ -173,11 +174,15 @@ class GroupScheduling(Part):
             # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
+        if preemption.reservation is not None and preemption.reservation.cause == "backfill":
+            return verdict, replace(preemption, note=self.backfill.note(demand.group.key))
         if preemption.reservation is None and self.first_call.is_for(demand.group.key):
             promise = yield from self.backfill.search(demand, budget)
             if promise.reservation is not None:
                 return verdict, replace(preemption, reservation=promise.reservation, note=promise.note)
             preemption = replace(preemption, note=promise.note)
+        elif self.first_call.is_passed_over(demand.group.key):
+            preemption = replace(preemption, note=NO_START)
         if preemption.reservation is None and self.first_call.holds(demand.group.key, self._last_proceed):
             fitting_pods = [bind.assigned for bind in verdict.binds]
             room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
@@ -200,6 +205,8 @@ class GroupScheduling(Part):
         self.decisions["unschedulable"] += 1
         if verdict.go_on_from:
             self.state.pending_groups.keep_rest(demand.group.key, verdict.go_on_from, demand.since)
+        elif preemption.reservation is None:
+            self.first_call.pass_over(demand.group.key, now)
         message = shortage(self.state.pending_groups.members(demand.group.key), demand, verdict, self.state.cache)
         if demand.needed_spares:
             message = f"{message} The members include {demand.needed_spares} spare."

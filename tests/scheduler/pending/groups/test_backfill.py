@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import Pf
+from mooring.annotations.inventory import HELD_BY, Out, Pf
+from mooring.indexes import Indexes
+from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.promises import read_promise
@@ -213,3 +215,105 @@ def test_without_the_flag_nothing_is_promised(
     assert not any(" It starts by " in one for one in message)
     life.see(_timed(life, "endless", ""))
     assert names_of(life.work(1.0)) == ["endless"]
+
+
+def _wait_for(life: Life, name: str, created_s: int, size: int = 2, **fields: Any) -> None:
+    """Let a group arrive whose members were created at a second."""
+    group = f'{{"name":"{name}","min":{size}}}'
+    members = (life.member(f"{name}-{number}", group, **fields) for number in range(size))
+    created = f"1970-01-01T00:00:{created_s:02}Z"
+    life.see(*(changed(member, metadata={"creationTimestamp": created}) for member in members))
+    for _ in range(3):
+        life.work(1.0)
+
+
+def _promised(life: Life) -> list[str]:
+    return [one.group.name for one in life.machine.reservations.all() if one.group and one.cause == "backfill"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"size": 3}, {"spec": {"nodeSelector": {"no": "node"}}}, {"request": [{}] * 5}],
+    ids=["too-many-members", "no-such-node", "too-large"],
+)
+def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(life: Life, fields: dict[str, Any]) -> None:
+    """Otherwise one misspelt selector would end promises for all."""
+    life.nodes("n1", "n2")
+    (two,) = _run(life, _timed(life, "two", "2h"))
+    _wait_for(life, "never", 1, **fields)
+    _wait_for(life, "pair", 2)
+    for _ in range(90):
+        life.work(1.0)
+    assert _promised(life) == ["pair"]
+    life.gone(two)
+    assert names_of(life.work(1.0)) == ["pair-0", "pair-1"]
+
+
+def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(life: Life) -> None:
+    life.nodes("n1", "n2")
+    (endless,) = _run(life, _timed(life, "endless", ""))
+    _wait_for(life, "pair", 1)
+    assert _promised(life) == []
+    life.see(changed(endless, metadata={"annotations": {**endless.annotations, names.RUNS: "2h"}}))
+    for _ in range(310):
+        life.work(1.0)
+    assert _promised(life) == ["pair"]
+
+
+def test_an_older_group_of_the_same_priority_does_not_end_a_promise(life: Life) -> None:
+    """It was created before, and is complete only now."""
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    _wait_for(life, "young", 30)
+    _wait_for(life, "old", 1)
+    assert _promised(life) == ["young"]
+    _wait_for(life, "urgent", 40, spec={"priority": 7, "preemptionPolicy": "Never"})
+    assert _promised(life) == ["urgent"]
+
+
+def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Life) -> None:
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    _wait(life, '{"name":"pair","min":2,"runs":"5s"}')
+    life.work(2 * HOUR_S + 5.0)
+    life.work(2.0)
+    life.work(8.0)
+    life.see(_timed(life, "endless", ""))
+    assert names_of(life.work(1.0)) == []
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, *, is_running: bool) -> None:
+    """The group gets room elsewhere, and the promise names the pod."""
+    life.nodes("n1", "n2")
+    life.see(_timed(life, "liar", "1h"))
+    (liar,) = life.bound(*binds(life.work()))
+    if is_running:
+        life.see(changed(liar, status={"phase": "Running"}))
+    life.nodes("n3")
+    _run(life, _timed(life, "other", "4h"))
+    _wait(life)
+    liar_node = str(liar.spec.node_name)
+    assert liar_node in kept_on(life)
+    for _ in range(150):
+        life.work(60.0)
+    assert liar_node not in kept_on(life)
+    assert _start(life) == pytest.approx(4 * HOUR_S, abs=120.0)
+    assert "default/liar" in _message(life)
+
+
+def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) -> None:
+    """The message is its only record: a new leader, and the user, read it there."""
+    life.nodes("n1", "n2")
+    _run(life, _timed(life, "two", "2h"))
+    _wait(life)
+    start = _start(life)
+    free_node = next(node for node in ("n1", "n2") if not life.machine.cache.assigned_pods_on(node))
+    held = Out(Indexes.of([0]), f"{HELD_BY}gone")
+    life.machine.nodes(
+        Changed(Identity(free_node), life.make_node(free_node, (life.make_pf(vfs=2, out=(held,)),))), life.now
+    )
+    for _ in range(5):
+        life.work(1.0)
+    assert _start(life) == start
+    assert _promised(life) == ["pair"]
