@@ -54,16 +54,23 @@ class EarliestStart:
         self._cache, self._cycle, self._reserved, self._end_of = cache, cycle, reserved, end_of
 
     def search(
-        self, demand: GroupDemand, budget: GroupBudget, now: float, promised: Reservation | None
+        self,
+        demand: GroupDemand,
+        budget: GroupBudget,
+        now: float,
+        promised: Reservation | None,
+        *,
+        seeks_earlier: bool = True,
     ) -> Turns[Start | None]:
         """Return the earliest start; None if no declared end makes room.
 
+        Without ``seeks_earlier``, a promise that still holds is returned.
         If its nodes change in each round, the last start is returned: the caller reviews it when nodes have changed.
         """
         start = None
         for _ in range(_MOST_ROUNDS):
             begin_changes = self._cache.nodes.changes.end
-            start = yield from self._search(demand, budget, now, promised)
+            start = yield from self._search(demand, budget, now, promised, seeks_earlier=seeks_earlier)
             changes = self._cache.nodes.changes.since(begin_changes)
             names = self._cache.nodes.names
             changed_nodes = {names[row] for row in changes if row < len(names)}
@@ -72,7 +79,13 @@ class EarliestStart:
         return start
 
     def _search(
-        self, demand: GroupDemand, budget: GroupBudget, now: float, promised: Reservation | None
+        self,
+        demand: GroupDemand,
+        budget: GroupBudget,
+        now: float,
+        promised: Reservation | None,
+        *,
+        seeks_earlier: bool,
     ) -> Turns[Start | None]:
         ends = yield from self._ends(budget, now)
         times = sorted({end for end, _ in ends} | {until for until in self._reserved.ends() if until > now})
@@ -80,6 +93,8 @@ class EarliestStart:
         if promised is not None and promised.since > 0.0:
             at = max(promised.since, now)
             best = yield from self._at(demand, budget, ends, at, promised)
+            if best is not None and not seeks_earlier:
+                return best
             times = times[: bisect_left(times, at)] if best is not None else times
         if best is None:
             best = (yield from self._at(demand, budget, ends, times[-1])) if times else None

@@ -29,7 +29,9 @@ from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.reservations import Reservations
 
-_CHECK_S, _PASS_S = 1.0, 300.0
+_CHECK_S, _PASS_S = 1.0, 600.0
+# The more groups are passed over, the more seconds lie between two of them, up to this number.
+_PASSES = 5
 
 
 class FirstCall:
@@ -80,6 +82,7 @@ class FirstCall:
         """Let the next group have the promise, because no start is found for this one."""
         if self._has_backfill and not self._hold_s and self.is_for(key):
             self._passed[key] = now + _PASS_S
+            self._next_check = now + _CHECK_S * min(len(self._passed), _PASSES)
 
     def is_passed_over(self, key: GroupKey) -> bool:
         return key in self._passed

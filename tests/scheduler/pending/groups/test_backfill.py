@@ -9,6 +9,7 @@ from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.promises import read_promise
@@ -255,7 +256,7 @@ def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declare
     _wait_for(life, "pair", 1)
     assert _promised(life) == []
     life.see(changed(endless, metadata={"annotations": {**endless.annotations, names.RUNS: "2h"}}))
-    for _ in range(310):
+    for _ in range(620):
         life.work(1.0)
     assert _promised(life) == ["pair"]
 
@@ -317,3 +318,28 @@ def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) 
         life.work(1.0)
     assert _start(life) == start
     assert _promised(life) == ["pair"]
+
+
+def test_many_pods_that_leave_cause_few_searches(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them requeues the group, and the promise still holds."""
+    searches, search = list[float](), EarliestStart._at
+
+    def note(*arguments: Any) -> Any:
+        searches.append(life.now)
+        return (yield from search(*arguments))
+
+    monkeypatch.setattr(EarliestStart, "_at", note)
+    life.nodes(*(f"n{number}" for number in range(20)))
+    pods = _run(life, *(_timed(life, f"p{number}", f"{number + 60}m", [{}]) for number in range(40)))
+    group = f'{{"name":"large","min":{20}}}'
+    _wait(life, group, 20)
+    start, count = _start(life), len(searches)
+    leaving = [pod for number, pod in enumerate(pods[:20]) if number % 2]
+    for pod in leaving:
+        life.gone(pod)
+        life.work(0.1)
+    assert len(searches) - count <= 3
+    assert _start(life) == start
+    for _ in range(40):
+        life.work(1.0)
+    assert _start(life) == start
