@@ -38,10 +38,6 @@ class Reservations(ReservedRoom):
         """Return all reservations, those of spares last."""
         return [*self._by_owner.values(), *self._spares.values()]
 
-    def spare_groups(self) -> list[GroupKey]:
-        """Return the groups that have room for spares."""
-        return list(self._spares)
-
     def put_spares(self, reservation: Reservation, now: float) -> None:
         """Keep room for the spares of a group, in place of the earlier room; without rooms, end that."""
         key = reservation.group

@@ -7,6 +7,7 @@ from cli.plugin.reports.objects import Node, Pod
 from mooring import names
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.drain import DRAINED, Drain
+from mooring.annotations.group import read_group
 from mooring.annotations.inventory import Inventory, Out, Pf, read_inventory
 from mooring.annotations.rates import reserved_rates
 from mooring.annotations.spares import read_spares
@@ -116,8 +117,7 @@ def _spare_claims(pods: Iterable[Pod], claims: Mapping[str, Sequence[Claim]]) ->
     newest: dict[tuple[str, ...], tuple[str, Pod]] = {}
     for pod in pods:
         if names.SPARES in pod.annotations and pod.spec.node_name and not pod.is_over:
-            controller = (pod.metadata.labels or {}).get(_CONTROLLER, "")
-            key = pod.metadata.namespace, pod.annotations.get(names.GROUP, ""), controller
+            key = pod.metadata.namespace, *_group_name(pod)
             condition = pod.condition("PodScheduled")
             bound = (condition.last_transition_time or "") if condition is not None else ""
             newest[key] = max(newest.get(key, ("", pod)), (bound, pod), key=lambda one: one[0])
@@ -130,6 +130,18 @@ def _spare_claims(pods: Iterable[Pod], claims: Mapping[str, Sequence[Claim]]) ->
         for spare in spares:
             if all((spare.node, vf.pci) not in taken for vf in spare.vfs):
                 yield Claim(spare.uid, spare, f"{pod.key} (spare)")
+
+
+def _group_name(pod: Pod) -> tuple[str, str]:
+    """Return the name of a pod's group; without one, its annotation and the Job that has made it."""
+    text, labels = pod.annotations.get(names.GROUP, ""), pod.metadata.labels or {}
+    try:
+        request = read_group(pod.annotations)
+    except AnnotationError:
+        request = None
+    name = (request.name or labels.get(request.name_from or "", "")) if request is not None else ""
+    name = name or labels.get(names.POD_GROUP_LABEL, "")
+    return (name, "") if name else (text, labels.get(_CONTROLLER, ""))
 
 
 def _claim(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | None) -> Claim:

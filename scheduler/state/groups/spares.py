@@ -50,12 +50,15 @@ class Spares(Part):
         uid, pod = change.assigned.uid, change.pod
         membership = membership_if_readable(pod)
         asked = membership.asked.spares if membership is not None else None
+        if membership is not None and self._records.get(membership.key, ("", ""))[1] == uid:
+            self._shrink(membership.key, asked or 0, now)
+            return ()
         if membership is None or not asked:
             return ()
         condition = pod.condition("PodScheduled")
         record = (condition.last_transition_time or "" if condition is not None else "", uid)
         known = self._records.get(membership.key)
-        if known is not None and (known[1] == uid or known >= record):
+        if known is not None and known >= record:
             return ()
         try:
             assignments = read_spares(pod.annotations)[:asked]
@@ -72,8 +75,15 @@ class Spares(Part):
         self.state.reservations.put_spares(reserve(membership.key, rooms, "spare"), now)
         return ()
 
+    def _shrink(self, key: GroupKey, count: int, now: float) -> None:
+        """Release room if the annotation of the member with the record asks for less."""
+        for reservation in self.state.reservations.all():
+            if reservation.cause == "spare" and reservation.owner == key and len(reservation.rooms) > count:
+                rooms = list(reservation.rooms.values())[:count]
+                self.state.reservations.put_spares(reserve(key, rooms, "spare"), now)
+
     def tick(self, now: float) -> Iterable[Instruction]:
-        for key in self.state.reservations.spare_groups():
+        for key in list(self._records):
             members = self.state.groups_by_pod.get(key)
             if members is None or not members.counts["placed"]:
                 self.state.reservations.put_spares(reserve(key, (), "spare"), now)

@@ -351,3 +351,21 @@ def test_the_room_of_spares_counts_as_used_but_for_what_pods_have_taken() -> Non
     (first, _) = uses(as_nodes(node("n1", (pf(0),)), node("n2")), as_pods(*members, taker))
     assert (first.pfs[0].free, first.pfs[0].used) == (2, 2)
     assert first.disputed == {}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "jobs", "count"), [("012", "xxx", 3), ("000", "xyz", 1)], ids=["three-groups", "three-jobs"]
+)
+def test_the_spares_of_each_group_of_one_template_count(replicas: str, jobs: str, count: int) -> None:
+    """A LeaderWorkerSet makes groups that differ in a label; several Jobs can make one group."""
+    members = []
+    for index, (name, replica, job) in enumerate(zip("abc", replicas, jobs, strict=True)):
+        entry = {"pf": "pf0", "link": "ethernet", "network": "rail0", "vf": index, "pci": pf(0).vf_pci(index)}
+        record = json.dumps([{"v": 1, "uid": f"uid-{name}-spare-0", "node": "n1", "vfs": [entry]}])
+        member = bound(name, "n2")
+        member["metadata"]["labels"] = {"group": replica, "batch.kubernetes.io/controller-uid": job}
+        group = '{"name_from":"group","min":1,"spares":1}'
+        member["metadata"]["annotations"] |= {names.GROUP: group, names.SPARES: record}
+        members.append(member)
+    (first, _) = uses(as_nodes(node("n1", (pf(0),)), node("n2")), as_pods(*members))
+    assert first.pfs[0].used == count

@@ -85,6 +85,27 @@ def test_the_first_binding_records_the_spares_and_a_new_leader_keeps_them(life: 
     assert binds(new.work()) == []
 
 
+def test_the_room_is_released_when_the_annotation_asks_for_less(life: Life) -> None:
+    bound = _start(life)
+    (record,) = [pod for pod in bound if names.SPARES in pod.annotations]
+    annotations = {**record.annotations, names.GROUP: GROUP.replace('"spares":1', '"spares":0')}
+    life.see(changed(record, metadata={"annotations": annotations}))
+    assert life.machine.reservations.all() == []
+    life.see(life.make_pod("other", [{}]))
+    assert len(binds(life.work())) == 1
+
+
+def test_no_record_outlives_its_group(life: Life) -> None:
+    """Also of a group whose spares found no room."""
+    life.nodes("n1", "n2", labels={"rack": "r1"})
+    life.nodes("n3", labels={"rack": "r1"})
+    bound = _start(life)
+    life.remove_node(_free_node(bound))
+    life.gone(*bound)
+    life.work(1.0)
+    assert life.machine.group_scheduling.spares._records == {}
+
+
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
 def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
     life.nodes("n1", labels={"rack": "r1"})
