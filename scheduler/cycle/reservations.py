@@ -85,6 +85,14 @@ class ReservedRoom:
         snapshot.now = self.now
         return snapshot
 
+    def spare_groups(self) -> list[GroupKey]:
+        """Return the groups that have room for spares."""
+        return list(self._spares)
+
+    def end_spares(self, key: GroupKey) -> None:
+        """Release the room of a group's spares, on a snapshot."""
+        del self._spares[key]
+
     def of(self, uid: str) -> Reservation | None:
         """Return the reservation with room for a pod; None if it has none."""
         owner = self._owner_of.get(uid)

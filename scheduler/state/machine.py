@@ -254,7 +254,7 @@ def _group_scheduling(
     group_preemption = GroupPreemption(
         state.cache, cycle, state.reservations, state.budgets, state.placed_groups, preemption
     )
-    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of)
+    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of, state.groups_by_pod)
     backfill = Backfill(state, earliest_start, is_on=options.backfill)
     spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
     return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)

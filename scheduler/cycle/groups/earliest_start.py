@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget
@@ -50,8 +51,10 @@ class EarliestStart:
         cycle: SchedulingCycle,
         reserved: ReservedRoom,
         end_of: EndOf,
+        groups_by_pod: GroupsByPod,
     ) -> None:
         self._cache, self._cycle, self._reserved, self._end_of = cache, cycle, reserved, end_of
+        self._groups_by_pod = groups_by_pod
 
     def search(
         self,
@@ -142,6 +145,7 @@ class EarliestStart:
                 yield
             snapshot.remove([assigned_pod])
             budget.charge_move()
+        self._end_spares(snapshot, frozenset(assigned_pod.uid for _, assigned_pod in gone))
         if promised is not None:
             domain = ""
             yield from _put_on_nodes(snapshot, demand, budget, promised)
@@ -155,6 +159,13 @@ class EarliestStart:
         binds = tuple(snapshot.binds.values())
         nodes = {bind.assigned.node for bind in binds}
         return Start(at, tuple(bind.assigned for bind in binds), domain, _last_of(gone, nodes))
+
+    def _end_spares(self, snapshot: GroupSnapshot, gone_uids: frozenset[str]) -> None:
+        """Release the room of spares whose groups have ended."""
+        for key in snapshot.reserved.spare_groups():
+            members = self._groups_by_pod.get(key)
+            if members is None or gone_uids.issuperset(members.of("placed")):
+                snapshot.reserved.end_spares(key)
 
 
 def _put_on_nodes(

@@ -343,3 +343,21 @@ def test_many_pods_that_leave_cause_few_searches(life: Life, monkeypatch: pytest
     for _ in range(40):
         life.work(1.0)
     assert _start(life) == start
+
+
+def test_room_of_spares_is_free_when_their_group_ends(life: Life) -> None:
+    life.nodes("n1", "n2", "n3")
+    running = '{"name":"running","min":2,"spares":1,"runs":"2h"}'
+    members = _run(life, *(life.member(f"r{number}", running) for number in range(2)))
+    _wait(life, '{"name":"large","min":3}', 3)
+    assert _start(life) == pytest.approx(2 * HOUR_S, abs=1.0)
+    life.gone(*members)
+    assert len(binds(life.work(1.0))) == 3
+
+
+def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
+    life.nodes("n1", "n2", "n3")
+    running = '{"name":"running","min":2,"spares":1}'
+    first, second = (life.member(f"r{number}", running) for number in range(2))
+    _run(life, first, changed(second, metadata={"annotations": {**second.annotations, names.RUNS: "2h"}}))
+    assert " No declared end of running pods" in _wait(life)
