@@ -7,6 +7,7 @@ deleted, is expected to end at any moment; but one that is late by its whole run
 never ends. So does a pod that is not Running for as long, and one without a declared time.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.timestamps import unix_time
 from scheduler.pending.part import Part, PodChange
 
-_LATE_S = 600.0
+_LATE_S, _STEP_S = 600.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,11 @@ class RunTimes(Part):
         if assigned_pod.runs_s is None:
             return None
         begin = self._begins.get(assigned_pod.uid)
-        at = begin.at if begin is not None else now + START_S
-        # A pod that is late has its whole run time before it.
-        return (at if begin is not None and begin.is_running else max(at, now)) + assigned_pod.runs_s
+        if begin is None:
+            return now + START_S + assigned_pod.runs_s
+        # A pod that is late has its whole run time before it; in steps, so that promises do not move each second.
+        late_s = 0.0 if begin.is_running else max(now - begin.at, 0.0)
+        return begin.at + math.ceil(late_s / _STEP_S) * _STEP_S + assigned_pod.runs_s
 
     def _started(self, pod: Pod, now: float) -> float:
         unix_now = now + self.unix_offset_s

@@ -10,6 +10,7 @@ from mooring.annotations.inventory import HELD_BY, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups.earliest_start import EarliestStart
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.promises import read_promise
@@ -361,3 +362,17 @@ def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
     first, second = (life.member(f"r{number}", running) for number in range(2))
     _run(life, first, changed(second, metadata={"annotations": {**second.annotations, names.RUNS: "2h"}}))
     assert " No declared end of running pods" in _wait(life)
+
+
+def test_a_pod_that_begins_late_moves_a_promise_by_minutes(life: Life) -> None:
+    """Otherwise each second has another promise, and each of them a message for every member."""
+    life.nodes("n1", "n2")
+    life.see(_timed(life, "late", "2h"))
+    life.bound(*binds(life.work()))
+    _wait(life)
+    starts = set[float]()
+    for _ in range(240):
+        life.machine.queue.requeue(GroupKey("annotation", "default", "pair").entry)
+        life.work(1.0)
+        starts.add(_start(life))
+    assert 2 <= len(starts) <= 5
