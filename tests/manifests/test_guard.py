@@ -44,8 +44,6 @@ GROUP = {names.GROUP: '{"name": "train", "min": 2}'}
 def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
     keys |= {
-        "signature": names.SIGNATURE,
-        "spares": names.SPARES,
         "rates": names.RATES,
         "in_force": names.RATES_IN_FORCE,
         "rit": names.RIT_REQUEST,
@@ -66,34 +64,24 @@ def bypassed(status: str, message: str = "") -> dict[str, str]:
     return {"type": "mooring.dev/ShimBypassed", "status": status, "reason": "KubeletPastShim", "message": message}
 
 
-async def test_a_signature_is_guarded_as_the_assignment_is(guarded: Guarded) -> None:
-    """A user who could write one could keep a pod from starting, or put an old one back."""
-    refused = NOT_SCHEDULER.replace("assignment'", "assignment-signature'")
-    assert refused in await guarded.create(ALICE, "pods", pod(annotations={names.SIGNATURE: "{}"}))
+@pytest.mark.parametrize("key", [names.SIGNATURE, names.SPARES])
+async def test_a_signature_and_spares_are_guarded_as_the_assignment_is(guarded: Guarded, key: str) -> None:
+    """With one a user could keep a pod from starting or put an old one back, with the other reserve VFs anywhere."""
+    refused = NOT_SCHEDULER.replace(names.ASSIGNMENT, key)
+    some, none = ({"metadata": {"annotations": {key: value}}} for value in ("{}", None))
+    assert refused in await guarded.create(ALICE, "pods", pod(annotations={key: "{}"}))
     assert await guarded.create(ALICE, "pods", pod(annotations=ONE_VF)) == ""
     for subresource in ("", "status"):
-        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(signature="{}"), subresource)
-        assert await guarded.patch(SCHEDULER, "pods", "p", annotated(signature="{}"), subresource) == ""
-        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(signature=None), subresource)
+        assert refused in await guarded.patch(ALICE, "pods", "p", some, subresource)
+        assert await guarded.patch(SCHEDULER, "pods", "p", some, subresource) == ""
+        assert refused in await guarded.patch(ALICE, "pods", "p", none, subresource)
         assert await guarded.patch(ALICE, "pods", "p", annotated(other=subresource or "x"), subresource) == ""
-        assert await guarded.patch(SCHEDULER, "pods", "p", annotated(signature=None), subresource) == ""
+        assert await guarded.patch(SCHEDULER, "pods", "p", none, subresource) == ""
     for resource in ("pods/binding", "bindings"):
-        assert refused in await guarded.bind(ALICE, "p", {names.SIGNATURE: "{}"}, resource)
-    both = {names.ASSIGNMENT: "{}", names.SIGNATURE: "{}"}
+        assert refused in await guarded.bind(ALICE, "p", {key: "{}"}, resource)
+    both = {names.ASSIGNMENT: "{}", key: "{}"}
     assert NOT_SCHEDULER in await guarded.bind(ALICE, "p", both, "pods/binding")
     assert await guarded.bind(SCHEDULER, "p", both, "pods/binding") == ""
-
-
-async def test_room_for_spares_is_guarded_as_the_assignment_is(guarded: Guarded) -> None:
-    """A user who could write it would reserve VFs on any nodes."""
-    refused = NOT_SCHEDULER.replace("assignment'", "spares'")
-    assert refused in await guarded.create(ALICE, "pods", pod(annotations={names.SPARES: "[]"}))
-    assert await guarded.create(ALICE, "pods", pod(annotations=GROUP)) == ""
-    for subresource in ("", "status"):
-        assert refused in await guarded.patch(ALICE, "pods", "p", annotated(spares="[]"), subresource)
-    for resource in ("pods/binding", "bindings"):
-        assert refused in await guarded.bind(ALICE, "p", {names.SPARES: "[]"}, resource)
-    assert await guarded.bind(SCHEDULER, "p", {names.SPARES: "[]"}, "pods/binding") == ""
 
 
 async def test_a_pod_cannot_come_with_an_assignment(guarded: Guarded) -> None:
