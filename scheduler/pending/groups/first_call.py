@@ -75,6 +75,8 @@ class FirstCall:
 
     def _promised(self) -> GroupKey | None:
         """Return the group that has a promised start, also one of the last leader; None if none has."""
+        if not self._has_backfill:
+            return None
         keys = (one.group for one in self._reservations.all() if one.cause == "backfill")
         return next((key for key in keys if key is not None and self._pending_groups.needs_start(key)), None)
 
