@@ -202,7 +202,7 @@ def test_a_node_whose_python_is_old_is_installed_by_the_pages_commands(releases:
     host = NodeHost(tmp_path / "host")
     for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
         host.write(path, text)
-    unpack, install = commands("install-node.md", "From a release")
+    unpack, install, *_ = commands("install-node.md", "From a release")
     archive = _runtime(releases.first)
     (tmp_path / next(word for word in unpack.split() if word.endswith(".tar.gz"))).symlink_to(archive)
     (programs := tmp_path / "programs").mkdir()
