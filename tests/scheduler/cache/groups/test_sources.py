@@ -50,7 +50,8 @@ def test_the_annotation_is_read() -> None:
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
         (
             '{"size":3}',
-            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, runs, spares, within",
+            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, runs, spares, "
+            "within",
         ),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'"),
