@@ -23,12 +23,19 @@ export function mend(target, made) {
 
 function mendAttributes(target, made) {
   for (const { name } of [...target.attributes]) {
-    // The height of what is not drawn is its own.
-    if (!made.hasAttribute(name) && !(made.draw && name === "style")) target.removeAttribute(name);
+    if (!made.hasAttribute(name) && name !== "style") target.removeAttribute(name);
   }
   for (const { name, value } of made.attributes) {
-    if (target.getAttribute(name) !== value && !(made.draw && name === "style")) target.setAttribute(name, value);
+    if (target.getAttribute(name) !== value && name !== "style") target.setAttribute(name, value);
   }
+  // The height of what is not drawn is its own.
+  if (!made.draw && target.getAttribute("style") !== made.getAttribute("style")) mendStyle(target.style, made.style);
+}
+
+// The policy of the page forbids style as an attribute's text, not single properties (CSP 3, style-src-attr).
+function mendStyle(target, made) {
+  for (const name of [...target]) if (!made.getPropertyValue(name)) target.removeProperty(name);
+  for (const name of made) target.setProperty(name, made.getPropertyValue(name));
 }
 
 function mendChildren(target, made) {

@@ -164,7 +164,7 @@ async def test_an_assessment_is_shown_whole(broken: Snapshot, browser: Browser, 
 
 
 async def test_what_the_reader_does_outlives_a_change(served: Served, browser: Browser) -> None:
-    """An open choice keeps its focus, and a GPU is beside the PF of its switch."""
+    """An open choice keeps its focus, a GPU is beside the PF of its switch, and a bar gets its new width."""
     bridge = "0000:00:01.0"
     gpus = GpuInventory((Gpu("0000:1b:00.0", "GPU-00000000-0000-4000-8000-000000000001", "nvidia", pcie=(bridge,)),))
     first = node("n1", (pf(0, pcie=(bridge,)),))
@@ -180,6 +180,9 @@ async def test_what_the_reader_does_outlives_a_change(served: Served, browser: B
         await served.add_node(node("n2", (pf(0),)))
         await expect(page.get_by_role("link", name="n2")).to_be_visible(timeout=30_000)
         assert await page.evaluate("window.before === document.activeElement")
+        # One of four VFs: the bar that was there has another width.
+        await served.add_pod(bound("a", "n1", (pf(0), 0, 5000)))
+        await expect(page.locator(".segment.used")).to_have_css("flex-grow", "1", timeout=30_000)
 
 
 async def test_an_api_server_that_goes_away_is_named(served: Served, browser: Browser) -> None:
