@@ -16,13 +16,19 @@ _TIME = "taken_at"
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the items to ``put`` and the keys to ``drop`` of each list, and all other fields to ``set``."""
+    """Return the items to ``put`` and the keys to ``drop`` of each list, and all other fields to ``set``.
+
+    A list in which a key is not unique is set as a whole.
+    """
     lists: dict[str, Any] = {}
     fields: dict[str, Any] = {}
     for name, value in new.items():
         before = old.get(name)
         if name in KEYS and isinstance(value, list) and isinstance(before, list):
-            if found := _of_list(before, value, KEYS[name]):
+            found = _of_list(before, value, KEYS[name])
+            if found is None:
+                fields |= {name: value} if value != before else {}
+            elif found:
                 lists[name] = found
         elif value != before:
             fields[name] = value
@@ -41,7 +47,8 @@ def _states(checks: object) -> object:
     return [(one["check"], one["state"]) for one in checks] if isinstance(checks, list) else checks
 
 
-def _of_list(old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], str]) -> dict[str, Any]:
+def _of_list(old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], str]) -> dict[str, Any] | None:
+    """Return what to put and to drop; None if two items have one key, as the groups of a Job that was made again."""
     before = {key(item): item for item in old}
     put, keys = [], set[str]()
     for item in new:
@@ -51,5 +58,7 @@ def _of_list(old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], str
         # Most items are the same objects, as nothing they depend on has changed.
         if kept is not item and kept != item:
             put.append(item)
+    if len(before) < len(old) or len(keys) < len(new):
+        return None
     drop = [name for name in before if name not in keys]
     return {"put": put, "drop": drop} if put or drop else {}

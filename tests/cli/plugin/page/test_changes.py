@@ -29,6 +29,16 @@ def test_two_pods_with_one_gpu_are_two_items() -> None:
     assert made["lists"] == {"gpus": {"put": [], "drop": ["n1/0000:1b:00.0/default/b"]}}
 
 
+def test_two_groups_of_one_name_are_sent_whole() -> None:
+    """A Job that was deleted and made again has two groups until the old pods have gone: by name they are one."""
+    old: dict[str, object] = {"namespace": "default", "name": "train", "source": "controller", "bound": 2}
+    new = {**old, "bound": 0}
+    both, after = {"groups": [old, new]}, {"groups": [new]}
+    assert changes({"groups": [old]}, both) == {"set": both, "lists": {}}
+    assert not is_news(changes(both, {"groups": [dict(old), dict(new)]}), both)
+    assert changes(both, after) == {"set": after, "lists": {}}
+
+
 def test_time_alone_is_no_news() -> None:
     """A leader renews its Lease all the time, and a check says how long ago."""
     checks = [{"check": "scheduler", "state": "ok", "text": "renewed 1 s ago"}]
