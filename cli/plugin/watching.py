@@ -6,6 +6,7 @@ The command itself runs unchanged: its reader answers each list with the objects
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ from mooring.kube.watch import Decoder, watch
 T = TypeVar("T")
 # Changes that come within this time, in seconds, are shown together: a bind changes several objects.
 _TOGETHER_S = 0.1
+# Seconds after which a command is run again without a change: a leader that died renews its Lease no more.
+_AGAIN_S = 10.0
 # Objects of a list after which its progress is reported.
 _PROGRESS = 500
 _ListKey = tuple[str, type[Any], tuple[tuple[str, str], ...]]
@@ -123,7 +126,7 @@ class WatchingReader(Reader):
 async def follow(
     reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], object], now: Callable[[], float]
 ) -> None:
-    """Show a command's answer, and again after each change, without end; raise as `run` does.
+    """Show a command's answer, and again after each change and now and then, without end; raise as `run` does.
 
     ``now`` is the UNIX time.
     """
@@ -135,7 +138,9 @@ async def follow(
             answer = await run(reader, replace(invocation, now=now()))
             show(answer)
             ended, took = time.monotonic(), time.process_time() - begun
-            await reader.changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    await reader.changed.wait()
             # Where changes never end, half of a core is left for other programs.
             await asyncio.sleep(max(_TOGETHER_S, ended + took - time.monotonic()))
     finally:

@@ -6,12 +6,16 @@ import os
 import re
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from cli.plugin import watching as watching_module
+from cli.plugin.arguments import parse
+from cli.plugin.invocation import Invocation
 from cli.plugin.reports.changes import Change, Changes, RowChanges
 from cli.plugin.reports.tables import Answer, Table, cells
 from tests.cli.plugin.cluster import Json, Served, bound, given, node, pf, pod
@@ -103,6 +107,30 @@ async def test_programs_get_an_object_a_line(served: Served) -> None:
         await served.add_pod(bound("a", "n1", (pf(0), 0, 5000)))
         second: Json = json.loads(await line(process))
         assert (second["type"], second["object"]["pfs"][0]["vfs"]["used"]) == ("MODIFIED", 1)
+
+
+async def test_a_leader_that_dies_is_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It renews its Lease no more: nothing changes but the time."""
+    monkeypatch.setattr(watching_module, "_AGAIN_S", 3)
+    await served.add_node(node("n1", (pf(0),)))
+    await served.lead()
+    clock, states = time.time(), asyncio.Queue[str]()
+
+    def show(answer: Answer) -> None:
+        found: Json = dict(answer.document)
+        states.put_nowait(next(one["state"] for one in found["checks"] if one["check"] == "scheduler"))
+
+    reader = watching_module.WatchingReader(served.client)
+    invocation = Invocation(parse(["status"]), "default", clock)
+    following = asyncio.create_task(watching_module.follow(reader, invocation, show, lambda: clock))
+    # The first lists are changes, too.
+    await asyncio.sleep(1.5)
+    assert {states.get_nowait() for _ in range(states.qsize())} == {"ok"}
+    clock += 60
+    assert await asyncio.wait_for(states.get(), 30) == "error"
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
 
 
 async def test_what_cannot_be_watched_ends_the_command_with_a_sentence(guarded: Served) -> None:
