@@ -24,8 +24,7 @@ async def run(source: Source, invocation: Invocation, tell: ReportProgress) -> A
     flags = invocation.arguments.assess
     if flags.image:
         return await _print_job(reader, invocation)
-    answer = await _assess(reader, invocation, lambda nodes: _archives(flags.nodes_folder, nodes), tell)
-    return _with_notes(answer, reader)
+    return await _assess(reader, invocation, lambda nodes: _archives(flags.nodes_folder, nodes), tell)
 
 
 async def run_shared(invocation: Invocation, tell: ReportProgress) -> Answer:
@@ -34,7 +33,7 @@ async def run_shared(invocation: Invocation, tell: ReportProgress) -> Answer:
     with limited_memory(bundle), opened_shared(bundle) as (source, archives):
         reader = Reader(ShallowSource(source))
         then = replace(invocation, now=source.manifest.taken_at)
-        return _with_notes(await _assess(reader, then, lambda _: archives, tell), reader)
+        return await _assess(reader, then, lambda _: archives, tell)
 
 
 def _with_notes(answer: Answer, reader: Reader) -> Answer:
@@ -55,10 +54,11 @@ async def _assess(
     if flags.share:
         write_shared(flags.share, snapshot, archives, invocation.version)
         text = f"{flags.share!r} written, without names, addresses and uids: look through it before you send it"
-        return Answer({"kind": "MooringShared", "v": 1, "file": flags.share}, (Table(("",), [(Cell(text),)]),))
-    answer = report(assess(snapshot, WORKLOADS, flags.rack))
+        answer = Answer({"kind": "MooringShared", "v": 1, "file": flags.share}, (Table(("",), [(Cell(text),)]),))
+        return _with_notes(answer, reader)
+    answer = _with_notes(report(assess(snapshot, WORKLOADS, flags.rack)), reader)
     if flags.html:
-        Path(flags.html).write_text(page({**answer.document, "notes": list(answer.notes)}), encoding="utf-8")
+        Path(flags.html).write_text(page(answer.document), encoding="utf-8")
         text = f"{flags.html!r} written: {len(snapshot.captures)} of {len(snapshot.nodes)} nodes have a capture"
         return replace(answer, tables=(Table(("",), [(Cell(text),)]),))
     return answer

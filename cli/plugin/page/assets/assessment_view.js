@@ -37,7 +37,10 @@ function assessmentTiles({ nodes, findings, decisions }) {
 
 function findingsView(report) {
   const kinds = new Map();
-  for (const one of report.findings) kinds.set(one.title, [...(kinds.get(one.title) ?? []), one]);
+  for (const one of report.findings) {
+    if (!kinds.has(one.title)) kinds.set(one.title, []);
+    kinds.get(one.title).push(one);
+  }
   return [
     element("h1", {}, "Assessment"),
     assessmentTiles(report),

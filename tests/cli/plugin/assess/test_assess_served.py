@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -69,6 +70,15 @@ async def test_a_user_who_may_not_list_pods_gets_kubectls_error(guarded: Served)
     status, _, err = await guarded.run("assess")
     assert status == 1
     assert "pods is forbidden" in err
+
+
+async def test_the_page_says_what_could_not_be_read(guarded: Served, tmp_path: Path) -> None:
+    """A reader of the page sees no other output."""
+    await guarded.restrict("nodes", "pods")
+    status, _, err = await guarded.run("assess", "--html", str(tmp_path / "page.html"))
+    assert status == 0, err
+    (embedded,) = re.findall(r'id="report">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    assert "forbidden: needs the right to list resourceclaims.resource.k8s.io" in json.loads(embedded)["notes"]
 
 
 async def test_the_printed_jobs_have_no_privilege_but_reading(served: Served) -> None:
