@@ -51,7 +51,7 @@ class Node(Protocol):
         ...
 
     def is_repair(self) -> bool:
-        """Return whether a turn would only repair the installed release, which may be why the node is not Ready."""
+        """Return whether a turn would only remove or repair what is installed: why the node is not Ready, perhaps."""
         ...
 
     async def change(self) -> str:

@@ -89,9 +89,9 @@ class FleetNode:
         return f"waits until pods give back their VFs: {', '.join(held[:3])}" if held else ""
 
     def is_repair(self) -> bool:
-        """Return whether a turn would only repair the installed release."""
+        """Return whether a turn would only remove or repair what is installed."""
         try:
-            return not self.removes and self._present() == self.runtime.release
+            return self.removes or self._present() == self.runtime.release
         except (NodeError, OSError):
             return False
 

@@ -134,6 +134,8 @@ async def test_a_removal_waits_for_pods_and_leaves_nothing_that_the_installer_br
     ledger.write_text("{")
     removal = node(host, tmp_path, removes=True)
     assert await removal.difference() == "Mooring is installed"
+    # It does not wait until the node is Ready: what it removes may be why the node is not.
+    assert removal.is_repair()
     assert await removal.obstacle() == "waits until pods give back their VFs: VF 0000:04:00.2"
     ledger.unlink()
     assert await removal.obstacle() == ""
