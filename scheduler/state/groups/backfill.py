@@ -161,10 +161,11 @@ class Backfill:
         return f"{name} (ends by {rfc3339(end + self.state.run_times.unix_offset_s)})"
 
     def _recorded(self, key: GroupKey) -> Promise | None:
-        """Return the promise that the last leader has written to a member."""
-        offset_s = self.state.run_times.unix_offset_s
-        for uid in self.state.pending_groups.members(key).of("waiting"):
-            promise = read_promise(self.state.pending_pods[uid].condition_message, offset_s)
+        """Return the promise that the last leader has written to the members: its start, and the nodes in its room."""
+        members = [self.state.pending_pods[uid] for uid in self.state.pending_groups.members(key).of("waiting")]
+        nodes = frozenset(node for member in members if (node := member.pod.status.nominated_node_name))
+        for member in members:
+            promise = read_promise(member.condition_message, self.state.run_times.unix_offset_s)
             if promise is not None:
-                return promise
+                return replace(promise, nodes=nodes)
         return None

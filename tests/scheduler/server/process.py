@@ -1,11 +1,13 @@
 """The scheduler as a process, beside an API server."""
 
 import asyncio
+import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from scheduler.kube.objects import Node, Pod
 from tests.support.polling import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
+# Against hanging; a lease runs out within 15 s.
+PATIENCE_S = 90.0
 
 
 class Cluster:
@@ -103,3 +107,55 @@ async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
 
 
 ALONE = ("--leader-elect", "false")
+
+
+class Scheduler:
+    """One process, and its log lines."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.said: list[dict[str, Any]] = []
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.said.append(json.loads(line))
+
+    def has_said(self, event: str) -> list[dict[str, Any]]:
+        return [one for one in self.said if one["event"] == event]
+
+    def waited_s(self) -> float:
+        """Return how long after it began to lead it bound its first pod, in seconds of its own clock."""
+        leading, bound = (self.has_said(event)[0]["ts"] for event in ("leading", "pod bound"))
+        return (datetime.fromisoformat(bound) - datetime.fromisoformat(leading)).total_seconds()
+
+    async def saying(self, event: str) -> None:
+        """Wait for this log event."""
+
+        async def found() -> bool | None:
+            return bool(self.has_said(event)) or None
+
+        await eventually(found, PATIENCE_S)
+
+    async def end(self) -> int:
+        """Wait for its end, all that it has said included."""
+        async with asyncio.timeout(90):
+            status = await self.process.wait()
+            await self._reading
+        return status
+
+
+@asynccontextmanager
+async def scheduler(kubeconfig: Path, metrics_addr: str = "", *flags: str) -> AsyncIterator[Scheduler]:
+    """Run a scheduler and read its log."""
+    arguments = ["-m", "scheduler", "--kubeconfig", str(kubeconfig), "--metrics-addr", metrics_addr, *flags]
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=PIPE)
+    scheduler = Scheduler(process)
+    try:
+        yield scheduler
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+        await scheduler.end()

@@ -1,17 +1,12 @@
 """Two schedulers as processes against one server: whatever happens to the leader, one of them binds, and only one."""
 
-import asyncio
-import json
 import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -24,18 +19,15 @@ from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
+from tests.scheduler.server.process import PATIENCE_S, PODS, Scheduler, scheduler
 from tests.scheduler.server.stage import add_node
 from tests.support.polling import eventually
 
-T = TypeVar("T")
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
-PODS = "/api/v1/namespaces/default/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-scheduler"
 # The longest that a Binding may be on its way, in seconds.
 REQUEST_S = 5.0
-# Against hanging; a lease runs out within 15 s.
-PATIENCE_S = 90.0
 
 
 class Cluster:
@@ -81,57 +73,6 @@ class Cluster:
         return [vf.pci for text in texts if text for vf in read_assignment(text).vfs]
 
 
-class Scheduler:
-    """One process, and its log lines."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.said: list[dict[str, Any]] = []
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            self.said.append(json.loads(line))
-
-    def has_said(self, event: str) -> list[dict[str, Any]]:
-        return [one for one in self.said if one["event"] == event]
-
-    def waited_s(self) -> float:
-        """Return how long after it began to lead it bound its first pod, in seconds of its own clock."""
-        leading, bound = (self.has_said(event)[0]["ts"] for event in ("leading", "pod bound"))
-        return (datetime.fromisoformat(bound) - datetime.fromisoformat(leading)).total_seconds()
-
-    async def saying(self, event: str) -> None:
-        """Wait for this log event."""
-
-        async def found() -> bool | None:
-            return bool(self.has_said(event)) or None
-
-        await eventually(found, PATIENCE_S)
-
-    async def end(self) -> int:
-        """Wait for its end, all that it has said included."""
-        async with asyncio.timeout(90):
-            status = await self.process.wait()
-            await self._reading
-        return status
-
-
-@asynccontextmanager
-async def _scheduler(cluster: Cluster, metrics_addr: str = "") -> AsyncIterator[Scheduler]:
-    flags = ["--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", metrics_addr]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "scheduler", *flags, stderr=PIPE)
-    scheduler = Scheduler(process)
-    try:
-        yield scheduler
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(signal.SIGTERM)
-        await scheduler.end()
-
-
 @pytest.fixture
 async def cluster(
     server: ApiServer, client: Client, tmp_path: Path, make_node: MakeNode, make_pf: MakePf
@@ -149,10 +90,10 @@ async def cluster(
 @asynccontextmanager
 async def _pair(cluster: Cluster, metrics_addr: str = "") -> AsyncIterator[tuple[Scheduler, Scheduler]]:
     """Run a leader that has bound a pod, and a standby that has listed everything."""
-    async with _scheduler(cluster) as leader:
+    async with scheduler(cluster.kubeconfig) as leader:
         await cluster.add_pod("before")
         await cluster.bound("before")
-        async with _scheduler(cluster, metrics_addr) as standby:
+        async with scheduler(cluster.kubeconfig, metrics_addr) as standby:
             await standby.saying("listed")
             yield leader, standby
 

@@ -1,6 +1,6 @@
 """With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -171,30 +171,48 @@ def test_a_lost_node_moves_the_promise(life: Life) -> None:
     assert f"before: node {lost!r} is gone." in _message(life)
 
 
+def _replace_leader(life: Life, node_names: Iterable[str], running: Iterable[Pod]) -> Life:
+    """Start another leader 100 s later, which sees these nodes, these running pods and the group that waits."""
+    message = _message(life)
+    new = Life(_machine(), life.make_node, life.make_pf, life.make_pod)
+    new.now = life.now + 100.0
+    new.nodes(*node_names)
+    started = {"startTime": "1970-01-01T00:00:00Z"}
+    created = {"creationTimestamp": "1970-01-01T00:00:00Z"}
+    new.see(*(changed(pod, metadata=created, status={"phase": "Running", **started}) for pod in running))
+    for number, node in enumerate(kept_on(life)):
+        condition = {"type": "PodScheduled", "status": "False", "message": message}
+        status = {"nominatedNodeName": node, "conditions": [condition]}
+        new.see(changed(life.member(f"m{number}", PAIR), status=status))
+    for later_s in (0.0, 1.0, 1.0):
+        new.work(later_s)
+    new.machine.check()
+    return new
+
+
 def test_a_new_leader_keeps_the_promise(life: Life) -> None:
     """It reads when the group starts from a member's message, and where from the nominated nodes."""
     life.nodes("n1", "n2", "n3")
     running = _run(life, _timed(life, "one", "1h"), _timed(life, "two", "2h"), _timed(life, "three", "3h"))
-    message, start, nodes = _wait(life), _start(life), kept_on(life)
-    new = Life(_machine(), life.make_node, life.make_pf, life.make_pod)
-    new.now = life.now + 100.0
-    new.nodes("n1", "n2", "n3")
-    started = {"startTime": "1970-01-01T00:00:00Z"}
-    created = {"creationTimestamp": "1970-01-01T00:00:00Z"}
-    new.see(*(changed(pod, metadata=created, status={"phase": "Running", **started}) for pod in running))
-    for number, node in enumerate(nodes):
-        condition = {"type": "PodScheduled", "status": "False", "message": message}
-        status = {"nominatedNodeName": node, "conditions": [condition]}
-        new.see(changed(life.member(f"m{number}", PAIR), status=status))
-    new.work()
-    new.work(1.0)
-    new.work(1.0)
-    assert kept_on(new) == nodes
-    (reservation,) = {
-        id(one): one for uid in new.machine.reservations if (one := new.machine.reservations.of(uid))
-    }.values()
-    assert reservation.since == pytest.approx(start, abs=1.0)
-    new.machine.check()
+    _wait(life)
+    new = _replace_leader(life, ("n1", "n2", "n3"), running)
+    assert kept_on(new) == kept_on(life)
+    (reservation,) = new.machine.reservations.all()
+    assert reservation.since == pytest.approx(_start(life), abs=1.0)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
+def test_a_new_leader_names_why_the_promise_of_the_last_one_moves(life: Life, is_lost: bool) -> None:
+    """The change came while none led."""
+    life.nodes("n1", "n2", "n3")
+    one, two, three = _run(life, *(_timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
+    _wait(life)
+    lost_node = str(two.spec.node_name) if is_lost else ""
+    longer = changed(two, metadata={"annotations": {**two.annotations, names.RUNS: "4h"}})
+    node_names = [name for name in ("n1", "n2", "n3") if name != lost_node]
+    new = _replace_leader(life, node_names, (one, three) if is_lost else (one, longer, three))
+    cause = f"node {lost_node!r} is gone" if is_lost else "default/p2 began late, or declares a longer run time now"
+    assert f" It was promised by 1970-01-01T02:00:30Z before: {cause}." in _message(new)
 
 
 def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
