@@ -59,11 +59,15 @@ class Site(Cluster):
 
         return await eventually(found, PATIENCE_S)
 
-    async def waits(self, name: str) -> str:
-        """Wait until a pod is unschedulable; return its message."""
-        message = await self.message_of(name)
-        assert (await self.pods())[name].spec.node_name is None
-        return message
+    async def waits(self, name: str) -> None:
+        """Wait until a pod is unschedulable."""
+
+        async def found() -> str:
+            pod = (await self.pods())[name]
+            assert pod.spec.node_name is None
+            return _message(pod)
+
+        await eventually(found, PATIENCE_S)
 
 
 def _message(pod: Pod) -> str:
