@@ -32,7 +32,7 @@ def ended_on_failure(demo: "subprocess.Popen[str]") -> Iterator[None]:
     try:
         yield
     except BaseException:
-        demo.terminate()
+        demo.send_signal(signal.SIGINT)
         raise
 
 
