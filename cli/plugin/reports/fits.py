@@ -92,7 +92,7 @@ def _run(machine: Machine, owners: Mapping[str, str], now: float) -> tuple[dict[
 
 def _pods(files: Sequence[tuple[str, str]], namespace: str, now: float) -> Iterator[tuple[str, Pod]]:
     """Yield the pods that controllers make at one time of the templates in files, with their owners."""
-    for file, text in files:
+    for order, (file, text) in enumerate(files):
         try:
             places = [place for place in pods(text) if isinstance(place, PodPlace)]
         except ManifestError as broken:
@@ -103,7 +103,7 @@ def _pods(files: Sequence[tuple[str, str]], namespace: str, now: float) -> Itera
                     raise ValueError(f"{place.owner}: how many pods its controller makes is not known")
                 for number in range(made.total):
                     controller = number // made.pods if made.pods else 0
-                    name = f"{place.owner}-{template}-{part}-{number}"
+                    name = f"{place.owner}-{order}-{template}-{part}-{number}"
                     pod = _pod(place, namespace, name, f"{file} {place.owner} {template} {part} {controller}", now)
                     if pod.spec.scheduler_name == names.SCHEDULER_NAME:
                         yield place.owner, pod

@@ -88,6 +88,17 @@ async def test_fits_names_the_nodes_of_a_job_that_would_start_now(served: Served
     assert pods["items"] == []
 
 
+async def test_fits_counts_jobs_of_one_name_in_two_files_apart(served: Served, job: Path, tmp_path: Path) -> None:
+    """As two files for two namespaces have them: each needs its own room."""
+    for name in ("n1", "n2"):
+        await served.add_node(node(name, (pf(0, vfs=2),)))
+    other = tmp_path / "other.yaml"
+    other.write_text(job.read_text())
+    status, out, _ = await served.run("fits", "-f", str(job), "-f", str(other), "-o", "json")
+    (item,) = json.loads(out)["items"]
+    assert (status, item["pods"], item["bound"]) == (1, 4, 2)
+
+
 async def test_fits_says_what_is_in_the_way(served: Served, job: Path) -> None:
     await served.add_node(node("n1", (pf(0, vfs=2),)))
     status, out, _ = await served.run("fits", "-f", str(job))
