@@ -4,6 +4,7 @@ The tables about families go on in the README of the simulated NICs' personaliti
 """
 
 import re
+from collections import defaultdict
 
 import pytest
 
@@ -108,9 +109,27 @@ def test_every_listing_that_is_cited_is_in_the_repository() -> None:
 SOURCE = re.compile(r"`[…\w*.-]+`|simulated|as mlx5 Ethernet")
 
 
+def families() -> dict[str, list[str]]:
+    """Return the cells of each family in the three tables."""
+    heads = ("The functions, and what", "## Discovery and VFs", "## RDMA, isolation, restoring")
+    tables = [rows(FAMILIES.split(head, 1)[1], "family") for head in heads]
+    assert [len(table) for table in tables] == [11, 11, 11]
+    found: dict[str, list[str]] = defaultdict(list)
+    for family, *cells in (row for table in tables for row in table):
+        found[family] += cells
+    return found
+
+
 def test_every_cell_about_a_family_names_its_source() -> None:
     """Driver source, listing, personality or not known: a cell that says none of them is a belief."""
-    heads = ("The functions, and what", "## Discovery and VFs", "## RDMA, isolation, restoring")
-    tables = [rows((TEXT + FAMILIES).split(head, 1)[1], "family") for head in heads]
-    assert [len(table) for table in tables] == [11, 11, 11]
-    assert [cell for table in tables for _, *cells in table for cell in cells if not SOURCE.search(cell)] == []
+    assert [cell for cells in families().values() for cell in cells if not SOURCE.search(cell)] == []
+
+
+def test_the_page_counts_the_cells_that_the_vendors_driver_executed() -> None:
+    """By family; the other families have none."""
+    counted = {
+        family: f"{sum('**executed**' in c for c in cells)} of {len(cells)}" for family, cells in families().items()
+    }
+    item = " ".join(section(PAGE, "Each family").split("- **executed**", 1)[1].split("\n- ", 1)[0].split())
+    written = dict(re.findall(r"(mlx5 \w+) (\d+ of \d+)", item))
+    assert written == {family: count for family, count in counted.items() if not count.startswith("0 ")}
