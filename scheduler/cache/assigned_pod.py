@@ -24,7 +24,7 @@ from scheduler.kube.pod_resources import (
     pod_requests,
     scored_requests,
 )
-from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
+from scheduler.kube.pod_volumes import ClaimUse, read_claims
 from scheduler.kube.resize import spec_in_force
 from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info, without_terms
 from scheduler.placement.memo import Memo
@@ -58,7 +58,7 @@ class AssignedPod:
     assignment: Assignment | None = None
     assumed: bool = field(default=False, compare=False)
     affinity_info: AffinityInfo | None = None
-    volumes: PodVolumes = NO_VOLUMES
+    volumes: tuple[ClaimUse, ...] = ()
     priority: int = 0
     preempted: bool = False
     started: str = field(default="", compare=False)
@@ -126,9 +126,9 @@ def read_assigned_pod(
         affinity_info = without_terms(pod)
         faults.append(UnreadablePart("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
     try:
-        volumes = read_pod_volumes(pod)
+        volumes = read_claims(pod)
     except ValueError as unreadable:
-        volumes = NO_VOLUMES
+        volumes = ()
         faults.append(UnreadablePart("pod", "pod's volumes cannot be read", about | {"reason": str(unreadable)}))
     assigned_pod = AssignedPod(
         uid=uid,

@@ -22,7 +22,6 @@ from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores, rows_kept
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import NO_AFFINITY
 
 # Limits on the rows of all shapes of one pod, and of all shapes of several pods; but at least these numbers of shapes
@@ -147,6 +146,4 @@ def _judged_alone(pod_info: PodInfo) -> PodInfo:
             request, interfaces=tuple([replace(interface, containers=None) for interface in request.interfaces])
         )
     pod = Pod(OwnedMetadata(name=""), own_spec)
-    return msgspec.structs.replace(
-        pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
-    )
+    return msgspec.structs.replace(pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=(), request=request)

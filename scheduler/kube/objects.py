@@ -164,27 +164,6 @@ class ClaimSource(Struct):
     claim_name: str = ""
 
 
-class GceDisk(Struct):
-    pd_name: str = ""
-    read_only: bool = False
-
-
-class AwsDisk(Struct):
-    volume_id: str = msgspec.field(name="volumeID", default="")
-
-
-class IscsiDisk(Struct):
-    iqn: str = ""
-    read_only: bool = False
-
-
-class RbdImage(Struct):
-    monitors: list[str] | None = None
-    pool: str = "rbd"
-    image: str = ""
-    read_only: bool = False
-
-
 class Present(Struct):
     """An object of which only the existence matters."""
 
@@ -195,10 +174,6 @@ class Volume(Struct):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: Present | None = None
-    gce_persistent_disk: GceDisk | None = None
-    aws_elastic_block_store: AwsDisk | None = None
-    iscsi: IscsiDisk | None = None
-    rbd: RbdImage | None = None
     image: ImageSource | None = None
 
 

@@ -26,7 +26,7 @@ from scheduler.kube.pod_resources import (
     pod_requests,
     scored_requests,
 )
-from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
+from scheduler.kube.pod_volumes import ClaimUse, read_claims
 from scheduler.kube.quantity import parse_resources
 from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
@@ -52,7 +52,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     shape: bytes = b""
     # Its requests for other kinds of resource, by the kinds' names.
     wishes: tuple[Wish, ...] = ()
-    volumes: PodVolumes = NO_VOLUMES
+    volumes: tuple[ClaimUse, ...] = ()
     membership: GroupMembership | None = None
     # The priority of the group with which it is scheduled, if that is not its own.
     group_priority: int | None = None
@@ -111,7 +111,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     if reason := next(_too_much(spec), ""):
         return Refused(reason)
     try:
-        affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_pod_volumes(pod)
+        affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_claims(pod)
         membership = read_membership(pod)
     except ValueError as unreadable:
         return Refused(str(unreadable))

@@ -6,8 +6,6 @@ Everything but the name may be missing or null, as in `scheduler.kube.objects`.
 import msgspec
 
 from scheduler.kube.objects import (
-    AwsDisk,
-    GceDisk,
     Int32,
     LabelSelector,
     Metadata,
@@ -85,18 +83,6 @@ class CsiSource(Struct):
     volume_handle: str = ""
 
 
-class AzureDisk(Struct):
-    disk_uri: str = msgspec.field(name="diskURI", default="")
-
-
-class NumberedDisk(Struct):
-    volume_id: str = msgspec.field(name="volumeID", default="")
-
-
-class VsphereDisk(Struct):
-    volume_path: str = ""
-
-
 class VolumeAffinity(Struct):
     required: NodeSelector | None = None
 
@@ -106,13 +92,6 @@ class VolumeSpec(Struct):
     access_modes: list[str] | None = None
     claim_ref: Reference | None = None
     csi: CsiSource | None = None
-    # In-tree kinds that CSI drivers have replaced.
-    aws_elastic_block_store: AwsDisk | None = None
-    gce_persistent_disk: GceDisk | None = None
-    azure_disk: AzureDisk | None = None
-    cinder: NumberedDisk | None = None
-    vsphere_volume: VsphereDisk | None = None
-    portworx_volume: NumberedDisk | None = None
     node_affinity: VolumeAffinity | None = None
     storage_class_name: str | None = None
     volume_mode: str | None = None

@@ -33,7 +33,7 @@ class VolumeEvents:
     def add(self, uid: str, pod_info: PodInfo | Refused) -> None:
         """Record which claims a pod in the queue uses."""
         if isinstance(pod_info, PodInfo) and pod_info.volumes:
-            self._uids_by_claim.put(uid, (claim.key for claim in pod_info.volumes.claims))
+            self._uids_by_claim.put(uid, (claim.key for claim in pod_info.volumes))
         else:
             self._uids_by_claim.drop(uid)
 

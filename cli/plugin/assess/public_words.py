@@ -15,21 +15,21 @@ FIELDS = _words("""
     apiVersion kind metadata spec status items name names namespace namespaces uid resourceVersion generation labels
     parentCompositePodGroupName minCount gang schedulingPolicy schedulingConstraints topology disruptionMode
     annotations ownerReferences controller creationTimestamp deletionTimestamp finalizers accessModes affinity
-    allocatable allocatedResources allowedTopologies attacher awsElasticBlockStore azureDisk bootID capacity cinder
-    claimName claimRef conditions containers count csi diskURI disruptedPods disruptionsAllowed driver drivers
-    effect ephemeral finishedAt gcePersistentDisk hostNetwork hostPort initContainers iqn iscsi key labelSelector
+    allocatable allocatedResources allowedTopologies attacher bootID capacity
+    claimName claimRef conditions containers count csi disruptedPods disruptionsAllowed driver drivers
+    effect ephemeral finishedAt hostNetwork hostPort initContainers key labelSelector
     lastState lastTransitionTime limits matchExpressions matchFields matchLabelExpressions matchLabelKeys
-    matchLabels maxSkew maximumVolumeSize minDomains mismatchLabelKeys monitors namespaceSelector nodeAffinity
+    matchLabels maxSkew maximumVolumeSize minDomains mismatchLabelKeys namespaceSelector nodeAffinity
     nodeAffinityPolicy nodeName nodeSelector nodeSelectorTerms nodeTaintsPolicy nodeTopology nominatedNodeName
-    operator overhead pdName persistentVolumeClaim persistentVolumeName phase podAffinity podAffinityTerm
-    podAntiAffinity podGroup podGroupName pool ports portworxVolume preemptionPolicy preference
-    preferredDuringSchedulingIgnoredDuringExecution priority protocol provisioner rbd readOnly reason reference
+    operator overhead persistentVolumeClaim persistentVolumeName phase podAffinity podAffinityTerm
+    podAntiAffinity podGroup podGroupName pool ports preemptionPolicy preference
+    preferredDuringSchedulingIgnoredDuringExecution priority protocol provisioner readOnly reason reference
     requests required requiredDuringSchedulingIgnoredDuringExecution resourceClaimName resourceClaimStatuses
     resourceClaims resources restartCount restartPolicy running runtimeClassName schedulerName schedulingGates
     schedulingGroup selector sizeBytes source startTime startedAt state storageCapacity storageClassName taints
     terminated tolerations topologyKey topologyKeys topologySpreadConstraints type unschedulable value values
-    volumeAttributesClassName volumeBindingMode volumeHandle volumeID volumeMode volumeName volumePath volumes
-    vsphereVolume waiting weight whenUnsatisfiable workloadRef hostPath path mountPath volumeMounts securityContext
+    volumeAttributesClassName volumeBindingMode volumeHandle volumeMode volumeName volumes
+    waiting weight whenUnsatisfiable workloadRef hostPath path mountPath volumeMounts securityContext
     privileged dnsPolicy qosClass timeAdded priorityClassName hostPID hostIPC containerPort storage replicas
     template parallelism completions completionMode suspend succeeded failed active ready minMember replicatedJobs
     startupPolicy startupPolicyOrder dependsOn coordinator successPolicy failurePolicy network subdomain

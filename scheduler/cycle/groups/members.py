@@ -8,7 +8,6 @@ import msgspec
 from mooring.annotations.request import PodRequest
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
 # The well-known label of a node's host name, mostly unique per node.
@@ -35,7 +34,7 @@ def _spare(member: PodInfo, end: str) -> PodInfo:
     metadata = member.pod.metadata
     own = msgspec.structs.replace(metadata, uid=metadata.uid + end, name=metadata.name + end)
     # Nobody makes volumes for it.
-    return msgspec.structs.replace(member, pod=msgspec.structs.replace(member.pod, metadata=own), volumes=NO_VOLUMES)
+    return msgspec.structs.replace(member, pod=msgspec.structs.replace(member.pod, metadata=own), volumes=())
 
 
 def is_spare(uid: str) -> bool:

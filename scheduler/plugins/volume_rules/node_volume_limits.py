@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from scheduler.cache.node_columns import NodeColumns, Rows
-from scheduler.cache.volumes.csi_migration import Handle, driver_of, handle_of
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
+from scheduler.kube.storage_objects import PersistentVolume
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 
+# A driver's name, and what identifies the volume to it.
+Handle = tuple[str, str]
 _REASON = "node(s) exceed max volume count"
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
-    handles = _handles((use.key for use in pod_info.volumes.claims), volume_cache)
+    handles = _handles((use.key for use in pod_info.volumes), volume_cache)
     if not handles or not volume_cache.has_limits:
         return None
 
@@ -59,16 +61,21 @@ def _handle(key: str, volume_cache: VolumeCache) -> Handle | None:
         return None
     volume = volume_cache.pv_index.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
-        return handle_of(volume.spec)
+        return _handle_of(volume)
     storage_class = volume_cache.storage_class(claim.storage_class)
-    return (driver_of(storage_class.provisioner), key) if storage_class is not None else None
+    return (storage_class.provisioner, key) if storage_class is not None else None
 
 
 def _attached(node: str, volume_cache: VolumeCache) -> frozenset[Handle]:
     names = (attachment.spec.source.persistent_volume_name for attachment in volume_cache.attached_to(node))
     volumes = (volume_cache.pv_index.get(name) for name in names if name)
-    handles = (handle_of(volume.spec) for volume in volumes if volume is not None)
+    handles = (_handle_of(volume) for volume in volumes if volume is not None)
     return frozenset(handle for handle in handles if handle is not None)
+
+
+def _handle_of(volume: PersistentVolume) -> Handle | None:
+    csi = volume.spec.csi
+    return (csi.driver, csi.volume_handle) if csi is not None else None
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.ATTACHMENTS | ClusterEvent.VOLUMES_FREED | ClusterEvent.CLAIM

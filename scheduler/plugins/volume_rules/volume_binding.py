@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cache.volumes.csi_migration import driver_of
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
@@ -56,7 +55,7 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | Refuse
     bound_claims: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
     reason = ""
-    for use in pod_info.volumes.claims:
+    for use in pod_info.volumes:
         claim = volume_cache.claim(use.key)
         if claim is None or (fault := _fault(use, claim, pod_info)):
             return Refused(_missing(use) if claim is None else fault)
@@ -110,7 +109,7 @@ def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> st
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
-    if not pod_info.volumes.claims:
+    if not pod_info.volumes:
         return None
     claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, Refused):
@@ -131,7 +130,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
 def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     """Reject nodes without any free volume for a claim that cannot be provisioned: cheaper than finding a volume."""
-    claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
+    claims = sort_claims(pod_info, volume_cache) if pod_info.volumes else Claims()
     if isinstance(claims, Refused) or claims.bound:
         # If there are several reasons against a node, all are named: the slow rule computes them.
         return None
@@ -209,7 +208,7 @@ def _is_near(claim: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: V
     if row < 0 or claim.maker is None or not volume_cache.is_only_tried(claim.claim):
         return near
     near = np.ones(len(rows), np.bool_)
-    for key in volume_cache.topology_keys(node, driver_of(claim.maker.provisioner)):
+    for key in volume_cache.topology_keys(node, claim.maker.provisioner):
         ids = nodes.label(key).ids
         near &= ids[rows] == ids[row]
     return near

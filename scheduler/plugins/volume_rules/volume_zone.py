@@ -29,7 +29,7 @@ _LABELS: Mapping[str, str] = {
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     demands: list[tuple[str, frozenset[str]]] = []
-    for use in pod_info.volumes.claims:
+    for use in pod_info.volumes:
         claim = volume_cache.claim(use.key)
         if use.owner or claim is None or not claim.spec.volume_name:
             continue

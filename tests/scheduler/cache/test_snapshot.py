@@ -15,7 +15,7 @@ from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.kube.host_ports import NO_PORTS
 from scheduler.kube.objects import Node
-from scheduler.kube.pod_volumes import ClaimUse, PodVolumes
+from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.selectors import select_labels
 
@@ -79,7 +79,7 @@ class Events:
             ports=frozenset({("TCP", "", b"1")}) if self.random.random() < 0.3 else NO_PORTS,
             assignment=assignment,
             affinity_info=AffinityInfo("n", (("app", app),), **own),
-            volumes=PodVolumes((ClaimUse(f"n/{app}"),)) if self.random.random() < 0.3 else PodVolumes(),
+            volumes=(ClaimUse(f"n/{app}"),) if self.random.random() < 0.3 else (),
         )
 
     def change(self, cache: Cache, cluster: Cluster, *, with_nodes: bool = True) -> None:

@@ -1,9 +1,5 @@
 """How many volumes of a driver a node attaches."""
 
-from typing import Any
-
-import pytest
-
 from scheduler.kube.storage_objects import CSINode, VolumeAttachment
 from tests.scheduler.volume_store import Store
 
@@ -29,43 +25,6 @@ def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
     store.now = 10.0
     store.limit("n1", 4)
     assert store.choose() == "n1"
-
-
-@pytest.mark.parametrize(
-    ("source", "driver"),
-    [
-        ({"awsElasticBlockStore": {"volumeID": "aws://zone/v"}}, "ebs.csi.aws.com"),
-        ({"gcePersistentDisk": {"pdName": "v"}}, "pd.csi.storage.gke.io"),
-        ({"azureDisk": {"diskURI": "v"}}, "disk.csi.azure.com"),
-        ({"cinder": {"volumeID": "v"}}, "cinder.csi.openstack.org"),
-        ({"vsphereVolume": {"volumePath": "v"}}, "csi.vsphere.vmware.com"),
-        ({"portworxVolume": {"volumeID": "v"}}, "pxd.portworx.com"),
-    ],
-)
-def test_an_in_tree_volume_counts_for_its_csi_driver(source: Any, driver: str, store: Store) -> None:
-    """It takes the place of another, and is itself where its driver knows it."""
-    store.nodes("n1")
-    store.limit("n1", 1, driver)
-    store.volume("old", spec={"csi": None, **source})
-    store.volume("same", spec={"csi": {"driver": driver, "volumeHandle": "v"}})
-    store.volume("other", spec={"csi": {"driver": driver, "volumeHandle": "w"}})
-    for name in ("old", "same", "other"):
-        store.claim(name, name)
-    store.pod("old", node="n1")
-    store.pod("other")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
-    store.pod("same")
-    assert store.choose() == "n1"
-
-
-def test_a_volume_of_an_in_tree_provisioner_counts_for_its_csi_driver(store: Store) -> None:
-    """By the class, as long as there is no volume."""
-    store.nodes("n1")
-    store.limit("n1", 0, "cinder.csi.openstack.org")
-    store.storage_class("old", "kubernetes.io/cinder")
-    store.claim("c", of="old")
-    store.pod("c")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
 def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:

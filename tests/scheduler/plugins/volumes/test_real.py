@@ -40,7 +40,6 @@ CASES: dict[str, Json] = {
     "empty-zone": {"volume": {"labels": {ZONE: "x____y"}}, "pod": {"nodeSelector": {RACK: "2"}}},
     "once": {"modes": ["ReadWriteOncePod"], "volume": {}, "user": "n1"},
     "none-attached": {"volume": {"driver": "none"}, "pod": {"nodeSelector": {RACK: "1"}}},
-    "cinder": {"volume": {"spec": {"csi": None, "cinder": {"volumeID": "v"}}}, "pod": {"nodeSelector": {RACK: "1"}}},
     "immediate": {"class": {"volumeBindingMode": "Immediate"}},
     "by-hand": {"class": {"provisioner": "kubernetes.io/no-provisioner"}},
     "chosen": {"class": {}, "annotations": {SELECTED_NODE: "n2"}},
@@ -130,11 +129,8 @@ async def _furnish_nodes(client: Client) -> None:
         path = f"/api/v1/nodes/{name}"
         for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": status})):
             await client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
-    drivers = [
-        {"name": one, "nodeID": one, "allocatable": {"count": 0}} for one in ("none", "cinder.csi.openstack.org")
-    ]
-    moved = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/cinder"}
-    node: Json = {"metadata": {"name": "n1", "annotations": moved}, "spec": {"drivers": drivers}}
+    drivers = [{"name": "none", "nodeID": "none", "allocatable": {"count": 0}}]
+    node: Json = {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
     await client.request("POST", f"{_STORAGE}/csinodes", msgspec.json.encode(node))
     driver: Json = {"metadata": {"name": "tells"}, "spec": {"storageCapacity": True}}
     await client.request("POST", f"{_STORAGE}/csidrivers", msgspec.json.encode(driver))

@@ -163,39 +163,6 @@ def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> 
     assert store.choose() == "n1"
 
 
-GCE = {"gcePersistentDisk": {"pdName": "d"}}
-
-
-RBD = {"rbd": {"monitors": ["a", "b"], "image": "i"}}
-
-
-@pytest.mark.parametrize(
-    ("there", "new", "conflicts"),
-    [
-        (GCE, GCE, True),
-        ({"gcePersistentDisk": {"pdName": "d", "readOnly": True}}, GCE, True),
-        (*[{"gcePersistentDisk": {"pdName": "d", "readOnly": True}}] * 2, False),
-        (GCE, {"gcePersistentDisk": {"pdName": "e"}}, False),
-        (*[{"awsElasticBlockStore": {"volumeID": "d", "readOnly": True}}] * 2, True),
-        (*[{"iscsi": {"targetPortal": "p", "iqn": "q", "lun": 0}}] * 2, True),
-        (RBD, {"rbd": {"monitors": ["b", "c"], "image": "i"}}, True),
-        (RBD, {"rbd": {"monitors": ["c"], "image": "i"}}, False),
-        (RBD, {"rbd": {"monitors": ["a"], "image": "i", "pool": "other"}}, False),
-    ],
-)
-def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
-    there: Any, new: Any, conflicts: bool, store: Store
-) -> None:
-    """Unless all that use it only read it, where the kind of disk lets them."""
-    store.nodes("n1")
-    store.pod(node="n1", spec={"volumes": [{"name": "v", **there}]})
-    store.pod(spec={"volumes": [{"name": "v", **new}]})
-    if conflicts:
-        assert store.message() == "0/1 nodes are available: 1 node(s) had no available disk."
-    else:
-        assert store.choose() == "n1"
-
-
 def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: Store) -> None:
     """The claim is named after pod and volume, and must be the pod's own."""
     store.nodes("n1")
