@@ -1,4 +1,4 @@
-"""The CNI specification on the lab kernel: CHECK, GC, DEL in all its ways, waiting, show; only the NIC is simulated."""
+"""The CNI specification on the lab kernel: CHECK, GC, DEL in all its ways, waiting, show."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from tests.lab.calls.cni_calls import PYTHON, first, record, run, second
-from tests.lab.nics import SIMULATED_EACH as EACH
-from tests.lab.nics import SIMULATED_ETHERNET as ETHERNET
-from tests.lab.nics import Lab, Nic, with_nic
+from tests.lab.nics import EACH, ETHERNET, Lab, Nic, with_nic
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
