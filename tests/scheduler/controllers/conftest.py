@@ -1,0 +1,92 @@
+"""A control plane with the scheduler and kube-controller-manager, and four nodes with the VFs of one rank each."""
+
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.served.apiservers import free_ports
+from devcluster.processes import Processes
+from mooring.kube.access import load_access
+from mooring.kube.client import Client
+from tests.scheduler.conftest import MakeNode, MakePf
+from tests.scheduler.controllers.player import WHOLE_NODE, Player
+from tests.scheduler.server.process import PODS, Cluster
+
+NODES = ("n1", "n2", "n3", "n4")
+POOL = "example.com/pool"
+_fresh = itertools.count(1)
+_CONTROLLERS = "job-controller,statefulset-controller,garbage-collector-controller"
+
+
+@pytest.fixture(scope="package")
+def controlled(own_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run the scheduler and the controllers of the control plane; give a kubeconfig."""
+    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-controller-manager"
+    if not binary.exists():
+        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-controller-manager")
+    (port,) = free_ports(1)
+    processes = Processes(folder := tmp_path_factory.mktemp("controllers"))
+    own = ("--kubeconfig", str(own_server), "--leader-elect", "false", "--metrics-addr", "")
+    flags = (f"--kubeconfig={own_server}", "--leader-elect=false", f"--controllers={_CONTROLLERS}")
+    served = ("--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder}")
+    try:
+        processes.start("scheduler", (sys.executable, "-m", "scheduler", *own))
+        processes.start("kube-controller-manager", (str(binary), *flags, *served, "--kube-api-qps=500"))
+        yield own_server
+    finally:
+        processes.stop()
+
+
+class Stage(Player):
+    """A player on four nodes, each with the VFs of one rank."""
+
+    def __init__(self, cluster: Cluster, client: Client, namespace: str) -> None:
+        super().__init__(client, namespace)
+        self.cluster = cluster
+
+    @staticmethod
+    def nodes_of(pool: str) -> tuple[str, ...]:
+        return NODES[:2] if pool == "a" else NODES[2:]
+
+    @asynccontextmanager
+    async def one_node_taken(self) -> AsyncIterator[None]:
+        """Have a node's VFs taken by another pod."""
+        await self.cluster.add_pod("other", WHOLE_NODE)
+        await self.cluster.bound("other")
+        yield
+        await self.cluster.delete("other")
+
+    async def all_nodes_free(self) -> None:
+        """See that no VF of any node is reserved: other pods get all of them."""
+        others = [f"other-{node}" for node in NODES]
+        for name in others:
+            await self.cluster.add_pod(name, WHOLE_NODE)
+        await self.cluster.bound(*others)
+        for name in others:
+            await self.cluster.delete(name)
+
+
+@pytest.fixture
+async def stage(controlled: Path, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Stage]:
+    """Give a stage, and leave nothing of a test."""
+    namespace = f"play-{next(_fresh)}"
+    async with Client(load_access(str(controlled))) as client:
+        cluster = Cluster(client, controlled)
+        for name in NODES:
+            labels = {POOL: "a" if name in Stage.nodes_of("a") else "b"}
+            pfs = tuple(make_pf(index, vfs=1, network=f"rail{index}") for index in range(2))
+            await cluster.add_node(make_node(name, pfs, labels=labels))
+        await client.request("POST", "/api/v1/namespaces", msgspec.json.encode({"metadata": {"name": namespace}}))
+        stage = Stage(cluster, client, namespace)
+        try:
+            async with stage.following():
+                yield stage
+        finally:
+            for path in (stage.path("Job"), stage.path("StatefulSet"), stage.path("Pod"), PODS, "/api/v1/nodes"):
+                await client.request("DELETE", path, params={"gracePeriodSeconds": "0"})

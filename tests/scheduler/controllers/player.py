@@ -1,0 +1,285 @@
+"""Play on a real API server what a controller does, and what the kubelets of its pods do."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from mooring import names
+from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, NotFound
+from tests.scheduler.controllers.whole_starts import WholeStarts, has_ended, has_node, is_deleted, is_waiting
+from tests.support.polling import eventually
+
+# Against hanging: the longest waits take ten seconds on two busy cores.
+_LIMIT_S = 60.0
+WHOLE_NODE = "[{},{}]"
+_API = {"Pod": "/api/v1", "Job": "/apis/batch/v1", "StatefulSet": "/apis/apps/v1"}
+_RUNNING = {"type": "Ready", "status": "True"}
+
+
+def template(group: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a pod template whose pods take a whole node and are members of ``group``."""
+    annotations = {names.REQUEST: WHOLE_NODE, names.GROUP: msgspec.json.encode(group).decode()}
+    containers = [{"name": "rank", "image": "registry.example/train:1"}]
+    return {
+        "metadata": {"annotations": annotations, "labels": labels or {}},
+        "spec": {"schedulerName": "mooring", "containers": containers} | spec,
+    }
+
+
+def controller(api: str, kind: str, name: str) -> dict[str, Any]:
+    """Return a reference to a controller whose kind the API server does not serve."""
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": f"uid-of-{name}", "controller": True}
+
+
+def role(pod: Any) -> str:
+    """Return what a script calls a pod: its name, without the random end of a Job's pod."""
+    metadata = pod["metadata"]
+    by_job = any(owner["kind"] == "Job" for owner in metadata.get("ownerReferences", []))
+    return str(metadata["generateName"].rstrip("-") if by_job else metadata["name"])
+
+
+class Player:
+    """A namespace whose pods a script creates and deletes as a controller does; their kubelets act by themselves."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.pods: dict[str, Any] = {}
+        self._groups = WholeStarts(lambda _: "", 0)
+        # Pods that take their time to end, by name, and those whose containers have started, by uid.
+        self._slow: set[str] = set()
+        self._started: set[str] = set()
+        self._changed = asyncio.Event()
+
+    # What a controller does.
+
+    def path(self, kind: str, name: str = "") -> str:
+        path = f"{_API[kind]}/namespaces/{self.namespace}/{kind.lower()}s"
+        return f"{path}/{name}" if name else path
+
+    async def create(self, kind: str, body: Any) -> Any:
+        return msgspec.json.decode(await self.client.request("POST", self.path(kind), msgspec.json.encode(body)))
+
+    async def create_pods(self, bodies: Iterable[Any]) -> None:
+        for body in bodies:
+            await self.create("Pod", body)
+
+    async def patch(self, kind: str, name: str, *, status: Any = None, **fields: Any) -> None:
+        path, body = self.path(kind, name), fields
+        if status is not None:
+            path, body = f"{path}/status", {"status": status}
+        await self.client.request("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
+
+    async def delete(self, kind: str, *objects: str, propagation: str = "Background") -> None:
+        """Delete objects; pods that live by their roles, and until that has been seen."""
+        options = msgspec.json.encode({"propagationPolicy": propagation})
+        uids = [self.live(one)["metadata"]["uid"] for one in objects] if kind == "Pod" else []
+        for name in objects:
+            full = self.live(name)["metadata"]["name"] if kind == "Pod" else name
+            await self.client.request("DELETE", self.path(kind, full), options)
+        await self.until(lambda: not any(self._is_live(uid) for uid in uids), f"deleted: {', '.join(objects)}")
+
+    async def delete_ended(self) -> None:
+        """Delete all pods that have ended, and wait until they are gone."""
+        ended = [name for name, pod in self.pods.items() if has_ended(pod)]
+        for name in ended:
+            await self.client.request("DELETE", self.path("Pod", name))
+        await self.until(lambda: not self.pods.keys() & set(ended), f"gone: {', '.join(ended)}")
+
+    async def bind(self, name: str, node: str) -> None:
+        """Bind a pod as kube-scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = msgspec.json.encode({"metadata": {"name": name}, "target": target})
+        await self.client.request("POST", f"{self.path('Pod', name)}/binding", body)
+
+    # What a kubelet does.
+
+    async def end(self, *roles: str, phase: str) -> None:
+        """Let the containers of pods end, until that has been seen; ``phase`` is Succeeded or Failed."""
+        pods = [self.live(one) for one in roles]
+        for pod in pods:
+            await self._report_end(pod, phase)
+        uids = [pod["metadata"]["uid"] for pod in pods]
+        await self.until(lambda: not any(self._is_live(uid) for uid in uids), f"ended: {', '.join(roles)}")
+
+    async def restart_container(self, role: str) -> None:
+        pod = self.live(role)
+        status = pod["status"]["containerStatuses"][0] | {"restartCount": 1}
+        await self.patch("Pod", pod["metadata"]["name"], status={"containerStatuses": [status]})
+
+    @asynccontextmanager
+    async def slow_to_end(self, *roles: str) -> AsyncIterator[None]:
+        """Let these pods run on in their grace period."""
+        slow = {self.live(one)["metadata"]["name"] for one in roles}
+        self._slow |= slow
+        yield
+        self._slow -= slow
+        for name in slow & self.pods.keys():
+            await self._run(self.pods[name])
+
+    async def _report_end(self, pod: Any, phase: str) -> None:
+        code = 0 if phase == "Succeeded" else 1
+        ended = {"ready": False, "state": {"terminated": {"exitCode": code}}}
+        status = pod["status"]["containerStatuses"][0] | ended
+        await self.patch("Pod", pod["metadata"]["name"], status={"phase": phase, "containerStatuses": [status]})
+
+    async def _run(self, pod: Any) -> None:
+        metadata = pod["metadata"]
+        name = metadata["name"]
+        try:
+            if is_deleted(pod):
+                if name not in self._slow and metadata["deletionGracePeriodSeconds"]:
+                    # A kubelet reports the end before it deletes the pod.
+                    if pod["status"]["phase"] == "Running":
+                        await self._report_end(pod, "Failed")
+                    await self._delete_at_once(name, metadata["uid"])
+            elif metadata["uid"] not in self._started:
+                self._started.add(metadata["uid"])
+                started = {"name": "rank", "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
+                started["state"] = {"running": {}}
+                running = {"phase": "Running", "conditions": [_RUNNING], "containerStatuses": [started]}
+                body = msgspec.json.encode({"status": running})
+                await self.client.request("PATCH", f"{self.path('Pod', name)}/status", body, STRATEGIC_PATCH)
+        except (NotFound, Conflict):
+            # It is gone already, or another pod has its name.
+            return
+
+    async def _delete_at_once(self, name: str, uid: str) -> None:
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        await self.client.request("DELETE", self.path("Pod", name), msgspec.json.encode(options))
+
+    # What can be seen.
+
+    def watch_groups(self, group_of: Callable[[Any], str], minimum: int) -> WholeStarts:
+        """Check from now on that groups start whole."""
+        self._groups = WholeStarts(group_of, minimum)
+        return self._groups
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow the namespace's pods."""
+        follow = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            follow.cancel()
+            await asyncio.gather(follow, return_exceptions=True)
+        assert follow.cancelled(), follow.exception()
+
+    async def _follow(self) -> None:
+        async with (
+            asyncio.TaskGroup() as kubelets,
+            self.client.stream(self.path("Pod"), {"watch": "1"}, silence_s=3600) as lines,
+        ):
+            async for some in lines:
+                for line in some:
+                    event = msgspec.json.decode(line)
+                    pod = event["object"]
+                    self._take_in(event["type"], pod)
+                    if event["type"] != "DELETED" and has_node(pod):
+                        kubelets.create_task(self._run(pod))
+                self._changed.set()
+
+    def _take_in(self, kind: str, pod: Any) -> None:
+        name = pod["metadata"]["name"]
+        before = copy.copy(self.pods)
+        if kind == "DELETED":
+            del self.pods[name]
+        else:
+            self.pods[name] = pod
+        self._groups.pods_changed(before, self.pods, name)
+
+    async def until(self, reached: Callable[[], object], what: str) -> None:
+        """Wait until ``reached`` answers truly; no start may be wrong until then."""
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                while not reached():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"not reached: {what}; the pods: {self._states()}") from None
+        assert not self._groups.broken, self._groups.broken
+
+    def live(self, wanted: str) -> Any:
+        """Return the pod of this role that has not ended and is not deleted."""
+        (pod,) = [pod for pod in self._live() if role(pod) == wanted]
+        return pod
+
+    def _live(self) -> list[Any]:
+        return [pod for pod in self.pods.values() if not (is_deleted(pod) or has_ended(pod))]
+
+    def _is_live(self, uid: str) -> bool:
+        return any(pod["metadata"]["uid"] == uid for pod in self._live())
+
+    async def runs(self, *roles: str) -> None:
+        """Wait until exactly these pods live, and run."""
+        wanted = [(one, "Running") for one in sorted(roles)]
+
+        def all_run() -> bool:
+            return sorted((role(pod), pod["status"]["phase"]) for pod in self._live()) == wanted
+
+        await self.until(all_run, f"these run: {', '.join(roles)}")
+        assert not self._groups.half_started(self.pods), self._states()
+
+    async def lives(self, *roles: str) -> None:
+        """Wait until these pods are there, among others."""
+        await self.until(lambda: set(roles) <= set(map(role, self._live())), f"these live: {', '.join(roles)}")
+
+    async def pod_gone(self, name: str) -> None:
+        await self.until(lambda: name not in self.pods, f"{name} is gone")
+
+    async def gone(self) -> None:
+        """Wait until no pod is left but those that have ended."""
+        await self.until(
+            lambda: all(has_ended(pod) and not is_deleted(pod) for pod in self.pods.values()), "none lives"
+        )
+
+    async def waits(self, *roles: str, message: str) -> None:
+        """Wait until exactly these pods are unschedulable, for this reason."""
+
+        def all_wait() -> bool:
+            waiting = [pod for pod in self._live() if is_waiting(pod)]
+            return sorted(map(role, waiting)) == sorted(roles) and all(message in _reason(pod) for pod in waiting)
+
+        await self.until(all_wait, f"{', '.join(roles)} wait: {message}")
+        assert not self._groups.half_started(self.pods), self._states()
+
+    async def absent(self, kind: str, *objects: str) -> None:
+        """Wait until these objects are gone."""
+
+        async def is_absent(name: str) -> bool:
+            try:
+                await self.client.request("GET", self.path(kind, name))
+            except NotFound:
+                return True
+            return False
+
+        for name in objects:
+            await eventually(partial(is_absent, name))
+
+    async def job_is(self, condition: str, job: str) -> None:
+        """Wait until a Job has a condition: Complete, Failed or Suspended."""
+
+        async def found() -> bool:
+            status = msgspec.json.decode(await self.client.request("GET", self.path("Job", job)))["status"]
+            conditions = status.get("conditions", [])
+            return any((one["type"], one["status"]) == (condition, "True") for one in conditions)
+
+        await eventually(found)
+
+    def _states(self) -> dict[str, Any]:
+        return {
+            name: (pod["spec"].get("nodeName"), pod["status"]["phase"], is_deleted(pod), _reason(pod))
+            for name, pod in self.pods.items()
+        }
+
+
+def _reason(pod: Any) -> str:
+    conditions = pod["status"].get("conditions", [])
+    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")

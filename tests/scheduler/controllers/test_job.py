@@ -1,0 +1,46 @@
+"""Job: the controller of kube-controller-manager, from start through suspension and failure to the end."""
+
+from typing import Any
+
+import pytest
+
+from tests.scheduler.controllers.conftest import Stage
+from tests.scheduler.controllers.player import template
+
+pytestmark = pytest.mark.apiserver
+RANKS = ("train-0", "train-1", "train-2", "train-3")
+
+
+def _job_of(pod: Any) -> str:
+    return str(pod["metadata"]["labels"]["batch.kubernetes.io/job-name"])
+
+
+async def test_a_job_starts_whole_again_after_its_suspension_and_replaces_ranks_one_by_one(stage: Stage) -> None:
+    """Five completions with a parallelism of four: the last rank comes when one has succeeded."""
+    groups = stage.watch_groups(_job_of, 4)
+    ranks = template({"min": 4, "rails": "index"}, restartPolicy="Never")
+    spec = {"completionMode": "Indexed", "completions": 5, "parallelism": 4, "backoffLimit": 3, "template": ranks}
+    async with stage.one_node_taken():
+        await stage.create("Job", {"metadata": {"name": "train"}, "spec": spec})
+        await stage.waits(*RANKS, message="3 of 4 members fit")
+    await stage.runs(*RANKS)
+
+    await stage.patch("Job", "train", spec={"suspend": True})
+    await stage.gone()
+    await stage.all_nodes_free()
+
+    async with stage.one_node_taken():
+        await stage.patch("Job", "train", spec={"suspend": False})
+        await stage.waits(*RANKS, message="3 of 4 members fit")
+    await stage.runs(*RANKS)
+    assert groups.starts == 2
+
+    await stage.end("train-0", phase="Succeeded")
+    await stage.runs(*RANKS[1:], "train-4")
+    await stage.end("train-2", "train-3", "train-4", phase="Succeeded")
+    await stage.end("train-1", phase="Failed")
+    await stage.runs("train-1")
+    await stage.end("train-1", phase="Succeeded")
+    await stage.job_is("Complete", "train")
+    assert groups.starts == 2
+    await stage.all_nodes_free()

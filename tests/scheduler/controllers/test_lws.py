@@ -1,0 +1,129 @@
+"""LeaderWorkerSet v0.9.0 (kubernetes-sigs/lws): its calls are played; StatefulSets and garbage collector are real.
+
+Its webhook is an admission policy here.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.kube.failures import NotFound
+from tests.scheduler.controllers.conftest import Stage
+from tests.scheduler.controllers.player import controller, template
+from tests.support.polling import eventually
+
+pytestmark = pytest.mark.apiserver
+LWS = "leaderworkerset.sigs.k8s.io"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
+SIZE = 2
+GROUP = {"name_from": f"{LWS}/group-key", "min": SIZE}
+# Default in pkg/webhooks/pod_webhook.go: a leader gets the labels of its replica, a worker its index.
+ORDINAL = "object.metadata.name.substring(object.metadata.name.lastIndexOf('-') + 1)"
+LABELS = (
+    f"'{LWS}/worker-index' in object.metadata.labels"
+    f" ? {{'{LWS}/group-index': {ORDINAL}, '{LWS}/group-key': 'hash-of-' + object.metadata.name}}"
+    f" : {{'{LWS}/worker-index': {ORDINAL}}}"
+)
+POLICY = {
+    "matchConstraints": {
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+    },
+    "matchConditions": [{"name": "lws", "expression": f"'{LWS}/name' in object.metadata.?labels.orValue({{}})"}],
+    "failurePolicy": "Fail",
+    "reinvocationPolicy": "Never",
+    "mutations": [
+        {
+            "patchType": "ApplyConfiguration",
+            "applyConfiguration": {
+                "expression": f"Object{{metadata: Object.metadata{{labels: {LABELS}}}}}",
+            },
+        }
+    ],
+}
+
+
+@pytest.fixture
+async def webhook(stage: Stage) -> AsyncIterator[None]:
+    """Have what the webhook changes changed."""
+    request = stage.client.request
+    metadata = {"name": "lws"}
+    try:
+        await request("POST", POLICIES, msgspec.json.encode({"metadata": metadata, "spec": POLICY}))
+    except NotFound:
+        pytest.skip("tier 'apiserver': kube-apiserver before 1.36 serves no MutatingAdmissionPolicy")
+    binding = {"metadata": metadata, "spec": {"policyName": "lws"}}
+    await request("POST", BINDINGS, msgspec.json.encode(binding))
+    pod = template(GROUP, {f"{LWS}/name": "serve"})
+    pod["metadata"]["name"] = "probe-7"
+
+    async def is_changed() -> bool:
+        body = msgspec.json.encode(pod)
+        answer = await request("POST", stage.path("Pod"), body, params={"dryRun": "All"})
+        return f"{LWS}/worker-index" in msgspec.json.decode(answer)["metadata"]["labels"]
+
+    await eventually(is_changed)
+    yield
+    await request("DELETE", f"{POLICIES}/lws")
+    await request("DELETE", f"{BINDINGS}/lws")
+
+
+def _stateful_set(name: str, owner: Any, replicas: int, labels: dict[str, str], start: int = 0) -> dict[str, Any]:
+    pods = template(GROUP, labels)
+    pods["metadata"]["annotations"][f"{LWS}/size"] = str(SIZE)
+    spec = {
+        "serviceName": "serve",
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "ordinals": {"start": start},
+        "selector": {"matchLabels": labels},
+        "template": pods,
+    }
+    return {"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}, "spec": spec}
+
+
+async def _create_leaders(stage: Stage, replicas: int) -> None:
+    # constructLeaderStatefulSetApplyConfiguration in pkg/controllers/leaderworkerset_controller.go
+    owner = controller("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "serve")
+    labels = {f"{LWS}/name": "serve", f"{LWS}/worker-index": "0"}
+    await stage.create("StatefulSet", _stateful_set("serve", owner, replicas, labels))
+
+
+async def _create_workers(stage: Stage, *leaders: str) -> None:
+    # Reconcile and constructWorkerStatefulSetApplyConfiguration in pkg/controllers/pod_controller.go
+    for name in leaders:
+        leader = stage.live(name)["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": leader["uid"]}
+        owner |= {"controller": True, "blockOwnerDeletion": True}
+        labels = {key: leader["labels"][key] for key in (f"{LWS}/name", f"{LWS}/group-index", f"{LWS}/group-key")}
+        await stage.create("StatefulSet", _stateful_set(name, owner, SIZE - 1, labels, start=1))
+
+
+@pytest.mark.usefixtures("webhook")
+async def test_each_replica_starts_whole_and_again_when_a_container_has_restarted(stage: Stage) -> None:
+    """A group for each replica by `name_from`; the end is a scale to zero."""
+    groups = stage.watch_groups(lambda pod: str(pod["metadata"]["labels"].get(f"{LWS}/group-key", "")), SIZE)
+    async with stage.one_node_taken():
+        await _create_leaders(stage, 2)
+        await stage.lives("serve-0", "serve-1")
+        await _create_workers(stage, "serve-0", "serve-1")
+        await stage.until(lambda: groups.starts == 1, "one replica runs")
+    await stage.runs("serve-0", "serve-0-1", "serve-1", "serve-1-1")
+
+    # handleRestartPolicy in pkg/controllers/pod_controller.go: RecreateGroupOnPodRestart
+    await stage.restart_container("serve-1-1")
+    await stage.delete("Pod", "serve-1", propagation="Foreground")
+    # The garbage collector deletes the workers, and the leader's StatefulSet makes the leader again.
+    await stage.lives("serve-1")
+    async with stage.one_node_taken():
+        await _create_workers(stage, "serve-1")
+        await stage.waits("serve-1", "serve-1-1", message="1 of 2 members fit")
+    await stage.runs("serve-0", "serve-0-1", "serve-1", "serve-1-1")
+    assert groups.starts == 3
+
+    # SSAWithStatefulset in leaderworkerset_controller.go, after a scale to zero
+    await stage.patch("StatefulSet", "serve", spec={"replicas": 0})
+    await stage.gone()
+    await stage.all_nodes_free()
