@@ -39,8 +39,8 @@ class VfRequest:
     """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all).
 
     ``netdev`` False requests only the RDMA device, True a VF with a netdev; None takes the netdev if there is one.
-    Two fields are not from the annotation. A group sets ``rail``: the index of the node's network, in natural order
-    from 0, or `NO_RAIL` for one that no node has. Claimed devices set ``root``: the PCIe root of the PF.
+    ``rail`` is not from the annotation. A group sets it: the index of the node's network, in natural order from 0, or
+    `NO_RAIL` for one that no node has.
     """
 
     settings: VfSettings = field(default_factory=VfSettings)
@@ -51,7 +51,6 @@ class VfRequest:
     containers: tuple[str, ...] | None = None
     rail: int | None = None
     netdev: bool | None = None
-    root: str | None = None
 
     @property
     def min_tx_rate(self) -> int:
@@ -64,13 +63,15 @@ class PodRequest:
     """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference).
 
     ``vfs`` says where the VFs must be relative to the devices in the pod's resource claims (None: anywhere).
-    ``namespace`` is not from the annotation: the scheduler sets it where PFs are restricted to namespaces.
+    Two fields are not from the annotation. The scheduler sets ``namespace`` where PFs are restricted to namespaces. The
+    extender sets ``devices``: of each claimed device the PCIe roots below which it is.
     """
 
     interfaces: tuple[VfRequest, ...]
     pfs: Spreading | None = None
     vfs: Near | None = None
     namespace: str | None = None
+    devices: tuple[frozenset[str], ...] = ()
 
 
 def read_request(annotations: Mapping[str, str]) -> PodRequest | None:

@@ -13,7 +13,6 @@ import msgspec
 
 from mooring import names
 from mooring.annotations.assignment import dump_assignment
-from mooring.nic.pci import pcie_root
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
@@ -25,7 +24,7 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victi
 from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
-from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
+from scheduler.extender.resource_claims import Claimed
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
@@ -33,21 +32,16 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
-from scheduler.placement.bin_packing import bits
-from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
+from scheduler.placement.assign import NO_DIVISION, NOT_ENOUGH, OUT_OF_BUDGET, demands_on, place_request
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import full_capacities
+from scheduler.placement.vf_accounting import unused
 from scheduler.plugins.device_rules import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not in Mooring's cache yet"
 _NO_GROUPS = "the extender does not support groups: only Mooring's own scheduler places their pods"
-_NO_SHARES = "the PFs there cannot give each device its share of the interfaces"
 _FEW_THERE = "not enough free RDMA VFs or bandwidth there"
-# Number of divisions of the interfaces among roots that are tried on one node, up to 1 ms each.
-MOST_DIVISIONS = 16
 UNSEEN = "the pod is not in Mooring's cache yet"
 
 
@@ -102,7 +96,7 @@ class ExtenderPods:
         ``claimed`` are devices near which the VFs must be.
         """
         self.cache.tick(now)
-        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info, Steps())
+        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
             yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
@@ -127,7 +121,7 @@ class ExtenderPods:
             return Refused(reason)
         self.bound_without_vfs.bound(pod_info.uid)
         nominated = self._nominated_for(pod_info).get(node, [])
-        dry_runs, verdict = self._fitting(self._dry_runs(pod_info, Steps()), node, nominated, claimed)
+        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
         if verdict.reason:
             return Refused(f"node {node!r}: {verdict.reason}")
         assigned_pod = self._assigned(dry_runs, node, nominated)
@@ -163,16 +157,9 @@ class ExtenderPods:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
         row = self.cache.nodes.row_of.get(node)
-        if row is None or self._fault(pod_info, row):
+        if row is None or self._fault(pod_info, row) or (claimed is not None and node != claimed.node):
             return None
-        unused = full_capacities(self.cache.nodes.offers[row][1])
-        steps = Steps()
-        divisions = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, steps, unused)
-        try:
-            rooms = (self._room_for(division, node, row, victims, steps) for division in divisions)
-            return next((room for room in rooms if room is not None), None)
-        except OutOfSteps:
-            return None
+        return self._room_for(pod_info if claimed is None else _near(pod_info, claimed), node, row, victims)
 
     def sparing_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
         """Exclude nodes where a group loses more members than it can spare, if another node loses nothing more
@@ -193,8 +180,8 @@ class ExtenderPods:
             if least is None or least > highest[node] or self.groups.can_spare(victims.uids)
         }
 
-    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims, steps: Steps) -> Victims | None:
-        dry_runs, nominated = self._dry_runs(pod_info, steps), self._nominated_for(pod_info).get(node, [])
+    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
+        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned_pod.uid: assigned_pod for assigned_pod in self.cache.assigned_pods_on(node)}
         with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
@@ -228,57 +215,30 @@ class ExtenderPods:
         nominated: list[AssignedPod],
         claimed: Claimed | None,
     ) -> tuple[DryRuns, Verdict]:
-        """Evaluate a node, and return the dry runs with the result; near claimed devices, those of the first division
-        that fits.
-        """
+        """Evaluate a node, and return the result with the dry runs of the pod, near claimed devices if it has any."""
         verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
             return dry_runs, verdict
         if node != claimed.node:
             return dry_runs, Verdict(claimed.elsewhere, for_good=True)
-        reasons, steps = list[str](), Steps()
-        try:
-            if next(self._beside(pod_info, row, node, claimed, steps), None) is None:
-                return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
-            for division in self._beside(
-                pod_info, row, node, claimed, steps, self.cache.nodes.free_vfs_of_row[row].capacities
-            ):
-                division_runs = self._dry_runs(division, steps)
-                verdict = self._judge(division_runs, node, nominated)
-                if not verdict.reason:
-                    return division_runs, verdict
-                reasons.append(verdict.reason)
-        except OutOfSteps:
-            reasons.append(OUT_OF_BUDGET)
-        return dry_runs, Verdict(claimed.refusal(_why(reasons)))
+        near_pod = _near(pod_info, claimed)
+        near_runs = self._dry_runs(near_pod)
+        if not (reason := self._judge(near_runs, node, nominated).reason):
+            return near_runs, Verdict()
+        if self._never_fits(near_pod, row):
+            return dry_runs, Verdict(claimed.refusal(NO_DIVISION), for_good=True)
+        is_lack = reason in (*NOT_ENOUGH.values(), NO_DIVISION)
+        return dry_runs, Verdict(claimed.refusal(_FEW_THERE if is_lack else reason))
 
-    def _beside(
-        self,
-        pod_info: PodInfo,
-        row: int,
-        node: str,
-        claimed: Claimed,
-        steps: Steps,
-        capacities: Sequence[PfCapacity] | None = None,
-    ) -> Iterator[PodInfo]:
-        """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`.
-
-        ``capacities`` is what each PF has; without it, every division is yielded. Searches with a division spend
-        ``steps``.
-        """
-        request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
-        if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), Refused):
-            return
-        roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
-        admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
-        by_root = None if capacities is None else _capacity_by_root(roots, capacities)
-        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, by_root)):
-            if number >= MOST_DIVISIONS or steps.spent > SEARCHED_AT_ONCE:
-                raise OutOfSteps
-            pairs = zip(request.interfaces, division, strict=True)
-            interfaces = tuple([replace(interface, root=root) for interface, root in pairs])
-            yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=interfaces))
+    def _never_fits(self, pod_info: PodInfo, row: int) -> bool:
+        """Return whether a pod's VFs do not fit on a node even if all VFs are free."""
+        request, free_vfs = pod_info.request, unused(self.cache.nodes.offers[row][1])
+        demands = demands_on(request, free_vfs.pfs) if request is not None else ()
+        if request is None or isinstance(demands, Refused):
+            return False
+        placement = place_request(request, demands, free_vfs, Steps())
+        return isinstance(placement, Refused) and placement.reason != OUT_OF_BUDGET
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
@@ -315,24 +275,14 @@ class ExtenderPods:
     def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         return self.reserved.counting_for(pod_info)
 
-    def _dry_runs(self, pod_info: PodInfo, steps: Steps) -> DryRuns:
-        return DryRuns(pod_info, self.cache, steps, reserves_only=True)
+    def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
+        return DryRuns(pod_info, self.cache, Steps(), reserves_only=True)
 
 
-def _why(reasons: Sequence[str]) -> str:
-    """Return the reason for all divisions: the exhausted budget, or the first reason other than a lack of VFs."""
-    if OUT_OF_BUDGET in reasons:
-        return OUT_OF_BUDGET
-    return next((reason for reason in reasons if reason not in NOT_ENOUGH.values()), _FEW_THERE)
-
-
-def _capacity_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, RootCapacity]:
-    capacity_by_root: dict[str, RootCapacity] = {}
-    for root, capacity in zip(roots, capacities, strict=True):
-        root_capacity = capacity_by_root.setdefault(root, RootCapacity())
-        root_capacity.vfs += capacity.vfs
-        root_capacity.mbps += max(capacity.mbps, 0)
-    return capacity_by_root
+def _near(pod_info: PodInfo, claimed: Claimed) -> PodInfo:
+    """Return a pod whose VFs must be near claimed devices."""
+    request = None if pod_info.request is None else replace(pod_info.request, devices=claimed.devices)
+    return msgspec.structs.replace(pod_info, request=request)
 
 
 def _elsewhere(assigned_pod: AssignedPod) -> str:

@@ -136,6 +136,34 @@ class Allocation:
         return sorted({device.driver for device in self.devices})
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claimed devices of a pod on a node: the roots of each. ``title`` names the claims."""
+
+    title: str
+    node: str
+    devices: tuple[frozenset[str], ...]
+
+    @property
+    def elsewhere(self) -> str:
+        """Return the message for another node: where the devices are."""
+        return f"{self.title} has devices on node {self.node!r}"
+
+    def refusal(self, reason: str) -> str:
+        """Return why the VFs are not available near the devices, and what to do: the claims stay allocated."""
+        roots = sorted(frozenset().union(*self.devices))[:_MAX_ROOTS_SHOWN]
+        place = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
+        return f"{place}: {reason}. {_REMEDY}"
+
+
+# A node has about eight.
+_MAX_ROOTS_SHOWN = 16
+_REMEDY = (
+    "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
+    "another 'resource.kubernetes.io/pcieRoot'"
+)
+
+
 def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
     """Return the names of a pod's claims, or why they are unknown."""
     claims = pod.spec.resource_claims or ()

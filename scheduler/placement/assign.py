@@ -13,9 +13,20 @@ from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import SharedPorts
+from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
-from scheduler.placement.place import BUDGET, MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.place import (
+    BUDGET,
+    MAX_OUTCOMES,
+    SEARCHED_AT_ONCE,
+    Fit,
+    FitResult,
+    OutOfBudget,
+    PfCapacity,
+    VfDemand,
+    place,
+)
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps, StepsSpent
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
@@ -30,6 +41,7 @@ NOT_ENOUGH: Mapping[str, str] = {
     "distinct": "not enough PFs with free VFs for distinct placement",
     "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
 }
+NO_DIVISION = "the PFs there cannot give each device its share of the interfaces"
 OUT_OF_BUDGET = "search for a placement ran out of steps"
 NOT_SEARCHED = "node(s) not searched yet for a VF placement; the search continues"
 
@@ -111,6 +123,45 @@ def place_within(
     finally:
         steps.spend(choices.spent + searches.spent)
     return refusal
+
+
+def place_request(
+    request: PodRequest, demands: tuple[VfDemand, ...], free_vfs: FreeVfs, steps: Steps
+) -> Placement | Refused:
+    """Return a placement of a pod's interfaces with these demands, near the devices that it has claimed."""
+    if not request.devices:
+        return _place_within(request, demands, free_vfs, steps)
+    search = Steps(SEARCHED_AT_ONCE)
+    try:
+        return _place_near(request, demands, free_vfs, search)
+    except StepsSpent:
+        return Refused(OUT_OF_BUDGET)
+    finally:
+        steps.spend(search.spent)
+
+
+def _place_near(
+    request: PodRequest, demands: tuple[VfDemand, ...], free_vfs: FreeVfs, steps: Steps
+) -> Placement | Refused:
+    # If the VFs do not fit near all the devices together, no division fits.
+    placement = _place_within(request, near(demands, request.devices, free_vfs.pfs), free_vfs, steps)
+    if isinstance(placement, Refused):
+        return placement
+    refusal = Refused(NO_DIVISION)
+    for division in divisions(demands, request.devices, free_vfs.pfs, steps):
+        placement = _place_within(request, division, free_vfs, steps)
+        if not isinstance(placement, Refused):
+            return placement
+        if refusal.reason != OUT_OF_BUDGET:
+            refusal = placement
+    return refusal
+
+
+def _place_within(
+    request: PodRequest, demands: tuple[VfDemand, ...], free_vfs: FreeVfs, steps: Steps
+) -> Placement | Refused:
+    caps = caps_for(free_vfs.shares, request.namespace)
+    return place_within(demands, free_vfs.capacities, request.pfs, free_vfs.shared_ports, caps, steps=steps)
 
 
 def share_refusal(request: PodRequest, free_vfs: FreeVfs) -> Refused | None:

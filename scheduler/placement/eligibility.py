@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeVar
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, VfRequest
-from mooring.nic.pci import pcie_root
 from mooring.nic.settings import VfSettings
 from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import bits
@@ -47,8 +46,8 @@ class _PfMatch(NamedTuple):
 
 
 # The fields of an interface that select a PF, besides its rate; and an interface that selects none.
-_selectors_of = attrgetter("network", "rail", "pf", "link", "root")
-_EVERY_PF = (None,) * 5
+_selectors_of = attrgetter("network", "rail", "pf", "link")
+_EVERY_PF = (None,) * 4
 
 
 class Eligibility:
@@ -151,7 +150,7 @@ _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter(
 
 
 class _Selectors:
-    """Which interfaces select a PF by its name, link, network or PCIe root."""
+    """Which interfaces select a PF by its name, link or network."""
 
     def __init__(self, interfaces: Sequence[VfRequest]) -> None:
         self._interfaces = interfaces
@@ -161,14 +160,12 @@ class _Selectors:
         masks_by_glob = _masks_by_value([interface.pf or "*" for interface in interfaces])
         self._globs = [(glob(pattern), mask) for pattern, mask in masks_by_glob.items()]
         self._names_rails = any(interface.rail is not None for interface in interfaces)
-        self._names_roots = any(interface.root is not None for interface in interfaces)
 
     def masks(self, pfs: Sequence[Pf]) -> Iterator[int]:
         """Yield for each of a node's PFs the interfaces that select it."""
         rails = rails_of(pfs) if self._names_rails else {}
         for pf in pfs:
-            mask = self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
-            yield mask & self._below(pf) if self._names_roots else mask
+            yield self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
 
     def _mask_of_name(self, name: str) -> int:
         return sum([mask for pattern, mask in self._globs if pattern.match(name)])
@@ -176,10 +173,6 @@ class _Selectors:
     def _on_network(self, network: tuple[str, int | None]) -> int:
         name, rail = network
         return self._mask(lambda interface: interface.network in (None, name) and interface.rail in (None, rail))
-
-    def _below(self, pf: Pf) -> int:
-        root = pcie_root(pf.pci, pf.pcie)
-        return self._mask(lambda interface: interface.root in (None, root))
 
     def _mask(self, selects: Callable[[VfRequest], bool]) -> int:
         return sum([1 << index for index, interface in enumerate(self._interfaces) if selects(interface)])

@@ -14,9 +14,8 @@ from mooring.annotations.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_within
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_request
 from scheduler.placement.place import VfDemand
-from scheduler.placement.shares import caps_for
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -72,10 +71,7 @@ class VfPart:
             raise Unmet(demands.reason)
         for proposal in beside.values():
             demands = _narrow(demands, proposal.narrows.get(VFS, {}), pfs)
-        free_vfs, caps = self.free_vfs, caps_for(self.free_vfs.shares, self.request.namespace)
-        placement = place_within(
-            demands, free_vfs.capacities, self.request.pfs, free_vfs.shared_ports, caps, steps=steps
-        )
+        placement = place_request(self.request, demands, self.free_vfs, steps)
         if isinstance(placement, Refused):
             raise Unmet(placement.reason)
         yield Proposal(tuple(pfs[index].name for index in placement.pfs))

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.natural_order import natural
-from mooring.nic.pci import pcie_root
 from scheduler.placement.glob import glob
 
 # The number of each network of a node, from 0 in natural order.
@@ -61,13 +60,7 @@ interface_parts = lru_cache(maxsize=256)(InterfaceParts)
 
 def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
     """Yield the parts: the reason of each, which PFs match it, and whether the reasons of later parts name it."""
-    network, rail, link, root, rate = (
-        interface.network,
-        interface.rail,
-        interface.link,
-        interface.root,
-        interface.min_tx_rate,
-    )
+    network, rail, link, rate = interface.network, interface.rail, interface.link, interface.min_tx_rate
     if network is not None:
         lacks = f"node(s) had no PF on network {network!r}"
         yield lacks, lambda pfs, _: [pf for pf in pfs if pf.network == network], True
@@ -80,9 +73,6 @@ def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
         yield f"node(s) had no PF named {interface.pf!r}", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], True
     if link is not None:
         yield f"node(s) had no PF of link type {link!r}", lambda pfs, _: [pf for pf in pfs if pf.link == link], True
-    if root is not None:
-        lacks = f"node(s) had no PF under PCIe root {root!r}"
-        yield lacks, lambda pfs, _: [pf for pf in pfs if pcie_root(pf.pci, pf.pcie) == root], True
     if rate:
         # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
         yield "node(s) had no PF with its link up", lambda pfs, _: [pf for pf in pfs if pf.up], False

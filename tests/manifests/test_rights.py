@@ -40,7 +40,7 @@ from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_ent
 from mooring.records.node_check import NodeCheck, dump_node_check
 from mooring.records.pod_record import PodRecord
 from scheduler.cycle.instructions import Evict
-from scheduler.extender.roots import Claimed
+from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Pod
 from scheduler.server.evict import evict
 from scheduler.server.http.claimed_devices import ClaimedDevices

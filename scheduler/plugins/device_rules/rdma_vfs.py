@@ -12,7 +12,7 @@ from mooring.annotations.assignment import Assignment
 from mooring.annotations.request import PodRequest
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import NOT_KEPT, Column
+from scheduler.cache.column import NOT_KEPT
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_facts import Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
@@ -20,7 +20,15 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_within
+from scheduler.placement.assign import (
+    NOT_ENOUGH,
+    OUT_OF_BUDGET,
+    Placement,
+    demands_on,
+    pick_vfs,
+    place_request,
+    place_within,
+)
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
 from scheduler.placement.shares import caps_for
@@ -63,15 +71,7 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | 
         fault, pfs = offer
         return FAULTS[fault] if fault is not None else verdicts.refusal(pfs)
 
-    return lambda rows, steps: refuse_by(_offers(request, nodes), judge, rows, ("refusal", verdicts), steps)
-
-
-def _offers(request: PodRequest, nodes: NodeColumns) -> Column[Offer]:
-    """Return the PFs of all nodes for a request.
-
-    They come without PCIe roots if the request does not select by them, because few nodes share those.
-    """
-    return nodes.offers if any(interface.root is not None for interface in request.interfaces) else nodes.models
+    return lambda rows, steps: refuse_by(nodes.models, judge, rows, ("refusal", verdicts), steps)
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
@@ -109,10 +109,7 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
 
 def _place(request: PodRequest, free_vfs: FreeVfs, steps: Steps) -> Placement | Refused:
     demands = demands_on(request, free_vfs.pfs)
-    if isinstance(demands, Refused):
-        return demands
-    caps = caps_for(free_vfs.shares, request.namespace)
-    return place_within(demands, free_vfs.capacities, request.pfs, free_vfs.shared_ports, caps, steps=steps)
+    return demands if isinstance(demands, Refused) else place_request(request, demands, free_vfs, steps)
 
 
 def _request_of(pod_info: PodInfo) -> PodRequest | None:
@@ -248,7 +245,7 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
     request = _request_of(pod_info)
     if request is None:
         return None
-    steps, column, verdicts = Steps(), _offers(request, nodes), eligibility(request)
+    steps, verdicts = Steps(), eligibility(request)
     rate, count = sum(verdicts.rates), len(request.interfaces)
 
     def could_give(offer: Offer) -> int:
@@ -266,7 +263,7 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
     def fits(view: NodeView) -> Measure:
         nonlocal steps
         steps = Steps()
-        return view.judge(column, could_give, ("alone", verdicts))
+        return view.judge(nodes.models, could_give, ("alone", verdicts))
 
     return fits
 

@@ -18,11 +18,11 @@ from scheduler.extender.resource_claims import (
     VERSIONS,
     Allocation,
     ApiGroup,
+    Claimed,
     ResourceClaim,
     ResourceSlice,
     ResourceSlices,
 )
-from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 

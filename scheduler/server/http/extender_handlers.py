@@ -20,7 +20,7 @@ from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import wire_format
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
-from scheduler.extender.roots import Claimed
+from scheduler.extender.resource_claims import Claimed
 from scheduler.extender.wire_format import Binding, ExtenderArgs, FailedNodes
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod

@@ -142,15 +142,6 @@ def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: Ma
     assert eligibility.refusal((whole,)) == ""
 
 
-def test_an_interface_may_select_a_pf_by_its_pcie_root_alone(make_pf: MakePf) -> None:
-    """As one does that must lie beside a device that its pod has claimed."""
-    eligibility = Eligibility(PodRequest((VfRequest(root="pci0000:05"), VfRequest())))
-    pfs = make_pf(0), make_pf(1)
-    assert [pf.pci for pf in pfs] == ["0000:04:00.0", "0000:05:00.0"]
-    assert eligibility.demands(pfs) == (VfDemand(0, 0b10), VfDemand(0, 0b11))
-    assert eligibility.refusal(pfs[:1]) == "node(s) had no PF under PCIe root 'pci0000:05'"
-
-
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
     """A node may call its PFs anything, and write another inventory each second."""
     eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))

@@ -33,7 +33,6 @@ def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields:
     [
         ({"network": "rail9"}, "on network 'rail9'"),
         ({"pf": "eth*"}, "named 'eth*'"),
-        ({"root": "pci0000:99"}, "under PCIe root 'pci0000:99'"),
         ({"rail": 2}, "on network number 3"),
         ({"rail": NO_RAIL}, "on the group's network"),
         ({"rate": 400_000}, "fast enough for 400000 Mb/s"),

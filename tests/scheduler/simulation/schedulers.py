@@ -14,7 +14,7 @@ from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
-from scheduler.extender.roots import Claimed
+from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused

@@ -16,7 +16,7 @@ from mooring.annotations.assignment import verified_assignment
 from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from scheduler.extender.roots import Claimed
+from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.refused import Refused
 from scheduler.server.http.claimed_devices import ClaimedDevices

@@ -1,0 +1,66 @@
+"""Divide a pod's VFs among the devices that it has claimed: below the PCIe roots of each, as many as of any other, or
+one more. Pure.
+
+Which VF goes to which device is free, because the order of a claim's devices is not under its owner's control.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mooring.annotations.inventory import Pf
+from mooring.nic.pci import pcie_root
+from scheduler.placement.place import VfDemand
+from scheduler.placement.steps import Steps
+
+# Of each claimed device the PCIe roots below which it is.
+DeviceRoots = tuple[frozenset[str], ...]
+
+
+class _Share(NamedTuple):
+    """The PFs near some devices, as bits: how many VFs they give in any case, and how many more they may give."""
+
+    pfs: int
+    vfs: int
+    more: int
+
+
+def near(demands: Sequence[VfDemand], devices: DeviceRoots, pfs: Sequence[Pf]) -> tuple[VfDemand, ...]:
+    """Return the demands restricted to PFs near any of the devices."""
+    mask = _below(frozenset().union(*devices), pfs)
+    return tuple([demand._replace(pfs=demand.pfs & mask) for demand in demands])
+
+
+def divisions(
+    demands: tuple[VfDemand, ...], devices: DeviceRoots, pfs: Sequence[Pf], steps: Steps
+) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield each way to restrict every demand to the PFs near one device; raise StepsSpent."""
+    vfs, more = divmod(len(demands), len(devices))
+    shares = tuple([_Share(_below(roots, pfs), vfs * count, count) for roots, count in Counter(devices).items()])
+    return _divide(demands, shares, more, steps)
+
+
+def _divide(
+    demands: tuple[VfDemand, ...], shares: tuple[_Share, ...], more: int, steps: Steps, first: int = 0
+) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the divisions among shares from the first on, of which ``more`` give one VF more than in any case."""
+    if not demands:
+        yield ()
+        return
+    demand, others = demands[0], demands[1:]
+    for number in range(first, len(shares)):
+        share = shares[number]
+        steps.spend()
+        if not demand.pfs & share.pfs or not (share.vfs or (more and share.more)):
+            continue
+        rest = share._replace(vfs=share.vfs - 1) if share.vfs else share._replace(more=share.more - 1)
+        # A demand that equals the previous one goes to the same devices or later ones: no two divisions are alike.
+        start = number if others and others[0] == demand else 0
+        other_shares = (*shares[:number], rest, *shares[number + 1 :])
+        for division in _divide(others, other_shares, more - (not share.vfs), steps, start):
+            yield demand._replace(pfs=demand.pfs & share.pfs), *division
+
+
+def _below(roots: frozenset[str], pfs: Sequence[Pf]) -> int:
+    """Return the PFs below these roots, as bits."""
+    return sum([1 << index for index, pf in enumerate(pfs) if pcie_root(pf.pci, pf.pcie) in roots])
