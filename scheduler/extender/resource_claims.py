@@ -1,9 +1,7 @@
 """Resource claims of pods that kube-scheduler schedules, if their VFs must be near claimed devices. Pure.
 
 A claim's status lists its allocated devices, by driver, pool and device. The driver's ResourceSlices of the same node
-have the PCIe root of each device, if the driver publishes it. ``resource.k8s.io`` v1, v1beta2 and v1beta1 have these
-fields in the same places, except a device's attributes: in v1beta1 they are below ``basic``. Source:
-k8s.io/api/resource/{v1,v1beta1}/types.go.
+have the PCIe root of each device, if the driver publishes it. Source: k8s.io/api/resource/v1/types.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,8 +14,6 @@ from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
 from scheduler.kube.refused import Refused
 
-# The newest first. Kubernetes serves v1 since 1.34, v1beta2 since 1.33 and v1beta1 since 1.32, if they are enabled.
-VERSIONS = ("v1", "v1beta2", "v1beta1")
 # Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 # Each claim is a request to the API server, and so is each driver. A claim has at most 32 devices.
@@ -59,13 +55,9 @@ class _Attribute(Struct):
     strings: list[str] | None = None
 
 
-class _Basic(Struct):
-    attributes: dict[str, _Attribute] | None = None
-
-
-class _Device(_Basic):
+class _Device(Struct):
     name: str = ""
-    basic: _Basic | None = None
+    attributes: dict[str, _Attribute] | None = None
 
 
 class _Pool(Struct):
@@ -92,16 +84,6 @@ class ResourceSlices(Struct):
 
     items: list[ResourceSlice]
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
-
-
-class Version(Struct):
-    version: str = ""
-
-
-class ApiGroup(Struct):
-    """The served versions of an API."""
-
-    versions: list[Version]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -239,8 +221,7 @@ def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str
 
 
 def _roots(device: _Device) -> frozenset[str]:
-    attributes = device.attributes or (device.basic.attributes if device.basic else None) or {}
-    attribute = attributes.get(PCIE_ROOT)
+    attribute = (device.attributes or {}).get(PCIE_ROOT)
     if attribute is None:
         return frozenset()
     return frozenset(attribute.strings or ([attribute.string] if attribute.string else ()))

@@ -28,7 +28,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.server import metrics
 from scheduler.server.bind import bind
-from scheduler.server.http.claimed_devices import ClaimedDevices
+from scheduler.server.http.claimed_devices import read_claimed
 from scheduler.server.loop import ApiClients, Loop
 
 _T = TypeVar("_T")
@@ -65,7 +65,6 @@ class ExtenderHandlers:
         self._loop = loop
         self._clients = clients
         self._clock = clock
-        self._claimed_devices = ClaimedDevices(clients.api)
         self._under_way: dict[str, _UnderWay] = {}
         self._turns = asyncio.Lock()
 
@@ -134,7 +133,7 @@ class ExtenderHandlers:
             return None
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await self._claimed_devices.of(pod_info.pod, node)
+                return await read_claimed(self._clients.api, pod_info.pod, node)
         except KubeError as failed:
             return Refused(f"the pod's resource claims cannot be read: {failed}")
         except TimeoutError:

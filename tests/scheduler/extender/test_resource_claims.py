@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 
 from scheduler.extender.resource_claims import (
     MOST_CLAIMS,
@@ -76,15 +75,12 @@ def test_devices_are_known_once_all_claims_are_allocated() -> None:
     assert elsewhere.node is None
 
 
-@pytest.mark.parametrize("is_beta", [False, True])
-def test_a_device_lies_under_the_root_that_its_slice_says(*, is_beta: bool) -> None:
-    """In v1beta1 attributes stand below "basic". The newest generation of a pool counts, devices without a root do not.
+def test_a_device_lies_under_the_root_that_its_slice_says() -> None:
+    """The newest generation of a pool counts, devices without a root do not.
 
     An attribute of that name of the driver's own domain is another one.
     """
     devices = [_at("gpu-0", "pci0000:15"), _at("gpu-1", ["pci0000:26", "pci0000:37"]), _at("imex", None)]
-    if is_beta:
-        devices = [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in devices]
     slices = [_slice(*devices, generation=2), _slice(_at("gpu-0", "pci0000:99"), generation=1)]
     found = Allocation(("gpus",), tuple(Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
     assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))

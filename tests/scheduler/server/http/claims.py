@@ -16,12 +16,11 @@ NAME = "gpus"
 
 
 class Claims:
-    """The objects of ``resource.k8s.io`` on a server, in one version."""
+    """The objects of ``resource.k8s.io`` on a server."""
 
-    def __init__(self, client: Client, version: str = "v1") -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._version = version
-        self._api = f"/apis/resource.k8s.io/{version}"
+        self._api = "/apis/resource.k8s.io/v1"
         self._claims = f"{self._api}/namespaces/default/resourceclaims"
 
     async def publish(self, node: str, devices: Mapping[str, str]) -> None:
@@ -29,7 +28,7 @@ class Claims:
         cel = {"expression": f'device.driver == "{DRIVER}"'}
         await self._post("deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": cel}]}})
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-        listed = [self._device(name, root) for name, root in devices.items()]
+        listed = [_device(name, root) for name, root in devices.items()]
         spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed}
         await self._post("resourceslices", {"metadata": {"name": f"{node}-gpus"}, "spec": spec})
 
@@ -37,7 +36,7 @@ class Claims:
         """Make further slices of a node, each with one device without attributes."""
         pool = {"name": f"{node}-more", "generation": 1, "resourceSliceCount": count}
         for index in range(count):
-            spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [self._device(f"more-{index}", "")]}
+            spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(f"more-{index}", "")]}
             await self._post("resourceslices", {"metadata": {"name": f"{node}-{index}"}, "spec": spec})
 
     async def template(self, name: str, count: int = 1) -> None:
@@ -77,10 +76,6 @@ class Claims:
         for kind in (*kinds, "resourceslices", "deviceclasses"):
             await self._client.request("DELETE", f"{self._api}/{kind}")
 
-    def _device(self, name: str, root: str) -> dict[str, Any]:
-        about = {"attributes": {PCIE_ROOT: {"string": root}}} if root else {}
-        return {"name": name, **({"basic": about} if self._version == "v1beta1" else about)}
-
     async def _post(self, kind: str, document: dict[str, Any]) -> None:
         await self._client.request("POST", f"{self._api}/{kind}", msgspec.json.encode(document))
 
@@ -89,6 +84,10 @@ def claiming(claim: str = "", template: str = "") -> dict[str, Any]:
     """Return what a pod's spec says of the claim that it names, or has made from a template."""
     source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
     return {"resourceClaims": [{"name": NAME, **source}]}
+
+
+def _device(name: str, root: str) -> dict[str, Any]:
+    return {"name": name, **({"attributes": {PCIE_ROOT: {"string": root}}} if root else {})}
 
 
 def _named(name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ refused bind the claim stays allocated. Source: PreBind and Unreserve of kube-sc
 """
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -19,7 +18,7 @@ from mooring.kube.client import Client
 from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.refused import Refused
-from scheduler.server.http.claimed_devices import ClaimedDevices
+from scheduler.server.http.claimed_devices import read_claimed
 from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage
 from tests.support.polling import eventually
@@ -27,7 +26,6 @@ from tests.support.polling import eventually
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 GROUP = "resource.k8s.io"
-NOWHERE = "the API server serves resource.k8s.io in none of the versions v1, v1beta2, v1beta1"
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
 UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
@@ -136,29 +134,13 @@ async def test_victims_on_the_wrong_root_are_not_asked_for(scene: Scene) -> None
         assert not await helps(other)
 
 
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_the_version_that_is_served_is_read(version: str) -> None:
-    """v1beta1 of Kubernetes 1.32, where attributes lie deeper; where none is served it is said, and looked for."""
+async def test_a_server_without_resource_claims_is_said() -> None:
+    """As before Kubernetes 1.34, where dynamic resource allocation is off."""
     async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
-        claims, catalog = Claims(client, version), server.cluster.catalog
-        served = [replace(kind, version=version) for kind in catalog if kind.group == GROUP]
-        for kind in served:
-            catalog.forget(GROUP, "v1", kind.plural)
-            catalog.learn(kind)
-        await claims.publish("n1", {"gpu-0": A})
-        await claims.claim("c")
-        await claims.allocate("c", "n1", "gpu-0")
-        pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
-        devices, found = ClaimedDevices(client), Claimed("claim 'c'", "n1", (frozenset({A}),))
-        assert await devices.of(msgspec.convert(pod, Pod)) == found
-        for kind in served:
-            catalog.forget(GROUP, version, kind.plural)
-        claim = f"resource.k8s.io/{version}/namespaces/default/resourceclaims/c"
-        for told in (f"{claim} does not exist", NOWHERE):
-            assert told in str(await devices.of(msgspec.convert(pod, Pod)))
-        for kind in served:
-            catalog.learn(kind)
-        assert await devices.of(msgspec.convert(pod, Pod)) == found
+        server.cluster.catalog.forget(GROUP, "v1", "resourceclaims")
+        pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
+        claim = "resource.k8s.io/v1/namespaces/default/resourceclaims/c"
+        assert await read_claimed(client, pod) == Refused(f"{claim} does not exist")
 
 
 async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> None:
@@ -170,10 +152,10 @@ async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> No
         await claims.claim("c")
         await claims.allocate("c", "n1", "gpu-0")
         pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
-        assert await ClaimedDevices(client).of(pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
+        assert await read_claimed(client, pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
         await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
         expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
-        assert await ClaimedDevices(client).of(pod) == Refused(expected)
+        assert await read_claimed(client, pod) == Refused(expected)
 
 
 def _slice(node: str, name: str) -> bytes:
