@@ -217,6 +217,9 @@ class Player:
     def _is_live(self, uid: str) -> bool:
         return any(pod["metadata"]["uid"] == uid for pod in self._live())
 
+    def uids(self) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.pods.values()}
+
     async def runs(self, *roles: str) -> None:
         """Wait until exactly these pods live, and run."""
         wanted = [(one, "Running") for one in sorted(roles)]

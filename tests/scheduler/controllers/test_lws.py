@@ -4,6 +4,7 @@ Its webhook is an admission policy here.
 """
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -127,3 +128,30 @@ async def test_each_replica_starts_whole_and_again_when_a_container_has_restarte
     await stage.patch("StatefulSet", "serve", spec={"replicas": 0})
     await stage.gone()
     await stage.all_nodes_free()
+
+
+@pytest.mark.usefixtures("webhook")
+async def test_each_replica_runs_again_after_a_rolling_update(stage: Stage) -> None:
+    """A new leader comes before the garbage collector has seen that the workers of the old one have no owner."""
+    stage.watch_groups(lambda pod: str(pod["metadata"]["labels"].get(f"{LWS}/group-key", "")), SIZE)
+    await _create_leaders(stage, 2)
+    await stage.lives("serve-0", "serve-1")
+    await _create_workers(stage, "serve-0", "serve-1")
+    everything = ("serve-0", "serve-0-1", "serve-1", "serve-1-1")
+    await stage.runs(*everything)
+
+    # SSAWithStatefulset: the StatefulSet's controller replaces the leaders, the last one first.
+    labels = {f"{LWS}/template-revision-hash": "2"}
+    old = {name: pod["metadata"]["uid"] for name, pod in stage.pods.items()}
+
+    def is_new(leader: str) -> bool:
+        return leader in stage.pods and stage.pods[leader]["metadata"]["uid"] != old[leader]
+
+    await stage.patch("StatefulSet", "serve", spec={"template": {"metadata": {"labels": labels}}})
+    for leader in ("serve-1", "serve-0"):
+        await stage.until(partial(is_new, leader), f"{leader} is new")
+        # Reconcile in pod_controller.go makes no StatefulSet as long as one of that name is there.
+        await stage.absent("StatefulSet", leader)
+        await _create_workers(stage, leader)
+    await stage.until(lambda: not stage.uids() & set(old.values()), "no old pod is left")
+    await stage.runs(*everything)
