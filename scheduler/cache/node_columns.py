@@ -128,6 +128,12 @@ class NodeColumns(NodeFacts):
         """Return the rows that have a node."""
         return self.valid[: self.size].nonzero()[0]
 
+    def flags(self, rows: Rows | Sequence[int]) -> Flags:
+        """Return for each row whether it is one of these."""
+        flags: Flags = np.zeros(self.size, np.bool_)
+        flags[rows] = True
+        return flags
+
     def add_unit_pool(self, kind: str, empty: Hashable) -> None:
         """Add a column for what is left of another kind of resource."""
         self.unit_pools[kind] = Column(self._capacity, empty)

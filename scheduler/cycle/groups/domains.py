@@ -293,6 +293,4 @@ class _Level:
             yield number, share
 
     def _flags(self, number: int) -> Flags:
-        flags: Flags = np.zeros(self._nodes.size, np.bool_)
-        flags[self._rows[self._domain_of_row == self._kinds[number]]] = True
-        return flags
+        return self._nodes.flags(self._rows[self._domain_of_row == self._kinds[number]])

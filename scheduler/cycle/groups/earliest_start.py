@@ -17,11 +17,10 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import DomainPlacement, Turns, place_group, place_member
+from scheduler.cycle.groups.group_placement import DomainPlacement, place_group, place_member
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.preemption.least_loss import flags_of
 from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import EndOf, Reservation, ReservedRoom
 
@@ -140,11 +139,7 @@ class EarliestStart:
         snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
         snapshot.reserved.look_ahead(at)
         gone = [(end, assigned_pod) for end, assigned_pod in ends if end <= at]
-        for _, assigned_pod in gone:
-            if budget.turn_is_over:
-                yield
-            snapshot.remove([assigned_pod])
-            budget.charge_move()
+        yield from budget.move_all(snapshot.remove, [assigned_pod for _, assigned_pod in gone])
         self._end_spares(snapshot, frozenset(assigned_pod.uid for _, assigned_pod in gone))
         if promised is not None:
             domain = ""
@@ -178,7 +173,7 @@ def _put_on_nodes(
         row = nodes.row_of.get(room.node) if room is not None else None
         if row is None:
             continue
-        decision = yield from place_member(snapshot, member, Among(flags_of([row], nodes.size)), budget)
+        decision = yield from place_member(snapshot, member, Among(nodes.flags([row])), budget)
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
 

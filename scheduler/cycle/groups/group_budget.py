@@ -5,11 +5,18 @@ give equal decisions. The unit is the evaluation of one node, about 0.15 µs. At
 At the end of a slice, other pods and groups have their turn, if any wait.
 """
 
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
+
 from scheduler.cycle.cycle import RecordPhase, ignore_phase
-from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
+from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
 
+Outcome = TypeVar("Outcome")
+Item = TypeVar("Item")
+# Generators that yield between turns, so that events can be processed.
+Turns = Generator[None, None, Outcome]
 # A group has this many times the steps of a single pod to search for VFs.
 _STEPS = 8
 # Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, all nodes for one shape
@@ -64,9 +71,23 @@ class GroupBudget:
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
 
-    def charge_move(self) -> None:
-        """Count a member that was put on a node or removed from it."""
-        self.charge(_A_MOVE)
+    def move_all(self, move: Callable[[Item], None], items: Iterable[Item]) -> Turns[None]:
+        """Put members or pods on nodes of a snapshot, or remove them, in turns."""
+        for item in items:
+            if self.turn_is_over:
+                yield
+            move(item)
+            self.charge(_A_MOVE)
+
+    def evaluate(self, evaluate: Callable[[], Outcome]) -> Turns[Outcome]:
+        """Evaluate nodes, in several turns if the values to evaluate for the first time are too many for one."""
+        while True:
+            if self.turn_is_over:
+                yield
+            try:
+                return evaluate()
+            except TurnSpent:
+                yield
 
     def charge_dry_runs(self, count: int) -> None:
         """Count dry runs of a search for victims, or work that takes as long."""

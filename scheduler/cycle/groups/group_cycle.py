@@ -17,16 +17,13 @@ Cost: a snapshot for each round, and for each member the cost of a pod; the comm
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import MOST_SHAPES
-from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import DomainPlacement, Turns, among_rows, place_group, place_member
+from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member
 from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike, needs_order
@@ -122,26 +119,21 @@ def _put_back(
     Return where all are now, and why one is left over. Return None if the whole group must be placed again: too few
     fit, or the places of others may depend on a member that has moved.
     """
-    for uid, bind in old_snapshot.binds.items():
-        if uid not in stale_uids:
-            if budget.turn_is_over:
-                yield
-            snapshot.put_on(bind)
-            budget.charge_move()
+    valid_binds = [bind for uid, bind in old_snapshot.binds.items() if uid not in stale_uids]
+    yield from budget.move_all(snapshot.put_on, valid_binds)
     nodes, displaced_members = snapshot.cache.nodes, list[PodInfo]()
     for uid in (uid for uid in old_snapshot.binds if uid in stale_uids):
         bind = old_snapshot.binds[uid]
-        row = nodes.row_of.get(bind.assigned.node, -1)
-        only: Flags = np.zeros(nodes.size, np.bool_)
-        only[row] = row >= 0
-        decision = yield from place_member(snapshot, bind.pod_info, Among(only), budget)
+        row = nodes.row_of.get(bind.assigned.node)
+        only = Among(nodes.flags([] if row is None else [row]))
+        decision = yield from place_member(snapshot, bind.pod_info, only, budget)
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
         else:
             displaced_members.append(bind.pod_info)
     if displaced_members and any(map(needs_order, demand.distinct_members)):
         return None
-    among = among_rows(placement.target, demand.group.within, nodes)
+    among = among_rows(placement.target.domain, demand.group.within, nodes)
     refusals = dict[Hashable, Unschedulable]()
     for member in displaced_members:
         decision = yield from place_member(snapshot, member, among, budget)

@@ -12,10 +12,9 @@ all domains together; the next decision continues where this one stopped.
 """
 
 from collections import deque
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,8 +22,8 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
-from scheduler.cycle.groups.domains import Target, targets
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.domains import Domain, Target, targets
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
@@ -32,16 +31,12 @@ from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.members import alike, namespace_of, requests_of, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
-from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
 # Number of members that one decision tries in all topology domains together (some seconds), and to place more than
 # needed.
 _MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
-Outcome = TypeVar("Outcome")
-# Generators that yield between turns, so that events can be processed.
-Turns = Generator[None, None, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +102,23 @@ def place_group(
 
 def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, budget: GroupBudget) -> Turns[Decision]:
     """Choose a member's node in the snapshot, with the members that are already there."""
-    while True:
-        if budget.turn_is_over:
-            yield
+
+    def place() -> Decision:
         old_steps = budget.placement.spent
         try:
             return snapshot.cycle.place(member, 0.0, budget.placement, among, budget.record_phase)
-        except TurnSpent:
-            yield
         finally:
             budget.charge_member(member, snapshot.cache.nodes.size, budget.placement.spent - old_steps)
+
+    return (yield from budget.evaluate(place))
 
 
 def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Turns[list[Rows]]:
     """Return the rows that pass for each shape of members, each row evaluated by itself."""
     rows_of_shapes = list[Rows]()
     for member in demand.shapes:
-        while True:
-            if budget.turn_is_over:
-                yield
-            try:
-                rows_of_shapes.append(snapshot.cycle.passing(member, budget.placement))
-                break
-            except TurnSpent:
-                yield
+        rows = yield from budget.evaluate(partial(snapshot.cycle.passing, member, budget.placement))
+        rows_of_shapes.append(rows)
         budget.charge_shape(snapshot.cache.nodes.size)
     return rows_of_shapes
 
@@ -215,7 +203,7 @@ def _try_target(
             shortage = shortage_of(snapshot, demand, target, refusals)
             if outcome.shortage is None or shortage.fitting > outcome.shortage.fitting:
                 outcome = replace(outcome, shortage=shortage)
-        yield from _take_all_off(snapshot, budget)
+        yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
     if best is None:
         return outcome
     # Nothing changes in a snapshot: the same members go to the same nodes again.
@@ -226,15 +214,6 @@ def _try_target(
 def _placement(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> DomainPlacement:
     placement = GroupPlacement(tuple(snapshot.binds.values()), left_over(snapshot, target, refusals))
     return DomainPlacement(placement, target)
-
-
-def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Turns[None]:
-    """Remove all members from the snapshot."""
-    for uid in list(snapshot.binds):
-        if budget.turn_is_over:
-            yield
-        snapshot.take_off(uid)
-        budget.charge_move()
 
 
 def _attempts(
@@ -268,35 +247,49 @@ def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Row
 def _fill(
     snapshot: GroupSnapshot, members: Sequence[PodInfo], target: Target, within: str, budget: GroupBudget
 ) -> Turns[tuple[Refusals, int]]:
-    """Place as many members in a domain as fit, if enough can; return why others do not fit, and how many were tried.
+    """Place as many members in a domain as fit, if enough can; return what `place_members` does.
 
     The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the domain.
     """
-    nodes, refusals = snapshot.cache.nodes, dict[Hashable, Unschedulable]()
-    among, parts = among_rows(target, within, nodes), deque(map(Among, target.parts()))
-    count = 0
+    among, parts = among_rows(target.domain, within, snapshot.cache.nodes), deque(map(Among, target.parts()))
+
+    def place(member: PodInfo) -> Turns[Decision]:
+        while parts:
+            decision = yield from place_member(snapshot, member, parts[0], budget)
+            if isinstance(decision, Bind):
+                return decision
+            parts.popleft()
+        return (yield from place_member(snapshot, member, among, budget))
+
+    return (yield from place_members(snapshot, members, target.wanted, place))
+
+
+def place_members(
+    snapshot: GroupSnapshot, members: Sequence[PodInfo], wanted: int, place: Callable[[PodInfo], Turns[Decision | None]]
+) -> Turns[tuple[Refusals, int]]:
+    """Put members on the nodes that ``place`` chooses, until it returns None or too few members are left.
+
+    After one fits nowhere, equal members are not tried. Return why members do not fit, and how many were tried.
+    """
+    refusals, count = dict[Hashable, Unschedulable](), 0
     for number, member in enumerate(members, start=1):
         if refusals and alike(member) in refusals:
             continue
-        decision: Decision | None = None
-        while parts and not isinstance(decision, Bind):
-            decision = yield from place_member(snapshot, member, parts[0], budget)
-            if not isinstance(decision, Bind):
-                parts.popleft()
-        if not isinstance(decision, Bind):
-            decision = yield from place_member(snapshot, member, among, budget)
+        decision = yield from place(member)
+        if decision is None:
+            break
         count += 1
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
             continue
         refusals[alike(member)] = decision
         remaining = sum(alike(later) not in refusals for later in members[number:])
-        if len(snapshot.binds) + remaining < target.wanted:
+        if len(snapshot.binds) + remaining < wanted:
             break
     return refusals, count
 
 
-def among_rows(target: Target, within: str, nodes: NodeColumns) -> Among | None:
+def among_rows(domain: Domain, within: str, nodes: NodeColumns) -> Among | None:
     """Return the rows of a domain, None for all; ``within`` is the label whose value all members must share."""
-    inside = target.domain.rows(nodes)
+    inside = domain.rows(nodes)
     return None if inside is None else Among(inside, within)

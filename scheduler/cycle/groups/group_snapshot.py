@@ -4,7 +4,7 @@ A search for victims also removes other pods from it. Nothing of it is in the li
 has changed in the live cache since.
 """
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
@@ -57,20 +57,18 @@ class GroupSnapshot:
         if bind.plan is not None:
             self.cache.volumes.forget(uid)
 
-    def remove(self, assigned_pods: Iterable[AssignedPod]) -> None:
-        """Remove pods that may be victims; pods that are not in the snapshot are skipped."""
-        for assigned_pod in assigned_pods:
-            counted = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
-            if counted is not None:
-                self.cache.take_off(counted)
-                self._removed[counted.uid] = counted
+    def remove(self, assigned_pod: AssignedPod) -> None:
+        """Remove a pod that may be a victim; a pod that is not in the snapshot is skipped."""
+        counted = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
+        if counted is not None:
+            self.cache.take_off(counted)
+            self._removed[counted.uid] = counted
 
-    def restore(self, assigned_pods: Iterable[AssignedPod]) -> None:
-        """Add removed pods again."""
-        for assigned_pod in assigned_pods:
-            removed = self._removed.pop(assigned_pod.uid, None)
-            if removed is not None:
-                self.cache.put_back(removed)
+    def restore(self, assigned_pod: AssignedPod) -> None:
+        """Add a removed pod again."""
+        removed = self._removed.pop(assigned_pod.uid, None)
+        if removed is not None:
+            self.cache.put_back(removed)
 
     def outdated(self, members: Collection[PodInfo]) -> list[str]:
         """Return the placed members that must be evaluated again: those on changed nodes.

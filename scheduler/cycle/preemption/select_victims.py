@@ -50,15 +50,12 @@ class Candidate:
     row: int
     chosen: tuple[Victim, ...]
     broken_budgets: int
+    loss: Loss
 
     @property
     def victims(self) -> tuple[AssignedPod, ...]:
         """Return all pods that must leave, including those of groups on other nodes."""
         return pods_of(self.chosen)
-
-    @property
-    def loss(self) -> Loss:
-        return loss_of(self.chosen, self.broken_budgets)
 
     @property
     def since(self) -> str:
@@ -89,7 +86,8 @@ def select_victims_on_node(
         victims.sort(key=importance)
     if not victims:
         return (NO_VICTIMS,)
-    return Candidate(row, tuple(victims), _count_violations(violating_victims, budgets))
+    broken_budgets = _count_violations(violating_victims, budgets)
+    return Candidate(row, tuple(victims), broken_budgets, loss_of(victims, broken_budgets))
 
 
 def _count_violations(victims: Sequence[Victim], budgets: Objections) -> int:
@@ -127,10 +125,10 @@ class VictimSearch:
     ``placement`` limits what the decision may spend on placements.
     """
 
-    def __init__(self, portion: int = sys.maxsize) -> None:
+    def __init__(self, portion: int = sys.maxsize, placement: PlacementBudget | None = None) -> None:
         """Check at most this many pods in one turn; without a limit, one turn is enough."""
         self._portion = portion
-        self.placement = PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
+        self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
         self._results: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
         # Rows checked in this turn, and the number of the row change up to which the other results are valid.

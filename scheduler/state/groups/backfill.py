@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.groups.earliest_start import EarliestStart, Start
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.reservations import Reservation
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.promises import NO_START, Promise, read_promise, rfc3339, some_nodes

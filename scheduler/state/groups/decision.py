@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.preemption.preempt import GroupPreempted
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups

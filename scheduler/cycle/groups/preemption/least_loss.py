@@ -12,25 +12,24 @@ possible victims at once and then places the group. This module uses free room b
 victims must be put back.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.decisions import Bind, Decision
-from scheduler.cycle.groups.group_budget import GroupBudget
-from scheduler.cycle.groups.group_placement import Turns, place_member
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_placement import place_member, place_members
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike
-from scheduler.cycle.groups.preemption.row_candidates import Cost, RowCandidates, cost_of
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, pods_of, since
+from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
+
+# The loss, and the start time of the victims, the latest first.
+Cost = tuple[Loss, tuple[int, ...]]
 
 
 class RemovedVictims:
@@ -47,7 +46,8 @@ class RemovedVictims:
 
     @property
     def cost(self) -> Cost:
-        return cost_of(self.loss, since(self.victims))
+        """What kube-scheduler compares, as a sort key: the best first."""
+        return self.loss, tuple(-ord(letter) for letter in since(self.victims))
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
         if not counts:
@@ -62,132 +62,73 @@ class RemovedVictims:
 
 @dataclass(frozen=True, slots=True)
 class LeastLoss:
-    """Members on their nodes after the victims have left; ``inside`` are the rows where they may be, None for all."""
+    """Members on their nodes after the victims have left; ``among`` are the rows where they may be, None for all."""
 
     binds: tuple[Bind, ...]
     removed: RemovedVictims
-    inside: Flags | None
+    among: Among | None
 
 
+@dataclass(slots=True)
 class VictimPlacement:
-    """One attempt to place members ``inside`` a domain, None for all rows."""
+    """One attempt to place ``wanted`` members ``among`` some rows, None for all, with at most a ``limit`` of loss."""
 
-    def __init__(
-        self,
-        snapshot: GroupSnapshot,
-        row_victims: RowVictims,
-        objections: Objections,
-        inside: Flags | None,
-        budget: GroupBudget,
-    ) -> None:
-        self._snapshot, self._row_victims, self._budget = snapshot, row_victims, budget
-        self._inside, self._objections = inside, objections
-        self._removed = RemovedVictims(objections)
-        # The rows that victims have left.
-        self._vacated_rows: Flags = np.zeros(snapshot.cache.nodes.size, np.bool_)
-        self._candidates: dict[Hashable, RowCandidates] = {}
+    snapshot: GroupSnapshot
+    row_victims: RowVictims
+    removed: RemovedVictims
+    among: Among | None
+    budget: GroupBudget
+    wanted: int
+    limit: Loss | None
+    # The rows for each kind of members that have needed victims.
+    _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
 
-    def place(
-        self, members: Sequence[PodInfo], wanted: int, rows_of_kinds: dict[Hashable, Rows], limit: Loss | None
-    ) -> Turns[LeastLoss | None]:
-        """Place members until enough are placed; return None if that fails or the loss exceeds a limit."""
-        remaining = Counter(map(alike, members))
-        rows_of_kinds = {kind: rows for kind, rows in rows_of_kinds.items() if len(rows)}
-        for member in members:
-            kind = alike(member)
-            if kind not in rows_of_kinds:
-                continue
-            bind = yield from self._place(member, rows_of_kinds[kind])
-            remaining[kind] -= 1
-            if bind is not None:
-                self._snapshot.put_on(bind)
-            else:
-                del rows_of_kinds[kind]
-            placed = len(self._snapshot.binds)
-            if placed >= wanted:
-                return LeastLoss(tuple(self._snapshot.binds.values()), self._removed, self._inside)
-            if (
-                placed + sum(remaining[other_kind] for other_kind in rows_of_kinds) < wanted
-                or self._row_victims.is_spent
-            ):
-                return None
-            if limit is not None and self._removed.loss > limit:
-                return None
-        return None
+    def run(self, members: Sequence[PodInfo]) -> Turns[LeastLoss | None]:
+        """Place members until enough are placed; return None if that fails. Then restore the snapshot."""
+        snapshot, budget = self.snapshot, self.budget
+        yield from place_members(snapshot, members, self.wanted, self._place)
+        binds = tuple(snapshot.binds.values())
+        yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
+        yield from budget.move_all(snapshot.restore, pods_of(self.removed.victims))
+        return LeastLoss(binds, self.removed, self.among) if len(binds) >= self.wanted else None
 
-    def _place(self, member: PodInfo, rows: Rows) -> Turns[Bind | None]:
-        """Place a member where it fits, or where its victims are the smallest loss."""
-        kind = alike(member)
-        if kind not in self._candidates:
-            bind = yield from self._bind(member, self._inside)
-        else:
-            bind = (yield from self._bind(member, self._vacated_rows)) if self._removed.victims else None
-        if bind is None:
-            if kind not in self._candidates:
-                self._candidates[kind] = RowCandidates(rows, self._snapshot.cache.nodes)
-            bind = yield from self._place_for_victims(member, self._candidates[kind])
-        return bind
+    def _place(self, member: PodInfo) -> Turns[Decision | None]:
+        """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
+        is_over_limit = self.limit is not None and self.removed.loss > self.limit
+        if len(self.snapshot.binds) >= self.wanted or is_over_limit or self.row_victims.is_spent:
+            return None
+        decision = yield from self._place_among(member, self.among)
+        if isinstance(decision, Bind):
+            return decision
+        return (yield from self._place_for_victims(member)) or decision
 
-    def _bind(self, member: PodInfo, inside: Flags | None) -> Turns[Bind | None]:
-        among = Among(inside) if inside is not None else None
-        decision: Decision = yield from place_member(self._snapshot, member, among, self._budget)
-        self._row_victims.charge(1)
-        return decision if isinstance(decision, Bind) else None
+    def _place_among(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
+        self.row_victims.charge(1)
+        return (yield from place_member(self.snapshot, member, among, self.budget))
 
-    def _place_for_victims(self, member: PodInfo, candidates: RowCandidates) -> Turns[Bind | None]:
+    def _place_for_victims(self, member: PodInfo) -> Turns[Bind | None]:
         """Remove the victims of the row with the smallest loss, and place a member there."""
-        size = self._snapshot.cache.nodes.size
-        while not self._row_victims.is_spent:
-            find = self._row_victims.finder(member, self._removed)
-            best = yield from candidates.take(find, self._removed, self._budget)
+        kind, nodes = alike(member), self.snapshot.cache.nodes
+        if kind not in self._searches:
+            rows = yield from self.row_victims.rows_for(member, self.among)
+            self._searches[kind] = VictimSearch(PORTION, self.budget.placement), rows
+        search, rows = self._searches[kind]
+        while not self.row_victims.is_spent:
+            find = self.row_victims.finder(member, self.removed)
+            while not search.turn(nodes, rows, find):
+                yield
+            best = search.best()
             if best is None:
                 return None
-            yield from remove_victims(self._snapshot, best.chosen, self._budget)
-            bind = yield from self._bind(member, flags_of([best.row], size))
-            if bind is not None:
-                self._removed.add(best.chosen)
-                rows = flags_of(rows_of(best.chosen, self._snapshot), size)
-                self._vacated_rows |= rows if self._inside is None else rows & self._inside
-                return bind
+            if not search.is_valid(best, find):
+                # Victims elsewhere have since used a budget, or members that a group can spare.
+                continue
+            yield from self.budget.move_all(self.snapshot.remove, best.victims)
+            decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
+            if isinstance(decision, Bind):
+                self.removed.add(best.chosen)
+                return decision
             # The dry run counts VFs, and does not choose them.
-            yield from restore_victims(self._snapshot, best.chosen, self._budget)
-            candidates.leave_out(best.row)
+            yield from self.budget.move_all(self.snapshot.restore, best.victims)
+            rows.remove(best.row)
         return None
-
-    def clear(self) -> Turns[None]:
-        """Remove the members again, and add the victims again."""
-        for uid in list(self._snapshot.binds):
-            if self._budget.turn_is_over:
-                yield
-            self._snapshot.take_off(uid)
-            self._budget.charge_move()
-        yield from restore_victims(self._snapshot, self._removed.victims, self._budget)
-
-
-def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Turns[None]:
-    """Remove victims from a snapshot; a group that is disrupted as a whole may have thousands of pods."""
-    for assigned_pod in pods_of(victims):
-        if budget.turn_is_over:
-            yield
-        snapshot.remove([assigned_pod])
-        budget.charge_move()
-
-
-def restore_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Turns[None]:
-    """Add removed victims again."""
-    for assigned_pod in pods_of(victims):
-        if budget.turn_is_over:
-            yield
-        snapshot.restore([assigned_pod])
-        budget.charge_move()
-
-
-def rows_of(victims: Iterable[Victim], snapshot: GroupSnapshot) -> list[int]:
-    row_of = snapshot.cache.nodes.row_of
-    return [row_of[assigned_pod.node] for assigned_pod in pods_of(victims) if assigned_pod.node in row_of]
-
-
-def flags_of(rows: Sequence[int], size: int) -> Flags:
-    flags: Flags = np.zeros(size, np.bool_)
-    flags[rows] = True
-    return flags

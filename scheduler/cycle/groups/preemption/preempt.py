@@ -20,13 +20,12 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import Turns
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
-from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, remove_victims
-from scheduler.cycle.groups.preemption.reprieve import Reprieve
+from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims
+from scheduler.cycle.groups.preemption.reprieve import reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, is_terminating
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
@@ -147,32 +146,25 @@ class GroupPreemption:
             budget_changes = self._budgets.changes
             snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
             stuck_nodes = frozenset(self._preemption.stuck_nodes())
-            row_victims = RowVictims(snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent)
+            row_victims = RowVictims(
+                snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent, first or frozenset()
+            )
             search = GroupVictimSearch(demand, snapshot, budget, row_victims, objections, first)
             best = yield from search.best()
             if best is None:
                 reason = _SPENT if search.is_spent else NOT_HELPFUL
                 return GroupPreempted(reason=reason, comes_again=search.is_spent and spent > 0)
             if first is None:
-                best = yield from self._reprieve(snapshot, best, objections, budget)
+                yield from budget.move_all(snapshot.remove, pods_of(best.removed.victims))
+                yield from budget.move_all(snapshot.put_on, best.binds)
+                victims = yield from reprieve(snapshot, best.removed.victims, best.among, objections, budget)
+                binds = tuple(snapshot.binds.values())
+                best = LeastLoss(binds, RemovedVictims(objections, victims), best.among)
             has_new_budgets = first is None and best.removed.loss[0] > 0 and self._budgets.changes != budget_changes
             if self._is_valid(snapshot, best) and not has_new_budgets:
                 return _outcome(best, demand)
             spent += row_victims.spent
         return GroupPreempted(reason=_UNSTEADY, comes_again=True)
-
-    def _reprieve(
-        self, snapshot: GroupSnapshot, best: LeastLoss, objections: Objections, budget: GroupBudget
-    ) -> Turns[LeastLoss]:
-        """Restore the best attempt on its snapshot, and let victims stay that are not necessary."""
-        yield from remove_victims(snapshot, best.removed.victims, budget)
-        for bind in best.binds:
-            if budget.turn_is_over:
-                yield
-            snapshot.put_on(bind)
-            budget.charge_move()
-        victims = yield from Reprieve(snapshot, best.inside, budget).choose(best.removed.victims, objections)
-        return LeastLoss(tuple(snapshot.binds.values()), RemovedVictims(objections, victims), best.inside)
 
     def _is_valid(self, snapshot: GroupSnapshot, best: LeastLoss) -> bool:
         """Return whether the members still fit there if the same victims leave."""

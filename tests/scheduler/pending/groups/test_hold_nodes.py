@@ -9,7 +9,8 @@ import pytest
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups import group_budget
-from scheduler.cycle.groups.preemption import preempt, row_candidates, victim_search
+from scheduler.cycle.groups.preemption import preempt, victim_search
+from scheduler.cycle.preemption import select_victims
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import vf_accounting
 from scheduler.placement.vf_accounting import FreeVfs
@@ -89,7 +90,7 @@ def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One at a time is compared here."""
-    monkeypatch.setattr(row_candidates, "_FEWEST", 1)
+    monkeypatch.setattr(select_victims, "_FEWEST", 1)
     running = small_ones(life, "n1", "n2", "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.gone(*(pod for pod in list(running)[4::2]))
@@ -121,7 +122,7 @@ def test_nodes_full_of_pods_of_a_higher_priority_do_not_hide_those_to_wait_for(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has one pod only, and there are more of them than are looked at closely."""
-    monkeypatch.setattr(row_candidates, "_FEWEST", 4)
+    monkeypatch.setattr(select_victims, "_FEWEST", 4)
     _full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
     running = small_ones(life, "n1", "n2", "n3", "n4")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -149,7 +150,7 @@ def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
     life: Life, monkeypatch: pytest.MonkeyPatch, services: int
 ) -> None:
     """One pod of a Deployment is in the way on some nodes, two pods of Jobs are on each of the others."""
-    monkeypatch.setattr(row_candidates, "_FEWEST", 4)
+    monkeypatch.setattr(select_victims, "_FEWEST", 4)
     _full(life, *(f"service{number}" for number in range(services)))
     running = small_ones(life, "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -162,7 +163,7 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their nodes are not taken for those of pods that stay."""
-    monkeypatch.setattr(row_candidates, "_FEWEST", 1)
+    monkeypatch.setattr(select_victims, "_FEWEST", 1)
     services = _full(life, "n1", "n2")
     small_ones(life, "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
