@@ -8,10 +8,19 @@ import pytest
 
 from tests.lab.calls import conf
 from tests.lab.calls.conf import ENVIRONMENT
-from tests.lab.nics import FIRMWARE, LASTING, MLX5, ONE_OF_EACH, Lab, Nic, with_nic
-from tests.lab.nics import SIMULATED_EACH as EACH
-from tests.lab.nics import SIMULATED_ETHERNET as ETHERNET
-from tests.lab.nics import SIMULATED_INFINIBAND as INFINIBAND
+from tests.lab.nics import (
+    ALL_MLX5,
+    EACH,
+    ETHERNET,
+    FIRMWARE,
+    INFINIBAND,
+    LASTING,
+    MLX5,
+    ONE_OF_EACH,
+    Lab,
+    Nic,
+    with_nic,
+)
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
@@ -218,7 +227,7 @@ def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_i
     assert lines[2] == "same all"
 
 
-@pytest.mark.parametrize("nic", [MLX5, INFINIBAND], ids=["mlx5", "infiniband"])
+@pytest.mark.parametrize("nic", ALL_MLX5)
 def test_the_vfs_of_a_deleted_pod_whose_namespace_lives_are_as_before_after_their_rebind(lab: Lab, nic: Nic) -> None:
     """The driver makes addresses and node GUID of what it finds at the PF, which must not be the pod's any more."""
     lines = run(
