@@ -18,6 +18,8 @@ Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 TEST = f"{sys.executable} -m cli.node hardware-test --report /tmp"
 VF = {"pf": "eth0", "vf": 2, "pci": "0000:3b:01.2", "link": "ethernet", "network": "default"}
 RECORD = json.dumps({"v": 1, "pod": "a/b", "assignment": {"v": 1, "uid": "u", "node": "n", "vfs": [VF]}})
+# What a card does with a rate, which the modelled chip only stores.
+RATES = {f"traffic.{name}" for name in ("max-rate", "burst", "rate-change", "min-rate")}
 PREPARE = """
 set -e
 mkdir -p /var/lib/mooring/vfs /var/lib/mooring/pods
@@ -25,8 +27,12 @@ hostname the-lab; ip link set eth0 up; ip link set wire0 up
 rdma system set netns exclusive
 functions=/sys/bus/pci/devices
 echo 4 >$functions/0000:3b:00.0/sriov_numvfs
-add_rdma() { rdma link add rx$1 type rxe netdev $(ls $functions/0000:3b:01.$1/net 2>&1) 2>/dev/null || true; }
-add_all() { for vf in 0 1 2 3; do [ -e $functions/0000:3b:01.$vf/infiniband_verbs ] || add_rdma $vf; done; }
+add_all() {
+  for function in $functions/*:3b:0[1-9].*; do
+    [ -e $function/infiniband_verbs ] ||
+      rdma link add rx${function##*:} type rxe netdev $(ls $function/net 2>&1) 2>/dev/null || true
+  done
+}
 add_all
 # The plain NIC's RDMA devices are made by hand: one whose VF is rebound comes back like a driver's.
 while sleep 0.2; do add_all; done >/dev/null 2>&1 & maker=$!
@@ -68,22 +74,25 @@ def named(found: dict[str, dict[str, Any]], outcome: str) -> list[str]:
 
 @pytest.mark.timeout(500)
 @pytest.mark.slow
-def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> None:
-    """On mlx5 Ethernet every check has an answer; without --vfs nothing changes; the report names no host, no MAC."""
+def test_the_vendors_driver_is_asked_everything_and_does_what_was_recorded(lab: Lab) -> None:
+    """Every check has an answer, and only the chip, which limits no rate, differs; without --vfs nothing changes.
+
+    Afterwards the NIC is as before. The report names no host and no MAC.
+    """
     lines = run(
         lab,
         f"""
         kill $maker; sleep 600 & maker=$!
         state >/tmp/before
         run {TEST}; echo $status; same; [ $status = 0 ] || cat /tmp/log /tmp/text
-        run {TEST} --vfs --traffic --rates 40 --seconds 1; jq -c . /tmp/mooring-hardware_*.json; same
+        run {TEST} --vfs --traffic --seconds 1; jq -c . /tmp/mooring-hardware_*.json; same
         jq -c .checks /var/lib/mooring/hardware/0000:3b:00.0.json
         ip -j link show | jq -r '.[].address' | sort -u | grep -v 00:00:00:00:00:00 >/tmp/private
         echo the-lab >>/tmp/private
         grep -cFf /tmp/private /tmp/mooring-hardware_* | grep -v :0 || echo nothing private
         ls /tmp | grep json; tail -1 /tmp/text
         """,
-        *("-a", "simvf.mlx5=1"),
+        *("-a", "mlx5chip.npf=2"),
         timeout_s=480,
     )
     assert len(lines) == 8, lines
@@ -91,12 +100,11 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
     assert (first, same, then) == ("0", "same", "same")
     found = answers(second)
     assert named(found, "n/a") == ["sriov.numvfs", "settings.guid", "guid.zero"]
-    # The simulated NIC limits rates on a busy CPU, and reserves none.
-    # It does not take every value as the driver does, of which the next test has all.
-    assert {name for name in named(found, "differs") if not name.startswith("traffic.")} <= {"settings.recorded"}
-    assert {name for name in named(found, "not asked") if name != "traffic.min-rate"} == set()
+    assert {"traffic.max-rate"} <= set(named(found, "differs")) <= RATES
+    assert set(named(found, "not asked")) <= {"traffic.min-rate"}
+    cases = len(read_recording(RECORDING.read_text()).cases)
+    assert found["settings.recorded"]["found"] == {"equal": cases, "different": []}
     assert found["traffic.counters"]["outcome"] == "ok"
-    assert found["traffic.rate-change"]["found"]["max_tx_rate"] == [40, 40]
     assert json.loads(kept)["counters"] == "shown"
     assert found["vf.rdma-device"]["found"] == {"exclusive": True, "devices-in-pod": 1}
     assert found["guid.node"]["found"] | {"before-rebind": ""} == {
@@ -108,27 +116,8 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
     assert found["traffic.vlan"]["found"] == {"passes-without": True, "passes-with": False}
     assert found["traffic.spoofchk"]["found"] == {"passes-off": True, "passes-on": False}
     assert private == "nothing private"
-    assert named_after.startswith("mooring-hardware_15b3-101d_mlx5-core_nofw_6.12")
-    assert "not asked" in text
-
-
-@pytest.mark.slow
-def test_the_driver_itself_does_everything_as_it_was_recorded(lab: Lab) -> None:
-    """And nothing else differs on it; the VF is as before."""
-    lines = run(
-        lab,
-        f"""
-        kill $maker; sleep 600 & maker=$!
-        state >/tmp/before
-        run {TEST} --vfs; jq -c . /tmp/mooring-hardware_*.json; same
-        """,
-        *("-a", "mlx5chip.npf=2"),
-    )
-    report, home = lines
-    found = answers(report)
-    cases = len(read_recording(RECORDING.read_text()).cases)
-    assert found["settings.recorded"]["found"] == {"equal": cases, "different": []}
-    assert (named(found, "differs"), home) == ([], "same")
+    assert named_after.startswith("mooring-hardware_15b3-101d_mlx5-core_22.35.1012_6.12")
+    assert f"{len(named(found, 'differs'))} differs" in text
 
 
 @pytest.mark.slow
@@ -142,7 +131,7 @@ def test_what_a_nic_refuses_or_loses_is_told_and_vfs_in_use_are_not_taken(lab: L
         ip address add 192.0.2.1/24 dev $(ls $functions/0000:3b:01.1/net)
         echo '{RECORD}' >/var/lib/mooring/pods/u.json
         ip link set $(ls $functions/0000:3b:01.3/net) up
-        ibv_rc_pingpong -e -d rx3 -g 0 >/dev/null 2>&1 & server=$!
+        ibv_rc_pingpong -e -d rx01.3 -g 0 >/dev/null 2>&1 & server=$!
         until_true sh -c 'rdma res show qp | grep -q "type RC"'
         run {TEST} --vfs; echo $status; jq -c . /tmp/mooring-hardware_*.json; kill $server
         ls /var/lib/mooring/vfs /run/netns | grep -c . || true
@@ -192,7 +181,6 @@ def test_two_hosts_send_through_both_ports_and_give_everything_back(lab: Lab) ->
     lines = run(
         lab,
         f"""
-        kill $maker; sleep 600 & maker=$!
         ip link add br0 type bridge; ip link set lo up; ip link set eth1 up
         for port in 0 1; do ip link set wire$port up master br0; done; ip link set br0 up
         echo 0 >$functions/0000:3b:00.0/sriov_numvfs; echo 2 >$functions/0000:3b:00.1/sriov_numvfs
@@ -207,14 +195,17 @@ def test_two_hosts_send_through_both_ports_and_give_everything_back(lab: Lab) ->
         cat $functions/0000:3b:00.0/sriov_numvfs; ls /var/lib/other/vfs /var/lib/other/pods | grep -c json || true
         grep -c $token /tmp/mooring-hardware_*.txt || true
         """,
-        *("-a", "simvf.mlx5=3"),
         timeout_s=480,
     )
     served, report, numvfs, left, private = lines
     assert (served, numvfs, left, private) == ("0", "0", "0", "0")
     found = answers(report)
     assert named(found, "not asked") in ([], ["traffic.min-rate"])
-    assert named(found, "n/a") == ["settings.guid", "guid.zero", "traffic.vlan", "traffic.spoofchk"]
+    of_mlx5_or_one_host = ["settings.guid", "settings.recorded", "guid.zero", "traffic.vlan", "traffic.spoofchk"]
+    assert named(found, "n/a") == of_mlx5_or_one_host
     assert found["sriov.numvfs"]["found"].keys() >= {"make-s", "bound-more-s", "remove-s"}
     assert found["traffic.free"]["found"]["mbps"] > 0
+    # The plain NIC limits rates, on a busy CPU not always well, and reserves none.
+    assert set(named(found, "differs")) <= RATES
+    assert found["traffic.rate-change"]["found"]["max_tx_rate"] == [20, 20]
     assert found["traffic.counters"]["outcome"] == "ok"
