@@ -1,4 +1,4 @@
-"""Room for further members of a group: the annotation ``mooring.dev/spares``, written with the Binding of a member.
+"""Room for further members of a group: the annotation ``mooring.dev/spares``, written with the Binding of each member.
 
     [{"v":1,"uid":"<member's uid>-spare-0","node":"n3","vfs":[…]}]
 

@@ -15,6 +15,8 @@ from scheduler.kube.pod_info import PodInfo
 
 # The uid of a pod without a group, or a group.
 Owner = str | GroupKey
+# An owner, and whether the room is for its spares: a group has these beside the room of its members.
+ReservationKey = tuple[Owner, bool]
 # victims: pods leave for the owner. hold: nothing leaves for it, it gets what becomes free. backfill: pods that
 # declare their run time end before. spare: kept for further members of a group that runs.
 Cause = Literal["victims", "hold", "backfill", "spare"]
@@ -42,6 +44,10 @@ class Reservation:
     until: float | None = None
 
     @property
+    def key(self) -> ReservationKey:
+        return self.owner, self.cause == "spare"
+
+    @property
     def group(self) -> GroupKey | None:
         """The group that owns the room; None if a single pod does."""
         return self.owner if isinstance(self.owner, GroupKey) else None
@@ -61,16 +67,14 @@ def reserve(
 
 
 class ReservedRoom:
-    """The reservations by owner; they are few, so a search checks all of them. ``now`` is the time of decisions."""
+    """The reservations by key and by uid; they are few, so a search checks all of them. ``now`` is the time of
+    decisions.
+    """
 
     def __init__(
-        self,
-        by_owner: dict[Owner, Reservation],
-        owner_of: dict[str, Owner],
-        spares: dict[GroupKey, Reservation],
-        end_of: EndOf,
+        self, by_key: dict[ReservationKey, Reservation], by_uid: dict[str, Reservation], end_of: EndOf
     ) -> None:
-        self._by_owner, self._owner_of, self._spares, self._end_of = by_owner, owner_of, spares, end_of
+        self._by_key, self._by_uid, self._end_of = by_key, by_uid, end_of
         self.now = 0.0
         # Only in virtual time is the end of a reservation that is reviewed as time passes.
         self._looks_ahead = False
@@ -81,29 +85,34 @@ class ReservedRoom:
 
     def snapshot(self) -> "ReservedRoom":
         """Return a copy of the current reservations."""
-        snapshot = ReservedRoom(self._by_owner.copy(), self._owner_of.copy(), self._spares.copy(), self._end_of)
+        snapshot = ReservedRoom(self._by_key.copy(), self._by_uid.copy(), self._end_of)
         snapshot.now = self.now
         return snapshot
 
-    def spare_groups(self) -> list[GroupKey]:
-        """Return the groups that have room for spares."""
-        return list(self._spares)
+    def all(self) -> list[Reservation]:
+        return list(self._by_key.values())
 
-    def end_spares(self, key: GroupKey) -> None:
-        """Release the room of a group's spares, on a snapshot."""
-        del self._spares[key]
+    def drop(self, reservation: Reservation) -> None:
+        """Release room, without an event."""
+        self._by_key.pop(reservation.key, None)
+        for uid in reservation.rooms:
+            self._by_uid.pop(uid, None)
 
     def of(self, uid: str) -> Reservation | None:
         """Return the reservation with room for a pod; None if it has none."""
-        owner = self._owner_of.get(uid)
-        return None if owner is None else self._by_owner[owner]
+        return self._by_uid.get(uid)
 
     def of_owner(self, owner: Owner) -> Reservation | None:
-        return self._by_owner.get(owner)
+        """Return the room of a pod or of a group's members; None if it has none."""
+        return self._by_key.get((owner, False))
+
+    def spares_of(self, key: GroupKey) -> Reservation | None:
+        """Return the room of a group's spares; None if it has none."""
+        return self._by_key.get((key, True))
 
     def room_of(self, uid: str) -> AssignedPod | None:
         """Return where a pod has reserved room, and what it needs there; None if it has none."""
-        reservation = self.of(uid)
+        reservation = self._by_uid.get(uid)
         return None if reservation is None else reservation.rooms[uid]
 
     def node_of(self, uid: str) -> str:
@@ -117,7 +126,7 @@ class ReservedRoom:
         Pods of the pod's own group do not count, because they are placed together with it. Members have their group's
         priority here.
         """
-        if not self._by_owner and not self._spares:
+        if not self._by_key:
             return {}
         owner = pod_info.membership.key if pod_info.membership is not None else pod_info.uid
         priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
@@ -131,7 +140,7 @@ class ReservedRoom:
         Room that is reserved from a time on does not count for an owner that starts now and ends before.
         """
         pods_by_node: dict[str, list[AssignedPod]] = {}
-        for reservation in (*self._by_owner.values(), *self._spares.values()):
+        for reservation in self._by_key.values():
             if reservation.owner == owner or self._is_over(reservation) or self._ends_before(reservation, runs_s):
                 continue
             for room in reservation.rooms.values():
@@ -147,8 +156,7 @@ class ReservedRoom:
 
     def is_later(self, room: AssignedPod) -> bool:
         """Return whether room is reserved from a later time on."""
-        reservation = self.of(room.uid)
-        return reservation is not None and reservation.since > self.now
+        return self.since_of(room.uid) > self.now
 
     def since_of(self, uid: str) -> float:
         """Return from when on room is reserved for a pod."""
@@ -157,8 +165,7 @@ class ReservedRoom:
 
     def first_since(self, rooms: Iterable[AssignedPod]) -> float | None:
         """Return from when on the first of these rooms is reserved that is not yet; None if all are."""
-        sinces = (self._by_owner[self._owner_of[room.uid]].since for room in rooms if self.is_later(room))
-        return min(sinces, default=None)
+        return min((self.since_of(room.uid) for room in rooms if self.is_later(room)), default=None)
 
     def has_left(self, assigned_pod: AssignedPod, at: float) -> bool:
         """Return whether a pod on a node is expected to have ended at a time."""
@@ -167,4 +174,4 @@ class ReservedRoom:
 
     def ends(self) -> Iterator[float]:
         """Yield when reservations end whose owners then end."""
-        yield from (one.until for one in self._by_owner.values() if one.until is not None)
+        yield from (one.until for one in self._by_key.values() if one.until is not None)

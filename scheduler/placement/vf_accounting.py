@@ -193,6 +193,9 @@ class _PfAccount:
         claimants = self._claims.get(vf)
         return claimants.get(uid) if claimants is not None else None
 
+    def is_claimed(self, vf: int) -> bool:
+        return vf in self._claims
+
     def capacity(self) -> PfCapacity:
         return PfCapacity(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
 
@@ -269,6 +272,10 @@ class VfAccounting:
     def is_plain(self) -> bool:
         """Return whether each VF has at most one claim, so that a pod's VFs are free when it is deleted."""
         return not self._any_out and not self.is_disputed
+
+    def is_taken(self, claim: Claim) -> bool:
+        """Return whether another claim has a VF of this one."""
+        return any(self._pf_accounts[index].is_claimed(vf.vf) for index, vf in self._listed_vfs(claim))
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
         """Return the VFs that a pod's claim holds, as the PF's index and the rate."""

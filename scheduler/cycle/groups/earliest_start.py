@@ -157,19 +157,21 @@ class EarliestStart:
 
     def _end_spares(self, snapshot: GroupSnapshot, gone_uids: frozenset[str]) -> None:
         """Release the room of spares whose groups have ended."""
-        for key in snapshot.reserved.spare_groups():
-            members = self._groups_by_pod.get(key)
-            if members is None or gone_uids.issuperset(members.of("placed")):
-                snapshot.reserved.end_spares(key)
+        for reservation in snapshot.reserved.all():
+            key = reservation.group
+            members = self._groups_by_pod.get(key) if key is not None else None
+            if reservation.cause == "spare" and (members is None or gone_uids.issuperset(members.of("placed"))):
+                snapshot.reserved.drop(reservation)
 
 
 def _put_on_nodes(
     snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, promised: Reservation
 ) -> Turns[None]:
-    """Put members on their promised nodes, as many as still fit there."""
-    nodes = snapshot.cache.nodes
+    """Put members on their promised nodes, as many as still fit there; a member that was made again gets a free one."""
+    nodes, uids = snapshot.cache.nodes, {member.uid for member in demand.members}
+    free_rooms = iter([room for uid, room in promised.rooms.items() if uid not in uids])
     for member in demand.members:
-        room = promised.rooms.get(member.uid)
+        room = promised.rooms.get(member.uid) or next(free_rooms, None)
         row = nodes.row_of.get(room.node) if room is not None else None
         if row is None:
             continue

@@ -14,11 +14,11 @@ from scheduler.kube.selection.affinity import AffinityInfo, Term
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
-    """Return a member with the group's priority in place of its own."""
-    if pod_info.priority == priority:
+def as_member(pod_info: PodInfo, priority: int, runs_s: int | None) -> PodInfo:
+    """Return a member with the group's priority and run time in place of its own."""
+    if pod_info.priority == priority and pod_info.runs_s == runs_s:
         return pod_info
-    return msgspec.structs.replace(pod_info, group_priority=priority)
+    return msgspec.structs.replace(pod_info, group_priority=priority, runs_s=runs_s)
 
 
 # What a spare member's uid has after that of the member whose copy it is.
@@ -44,7 +44,7 @@ def is_spare(uid: str) -> bool:
 
 def alike(pod_info: PodInfo) -> Hashable:
     """Return a key; if a member does not fit, no member with the same key does."""
-    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes, pod_info.runs_s
+    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
 
 
 def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:

@@ -5,7 +5,7 @@ from itertools import islice
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.groups.order import by_index
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.members import of_priority, spare_members
+from scheduler.cycle.groups.members import as_member, spare_members
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.groups.decision import count_missing_members
@@ -20,7 +20,11 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     for pending_pod in pending_pods:
         pending_pod.attempts += 1
     priority = state.pending_groups.priority(key)
-    pod_infos = [of_priority(pod.pod_info, priority) for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]
+    pod_infos = [pod.pod_info for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]
+    run_times = [pod_info.runs_s for pod_info in pod_infos if pod_info.runs_s is not None]
+    # The group ends with its last member; equal members stay equal.
+    runs_s = max(run_times, default=None) if len(run_times) == len(pod_infos) else None
+    pod_infos = [as_member(pod_info, priority, runs_s) for pod_info in pod_infos]
     placed_pods = [
         assigned_pod for uid in members.of("placed") if (assigned_pod := state.cache.assigned(uid)) is not None
     ]
@@ -28,8 +32,12 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     owners = members.owners(pod_info.uid for pod_info in pod_infos)
     needed = count_missing_members(key, owners, state.pending_groups)
     spares = spare_members(sorted_infos[0], group.spares) if group.spares and sorted_infos else []
-    # A group does not start without room for its spares; a member that is made again does not wait for them.
-    needed_spares = len(spares) if members.count_missing(owners, group.min) >= group.min else 0
+    # A group does not start without room for its spares, unless it could preempt pods there; a member that is made
+    # again does not wait for them.
+    reservation = state.reservations.of_owner(key)
+    has_victims = reservation is not None and reservation.cause == "victims"
+    is_start = members.count_missing(owners, group.min) >= group.min
+    needed_spares = len(spares) if is_start and not has_victims else 0
     # An event since the first decision about these members may have helped in domains that it has already tried.
     first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.happened)
     demand = GroupDemand(

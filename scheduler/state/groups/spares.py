@@ -1,8 +1,9 @@
 """Room for further members of groups that run (``spares`` of the group): kept until no member is left. Pure.
 
 Each decision that places members of such a group also places spare members, on the group's domain and rails; these stay
-a reservation. The Binding of the first member records them. A new leader, and a standby, read the newest record of each
-group. A spare on a node that is deleted is placed again with the next decision about the group.
+a reservation. The Binding of each member records them, so that the record is lost only with the last one. A new leader,
+and a standby, read the newest record of each group. A spare whose node is deleted, or whose VFs a pod of a higher
+priority takes, is placed again with the next decision about the group.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,69 +24,87 @@ from scheduler.state.shared_state import SharedState
 
 # Later than each time of the API server.
 _NOW = "~"
+_CHECK_S = 1.0
 
 
 @dataclass(slots=True)
 class Spares(Part):
-    """The records of spares by group: when the member was bound that has it, and its uid."""
+    """When the record of each group's spares was written."""
 
     state: SharedState
-    _records: dict[GroupKey, tuple[str, str]] = field(default_factory=dict)
+    _times: dict[GroupKey, str] = field(default_factory=dict)
+    _next_check: float = 0.0
 
     def keep(
         self, key: GroupKey, binds: Sequence[Bind], rooms: Sequence[AssignedPod], priority: int, now: float
     ) -> tuple[Bind, ...]:
-        """Keep the room of spares that a decision has placed; return the Binds, the first with the record."""
-        self.state.reservations.put_spares(
-            reserve(key, (replace(room, priority=priority) for room in rooms), "spare"), now
-        )
-        first, *others = binds
-        self._records[key] = _NOW, first.pod_info.uid
-        assignments = (room.assignment or Assignment(room.uid, room.node, ()) for room in rooms)
-        return (with_annotation(first, names.SPARES, dump_spares(assignments)), *others)
+        """Keep the room of spares that a decision has placed; return the Binds with the record."""
+        self._put(key, (replace(room, priority=priority) for room in rooms), now)
+        self._times[key] = _NOW
+        record = dump_spares(room.assignment or Assignment(room.uid, room.node, ()) for room in rooms)
+        return tuple(with_annotation(bind, names.SPARES, record) for bind in binds)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         if names.SPARES not in change.pod.annotations or change.pod.metadata.deletion_timestamp is not None:
             return ()
-        uid, pod = change.assigned.uid, change.pod
-        membership = membership_if_readable(pod)
-        asked = membership.asked.spares if membership is not None else None
-        if membership is not None and self._records.get(membership.key, ("", ""))[1] == uid:
-            self._shrink(membership.key, asked or 0, now)
+        pod, assigned, membership = change.pod, change.assigned, membership_if_readable(change.pod)
+        if membership is None:
             return ()
-        if membership is None or not asked:
-            return ()
+        key, asked = membership.key, membership.asked.spares or 0
         condition = pod.condition("PodScheduled")
-        record = (condition.last_transition_time or "" if condition is not None else "", uid)
-        known = self._records.get(membership.key)
-        if known is not None and known >= record:
+        time = condition.last_transition_time or "" if condition is not None else ""
+        if key in self._times and time <= self._times[key]:
+            self._shrink(key, assigned.uid, asked, now)
             return ()
         try:
             assignments = read_spares(pod.annotations)[:asked]
         except AnnotationError as unreadable:
             fields = {"pod": pod.key, "reason": str(unreadable)}
             return [Notice("assignment", "invalid spares ignored", fields)]
-        self._records[membership.key] = record
-        vf_count = len(change.assigned.assignment.vfs) if change.assigned.assignment is not None else 0
-        rooms = [
-            replace(change.assigned, uid=one.uid, node=one.node, assignment=one, reservation=None, annotation="")
+        self._times[key] = time
+        vf_count = len(assigned.assignment.vfs) if assigned.assignment is not None else 0
+        rooms = (
+            replace(assigned, uid=one.uid, node=one.node, assignment=one, reservation=None, annotation="")
             for one in assignments
             if len(one.vfs) == vf_count and is_spare(one.uid)
-        ]
-        self.state.reservations.put_spares(reserve(membership.key, rooms, "spare"), now)
+        )
+        self._put(key, rooms, now)
         return ()
 
-    def _shrink(self, key: GroupKey, count: int, now: float) -> None:
-        """Release room if the annotation of the member with the record asks for less."""
-        for reservation in self.state.reservations.all():
-            if reservation.cause == "spare" and reservation.owner == key and len(reservation.rooms) > count:
-                rooms = list(reservation.rooms.values())[:count]
-                self.state.reservations.put_spares(reserve(key, rooms, "spare"), now)
+    def _put(self, key: GroupKey, rooms: Iterable[AssignedPod], now: float) -> None:
+        self.state.reservations.put(reserve(key, rooms, "spare"), now)
+
+    def _shrink(self, key: GroupKey, uid: str, asked: int, now: float) -> None:
+        """Release room if all members with a node ask for less by now; ``asked`` is what this one asks for."""
+        reservation, members = self.state.reservations.spares_of(key), self.state.groups_by_pod.get(key)
+        if reservation is None or members is None or asked >= len(reservation.rooms):
+            return
+        others = (self.state.groups_by_pod.of(other) for other in members.of("placed") if other != uid)
+        most = max((one.asked.spares or 0 for one in others if one is not None), default=0)
+        self._put(key, list(reservation.rooms.values())[: max(most, asked)], now)
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        for key in list(self._records):
-            members = self.state.groups_by_pod.get(key)
+        if now < self._next_check:
+            return ()
+        self._next_check = now + _CHECK_S
+        for key in list(self._times):
+            members, reservation = self.state.groups_by_pod.get(key), self.state.reservations.spares_of(key)
             if members is None or not members.counts["placed"]:
-                self.state.reservations.put_spares(reserve(key, (), "spare"), now)
-                self._records.pop(key, None)
+                del self._times[key]
+                self._put(key, (), now)
+            elif reservation is not None:
+                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room)]
+                self._put(key, rooms, now)
         return ()
+
+    def next_due(self) -> float | None:
+        return self._next_check if self._times else None
+
+    def _is_taken(self, room: AssignedPod) -> bool:
+        """Return whether a pod has a VF of a spare."""
+        cache = self.state.cache
+        return (
+            room.claim is not None
+            and cache.node(room.node) is not None
+            and cache.vf_accounting(room.node).is_taken(room.claim)
+        )

@@ -207,4 +207,5 @@ def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:
     pods = [pod for pod in pods_of(best.removed.victims) if not is_terminating(pod)]
     rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]
     victims = frozenset(pod.uid for pod in pods)
-    return GroupPreempted(reserve(demand.group.key, rooms, victims=victims), tuple(pods))
+    reservation = reserve(demand.group.key, rooms, victims=victims)
+    return GroupPreempted(reservation, tuple(pods), comes_again=not best.removed.victims)

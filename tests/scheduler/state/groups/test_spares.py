@@ -9,7 +9,7 @@ from mooring.annotations.spares import read_spares
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, changed, told
+from tests.scheduler.group_life import Life, binds, changed, fill, told, victims
 
 GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
 
@@ -61,6 +61,31 @@ def test_a_group_starts_only_with_room_for_its_spares(life: Life) -> None:
     assert len(binds(life.work(15.0))) == 2
 
 
+def test_nobody_is_evicted_for_a_spare(life: Life) -> None:
+    """Two pods leave for the two members; a lost member evicts the third when it is made again."""
+    low = fill(life, "n1", "n2", "n3")
+    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+    life.see(*(life.member(f"m{number}", GROUP, spec={"priority": 9}) for number in range(2)))
+    names_of_victims = victims(life.work())
+    assert len(names_of_victims) == 2
+    life.gone(*(pod for pod in low if pod.metadata.name in names_of_victims))
+    bound = life.bound(*binds(life.work(2.0)))
+    assert len(bound) == 2
+    assert life.machine.reservations.all() == []
+    life.remove_node(str(bound[0].spec.node_name))
+    life.gone(bound[0])
+    life.see(life.member("again", GROUP, spec={"priority": 9}))
+    assert len(victims(life.work(2.0))) == 1
+
+
+def test_a_group_does_not_wait_for_room_of_its_spare_that_it_could_preempt(life: Life) -> None:
+    fill(life, "n1")
+    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+    life.see(*(life.member(f"m{number}", GROUP, spec={"priority": 9}) for number in range(2)))
+    found = life.work() + life.work(2.0)
+    assert (len(binds(found)), victims(found)) == (2, [])
+
+
 def test_the_room_is_released_when_no_member_is_left(life: Life) -> None:
     bound = _start(life)
     life.see(life.make_pod("other", [{}]))
@@ -70,26 +95,57 @@ def test_the_room_is_released_when_no_member_is_left(life: Life) -> None:
     assert life.machine.reservations.all() == []
 
 
-def test_the_first_binding_records_the_spares_and_a_new_leader_keeps_them(life: Life, machine: Machine) -> None:
+@pytest.mark.parametrize("lost", [0, 1])
+def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the_lost_member(
+    life: Life, lost: int
+) -> None:
+    """The member was deleted while no scheduler ran."""
     bound = _start(life)
-    (record,) = [pod for pod in bound if names.SPARES in pod.annotations]
-    (assignment,) = read_spares(record.annotations)
-    assert assignment.node == _free_node(bound)
+    records = [read_spares(pod.annotations) for pod in bound]
+    assert records[0] == records[1]
+    assert [assignment.node for assignment in records[0]] == [_free_node(bound)]
     new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
     new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    new.see(*bound)
+    new.see(bound[1 - lost])
     new.work()
     (room,) = new.machine.reservations.on(_free_node(bound))
-    assert room.assignment == assignment
-    new.see(new.make_pod("other", [{}]))
-    assert binds(new.work()) == []
+    assert room.assignment == records[0][0]
+    new.see(*(new.make_pod(name, [{}, {}]) for name in ("other", "another")))
+    (bind,) = binds(new.work())
+    assert bind.assigned.node == bound[lost].spec.node_name
 
 
-def test_the_room_is_released_when_the_annotation_asks_for_less(life: Life) -> None:
+def test_a_new_leader_reads_the_newest_record(life: Life) -> None:
+    """A member was made again in the room of the spare, and no other room was left."""
     bound = _start(life)
-    (record,) = [pod for pod in bound if names.SPARES in pod.annotations]
-    annotations = {**record.annotations, names.GROUP: GROUP.replace('"spares":1', '"spares":0')}
-    life.see(changed(record, metadata={"annotations": annotations}))
+    life.remove_node(str(bound[0].spec.node_name))
+    life.gone(bound[0])
+    life.see(life.member("again", GROUP))
+    (again,) = life.bound(*binds(life.work()))
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-29T10:00:00Z"}
+    later = changed(again, status={"conditions": [condition]})
+    for order in ([bound[1], later], [later, bound[1]]):
+        new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+        new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+        new.see(*order)
+        assert new.machine.reservations.all() == []
+
+
+def test_a_spare_ends_whose_vf_a_pod_of_a_higher_priority_takes(life: Life) -> None:
+    _start(life)
+    life.see(life.make_pod("urgent", [{}], spec={"priority": 9}))
+    (bind,) = binds(life.work())
+    life.bound(bind)
+    life.work(2.0)
+    assert life.machine.reservations.all() == []
+
+
+def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
+    bound = _start(life)
+    for pod in bound:
+        assert len(life.machine.reservations.all()) == 1
+        annotations = {**pod.annotations, names.GROUP: GROUP.replace('"spares":1', '"spares":0')}
+        life.see(changed(pod, metadata={"annotations": annotations}))
     assert life.machine.reservations.all() == []
     life.see(life.make_pod("other", [{}]))
     assert len(binds(life.work())) == 1
@@ -103,7 +159,7 @@ def test_no_record_outlives_its_group(life: Life) -> None:
     life.remove_node(_free_node(bound))
     life.gone(*bound)
     life.work(1.0)
-    assert life.machine.group_scheduling.spares._records == {}
+    assert life.machine.group_scheduling.spares._times == {}
 
 
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
