@@ -21,6 +21,7 @@ from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
@@ -188,7 +189,7 @@ class Machine:
         self._current_entry = self.queue.pop(now) or ""
         if not self._current_entry:
             return False
-        key = self.pending_groups.key_of(self._current_entry)
+        key = GroupKey.of_entry(self._current_entry)
         self._is_group = key is not None
         if key is not None:
             self.group_scheduling.begin(key)
@@ -207,7 +208,7 @@ class Machine:
         It is not tried again automatically, and reserves no room: its room, or its group's, is released.
         """
         uid, self._current_entry = self._current_entry, ""
-        if (key := self.pending_groups.key_of(uid)) is not None:
+        if (key := GroupKey.of_entry(uid)) is not None:
             self.reservations.end(key, now)
             return self.group_scheduling.give_up(uid)
         self.group_scheduling.abandon()

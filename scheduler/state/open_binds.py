@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Order, PreBind, Result
 from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Metadata
 from scheduler.pending.part import Part
 from scheduler.state.open_writes import OpenWrites
@@ -59,7 +60,7 @@ class OpenBinds(Part):
 
     def _namespace(self, uid: str) -> str:
         """Return the namespace of a queue entry: of a pod, or of a group."""
-        key = self.state.pending_groups.key_of(uid)
+        key = GroupKey.of_entry(uid)
         return self.state.pending_pods[uid].pod.metadata.namespace if key is None else key.namespace
 
 

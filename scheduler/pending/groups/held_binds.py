@@ -5,7 +5,7 @@ few members.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.group_membership import GroupKey
@@ -19,74 +19,63 @@ class Batch:
     """
 
     key: GroupKey
-    min: int
-    binds: dict[str, Bind]
-    awaited: set[str]
+    min: int = 0
+    binds: dict[str, Bind] = field(default_factory=dict)
+    awaited: set[str] = field(default_factory=set)
+    has_changed: bool = False
 
 
 class HeldBinds:
-    """The batches by the uids of their pods."""
+    """The batches by group; they are few."""
 
     def __init__(self) -> None:
-        self._batches: dict[str, Batch] = {}
-        # The batches in which something changed; few.
-        self._changes: list[Batch] = []
+        self._batches: dict[GroupKey, Batch] = {}
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._batches
-
-    def __len__(self) -> int:
-        return len(self._batches)
+        return self.batch_of(uid) is not None
 
     def has_group(self, key: GroupKey) -> bool:
         """Return whether Binds of a group are held: those of later members must not be written before them."""
-        return any(batch.key == key for batch in self._batches.values())
+        return key in self._batches
 
     def add(self, key: GroupKey, min_members: int, binds: tuple[Bind, ...]) -> None:
         """Hold the Binds of a decision, together with those of the group that are held already."""
-        batch = next((batch for batch in self._batches.values() if batch.key == key), None)
-        batch = batch or Batch(key, min_members, {}, set())
+        batch = self._batches.setdefault(key, Batch(key))
         batch.min = max(batch.min, min_members)
         batch.binds |= {bind.pod_info.uid: bind for bind in binds}
         batch.awaited |= {bind.pod_info.uid for bind in binds if bind.plan is not None}
-        for bind in binds:
-            self._batches[bind.pod_info.uid] = batch
 
     def is_bound(self, uid: str) -> None:
         """Record that a pod's volumes are bound."""
-        batch = self._batches[uid]
-        batch.awaited.discard(uid)
-        self._note_change(batch)
+        if (batch := self.batch_of(uid)) is not None:
+            batch.awaited.discard(uid)
+            batch.has_changed = True
 
     def drop(self, uid: str) -> None:
         """Record that a pod was deleted, or left its group."""
-        batch = self._batches.pop(uid, None)
-        if batch is not None:
+        if (batch := self.batch_of(uid)) is not None:
+            self.is_bound(uid)
             del batch.binds[uid]
-            batch.awaited.discard(uid)
-            self._note_change(batch)
+            if not batch.binds:
+                self.end(batch)
 
     def end(self, batch: Batch) -> None:
         """Stop holding a batch."""
-        for uid in batch.binds:
-            self._batches.pop(uid, None)
+        self._batches.pop(batch.key, None)
 
     def binds(self) -> list[Bind]:
         """Return all held Binds."""
-        return [batch.binds[uid] for uid, batch in self._batches.items()]
+        return [bind for batch in self._batches.values() for bind in batch.binds.values()]
 
-    def batch_of(self, uid: str) -> Batch:
-        return self._batches[uid]
+    def batch_of(self, uid: str) -> Batch | None:
+        return next((batch for batch in self._batches.values() if uid in batch.binds), None)
 
-    def touched(self) -> Iterator[Batch]:
+    def changed(self) -> Iterator[Batch]:
         """Yield the batches that have changed, each once."""
-        batches, self._changes = self._changes, []
-        yield from (batch for batch in batches if batch.binds)
+        for batch in [one for one in self._batches.values() if one.has_changed]:
+            batch.has_changed = False
+            yield batch
 
     @property
-    def has_touched(self) -> bool:
-        return bool(self._changes)
-
-    def _note_change(self, batch: Batch) -> None:
-        if batch not in self._changes:
-            self._changes.append(batch)
+    def has_changed(self) -> bool:
+        return any(batch.has_changed for batch in self._batches.values())

@@ -1,4 +1,4 @@
-"""What a pod's owner may change at any time gives a group no earlier turn: neither urgency nor age."""
+"""What a pod's owner may change at any time makes no group urgent."""
 
 from typing import Any
 
@@ -40,40 +40,6 @@ def _first_bound(life: Life) -> str:
 
 def _annotated(pod: Pod, group: str) -> Pod:
     return changed(pod, metadata={"annotations": {**pod.annotations, names.GROUP: group}})
-
-
-def test_an_old_pod_that_is_moved_to_a_group_does_not_make_it_old(full: Life) -> None:
-    """It waited on its own, for nothing: its owner annotates it when a group is to have its turn early."""
-    token = _member(full, "young-0", "", 1, request=[{"network": "none"}])
-    full.see(token)
-    full.work(1.0)
-    full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
-    full.work(1.0)
-    full.see(_member(full, "young-1", GROUP % ("young", 2), 5))
-    full.see(_annotated(changed(token, metadata={"annotations": {names.REQUEST: "[{},{}]"}}), GROUP % ("young", 2)))
-    assert _first_bound(full) == "old"
-
-
-@pytest.mark.parametrize("before", [GROUP % ("another", 4), '{"name":"young","min":"a word"}'])
-def test_nor_does_one_that_is_moved_from_another_group(full: Life, before: str) -> None:
-    """Or one whose annotation could not be read."""
-    token = _member(full, "young-0", before, 1)
-    full.see(token)
-    full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
-    full.work(1.0)
-    full.see(_member(full, "young-1", GROUP % ("young", 2), 5), _annotated(token, GROUP % ("young", 2)))
-    assert _first_bound(full) == "old"
-
-
-def test_nor_does_one_that_was_gated_for_long(full: Life) -> None:
-    """It has not waited for the scheduler until then, in kube-scheduler's queue as well."""
-    gates = {"schedulingGates": [{"name": "g"}]}
-    token = _member(full, "young-0", GROUP % ("young", 2), 1, spec=gates)
-    full.see(token)
-    full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
-    full.work(1.0)
-    full.see(_member(full, "young-1", GROUP % ("young", 2), 5), changed(token, spec={"schedulingGates": None}))
-    assert _first_bound(full) == "old"
 
 
 def test_a_member_that_changes_what_it_asks_for_keeps_its_age(full: Life) -> None:

@@ -186,4 +186,6 @@ def test_held_binds_need_the_most_that_any_of_their_decisions_needed(make_pod: C
     for least in (3, 5, 4):
         pod_info = PodInfo(make_pod(metadata={"uid": str(least)}), {})
         held.add(key, least, (Bind(pod_info, AssignedPod(str(least), "", ""), {}, {"v": 1}),))
-    assert [held.batch_of(str(least)).min for least in (3, 5, 4)] == [5, 5, 5]
+    batch = held.batch_of("3")
+    assert batch is not None
+    assert (batch.min, list(batch.binds)) == (5, ["3", "5", "4"])
