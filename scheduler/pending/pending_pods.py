@@ -7,7 +7,6 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
-from scheduler.cycle.groups.members import is_spare
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.group_membership import GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
@@ -65,7 +64,6 @@ class PendingPods:
     def add(self, pod: Pod, now: float) -> None:
         """Add a pod to the queue, or requeue it if its request has changed."""
         uid, pending = pod.metadata.uid, self.pending.get(pod.metadata.uid)
-        is_known = pending is not None or uid in self._gated_uids or uid in self._foreign_uids
         self._gated_uids.discard(uid)
         if pending is None:
             pending = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
@@ -76,9 +74,9 @@ class PendingPods:
         if not pending.attempts and (pod.status.nominated_node_name or "") != self._reservations.node_of(uid):
             self.nominated_in_status[uid] = None
         if is_changed:
-            self._enter(uid, pending, now, is_known=is_known)
+            self._enter(uid, pending, now)
 
-    def _enter(self, uid: str, pending: PendingPod, now: float, *, is_known: bool) -> None:
+    def _enter(self, uid: str, pending: PendingPod, now: float) -> None:
         """Put a pod where its current request belongs: in the queue, or in its group."""
         pod, membership = pending.pod, _membership(pending)
         self._volume_events.add(uid, pending.pod_info)
@@ -91,7 +89,7 @@ class PendingPods:
             self._reservations.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
-            self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
+            self._pending_groups.put(uid, membership, MemberState("waiting", rank=_rank(pod)), now)
             return
         group = membership_of_refused(pod) if isinstance(pending.pod_info, Refused) else None
         if group is None:
@@ -125,12 +123,15 @@ class PendingPods:
         return uid in self._foreign_uids
 
     def delete(self, uid: str, now: float) -> None:
-        """Record that a pod no longer waits."""
-        self._reservations.delete(uid, now)
+        """Record that a pod no longer waits; room of a group stays, because a member may be made again."""
+        self._reservations.end(uid, now)
         self.nominated_in_status.pop(uid, None)
         self.pending.pop(uid, None)
-        if self._groups_by_pod.of(uid) is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
+        membership = self._groups_by_pod.of(uid)
+        if membership is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
+        if membership is not None and not self._pending_groups.waits(membership.key):
+            self._reservations.end(membership.key, now)
         self._gated_uids.discard(uid)
         self._foreign_uids.discard(uid)
         self._volume_events.delete(uid, now)
@@ -153,7 +154,7 @@ class PendingPods:
             pending = self.pending.get(assigned_pod.uid)
             if pending is not None and _membership(pending) != self._groups_by_pod.of(assigned_pod.uid):
                 # It has changed since it was scheduled.
-                self._enter(assigned_pod.uid, pending, now, is_known=True)
+                self._enter(assigned_pod.uid, pending, now)
 
     def give_up_volumes(self, now: float) -> None:
         """Release the volumes that were chosen for pods that no longer have a decision."""
@@ -184,9 +185,13 @@ class PendingPods:
         return self._queue.depths() | {"gated": len(self._gated_uids)}
 
     def check(self) -> None:
-        """Raise AssertionError if the queue or a reservation has pods that are not here."""
-        uids = {uid for uid in self._reservations if not is_spare(uid)}
-        assert uids <= self.pending.keys(), "room is reserved for a pod that does not wait"
+        """Raise AssertionError if the queue has pods that are not here, or a reservation outlives its owner."""
+        for one in self._reservations.all():
+            key = one.group
+            if one.cause == "spare":
+                continue
+            waits = one.owner in self.pending if key is None else self._pending_groups.waits(key)
+            assert waits, f"room is reserved for {one.owner}, which does not wait"
         uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member with a Binding in progress has no place in the queue.
         entries = uids | self._pending_groups.entries()

@@ -2,9 +2,10 @@
 
 A run begins when this scheduler, as a leader or a standby, first sees the pod Running. If it sees the pod Running at
 once, as after a restart, the run began at the pod's ``startTime``, but not before its creation and not after now. Until
-then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared, or is being
-deleted, is expected to end at any moment; but one that is late by its whole run time, and by ten minutes at least,
-never ends. So does a pod that is not Running for as long, and one without a declared time.
+then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared is expected to end at
+any moment; but one that is late by its whole run time, and by ten minutes at least, never ends. Neither does a pod that
+is not Running for as long, nor one without a declared time. A pod that is being deleted ends at its deletion timestamp,
+which includes the grace period; ten minutes later, as with a finalizer that nobody removes, it never ends.
 """
 
 import math
@@ -34,6 +35,8 @@ class RunTimes(Part):
 
     unix_offset_s: float = 0.0
     _begins: dict[str, _Begin] = field(default_factory=dict)
+    # When the pods end that are being deleted, by uid.
+    _deletions: dict[str, float] = field(default_factory=dict)
 
     def note_begun(self, instructions: Iterable[Instruction], now: float) -> None:
         """Record the pods that are being bound."""
@@ -44,6 +47,9 @@ class RunTimes(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         pod, uid = change.pod, change.assigned.uid
+        if pod.metadata.deletion_timestamp is not None:
+            unix_now = now + self.unix_offset_s
+            self._deletions[uid] = unix_time(pod.metadata.deletion_timestamp, unix_now) - self.unix_offset_s
         if change.assigned.runs_s is None:
             self._begins.pop(uid, None)
             return ()
@@ -57,11 +63,13 @@ class RunTimes(Part):
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._begins.pop(uid, None)
+        self._deletions.pop(uid, None)
 
     def end_of(self, assigned_pod: AssignedPod, now: float) -> float | None:
         """Return when a pod on a node is expected to end, at the earliest now; None for never."""
-        if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating:
-            return now
+        deletion = self._deletions.get(assigned_pod.uid)
+        if deletion is not None:
+            return max(deletion, now) if now < deletion + _LATE_S else None
         end = self.declared_end(assigned_pod, now)
         if end is None or assigned_pod.runs_s is None or self._is_too_late(assigned_pod.uid, assigned_pod.runs_s, now):
             return None

@@ -254,6 +254,7 @@ class EventHandlers:
     def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.state.held_binds.drop(uid)
+        self.state.reservations.delete(uid, now)
         self.state.pending_pods.delete(uid, now)
         previous = self.state.cache.assigned(uid)
         if previous is not None and previous.version and previous.version == pod.metadata.resource_version:

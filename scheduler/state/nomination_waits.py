@@ -1,4 +1,4 @@
-"""Nominations whose pods wait for victims to leave, and the end of this wait. Pure."""
+"""When reservations end before their owners are scheduled. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,13 +14,19 @@ from scheduler.cycle.instructions import (
 )
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import Reservation
+from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
+
+# Seconds for which room stays reserved for a group that is not complete, because a member may be made again.
+_ABSENT_S = 30.0
 
 
 @dataclass(slots=True)
 class NominationWaits(Part):
-    """Deletes a nomination if its node is deleted, a victim is not deleted, or VFs are not released in time."""
+    """Ends a reservation if its node is deleted, a victim is not deleted, VFs are not released in time, or its group is
+    not complete again in time.
+    """
 
     state: SharedState
     preemption: Preemption
@@ -34,6 +40,9 @@ class NominationWaits(Part):
         return ()
 
     def tick(self, now: float) -> Iterable[Instruction]:
+        for key, due in self._lapses().items():
+            if due <= now:
+                self.state.reservations.end(key, now)
         return [
             instruction
             for reservation in self.state.reservations.overdue(now)
@@ -41,7 +50,14 @@ class NominationWaits(Part):
         ]
 
     def next_due(self) -> float | None:
-        return self.state.reservations.next_due()
+        due = self.state.reservations.next_due()
+        return min([*self._lapses().values(), *([] if due is None else [due])], default=None)
+
+    def _lapses(self) -> dict[GroupKey, float]:
+        """Return when reservations end whose groups are not in the queue."""
+        groups = self.state.pending_groups
+        keys = [key for key in self.state.reservations.groups() if not groups.is_queued(key)]
+        return {key: groups.since(key) + _ABSENT_S for key in keys}
 
     def _finish(self, order: DeleteVictims, result: DeleteVictimsResult, now: float) -> Iterable[Instruction]:
         """Schedule a pod again for which not all victims could be deleted."""

@@ -131,7 +131,8 @@ class PodScheduling(Part):
             pod_info.spread,
             pod_info.volumes,
             pod_info.priority,
-            pod_info.runs_s,
+            # Only room that is reserved from a time on distinguishes pods by their run times.
+            pod_info.runs_s if self.state.reservations else None,
             pod_info.pod.spec.preemption_policy,
             nominated_uid,
         )

@@ -77,8 +77,11 @@ class FirstCall:
         """Return the group that has a promised start, also one of the last leader; None if none has."""
         if not self._has_backfill:
             return None
+        groups = self._pending_groups
         keys = (one.group for one in self._reservations.all() if one.cause == "backfill")
-        return next((key for key in keys if key is not None and self._pending_groups.needs_start(key)), None)
+        # It is not in the queue while a member is made again.
+        waiting = (key for key in keys if key is not None and groups.waits(key))
+        return next((key for key in waiting if groups.needs_start(key) or not groups.is_queued(key)), None)
 
     def pass_over(self, key: GroupKey, now: float) -> None:
         """Let the next group have the promise, because no start is found for this one."""
@@ -99,7 +102,9 @@ class FirstCall:
 
     def holds(self, key: GroupKey, now: float) -> bool:
         """Return whether room that becomes free is reserved for a group: it has waited long enough."""
-        return self.is_for(key) and self._hold_s > 0 and self._pending_groups.has_waited(key, now - self._hold_s)
+        groups = self._pending_groups
+        has_waited = groups.is_queued(key) and groups.since(key) <= now - self._hold_s
+        return self.is_for(key) and self._hold_s > 0 and has_waited
 
     def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:
         """Reserve room for members of a group, against all pods that the group precedes, whatever their priorities."""

@@ -14,6 +14,7 @@ seconds, so that the n pods of a job do not get n messages with different number
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from mooring.kube.events import Change, Changed, Identity
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
@@ -27,7 +28,6 @@ from scheduler.kube.refused import Refused
 from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.debounce import Debounce
-from scheduler.pending.groups.join_times import JoinTimes
 from scheduler.pending.groups.member_messages import incomplete
 from scheduler.queue.queue import Queue
 
@@ -45,8 +45,8 @@ class _State:
     priority: int = 0
     creation: str = ""
     is_urgent: bool = False
-    # Since when it is in the queue.
-    queue_time: float = 0.0
+    # Since when it is in the queue, or is not.
+    since: float = 0.0
     # A change arrived after the current decision had started.
     is_dirty: bool = False
     # The domain with which the next decision continues, because the last one left some untried; and the number of the
@@ -69,23 +69,15 @@ class PendingGroups:
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group for which room is reserved, if any.
         self.room_owner: GroupKey | None = None
-        self._join_times = JoinTimes()
         self._backoffs = GroupBackoffs()
-
-    def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
-        """Add a waiting member, or update it; if it ``is_known``, it may have moved from another group."""
-        self._leave_old_group(uid, membership, now)
-        if is_known and not self.is_waiting_member(uid):
-            self._join_times.join(uid)
-        self.put(uid, membership, MemberState("waiting", rank=self._join_times.rank(uid, rank)), now)
 
     def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
         """Record a pod's state in its group."""
         standing = self._by_pod.standing(uid)
         previous = self._by_pod.of(uid)
-        if standing in ("placed", "leaving") and previous is not None and previous.key != membership.key:
-            state = replace(state, is_latecomer=True)
-        self._leave_old_group(uid, membership, now)
+        if previous is not None and previous.key != membership.key:
+            state = replace(state, is_latecomer=state.is_latecomer or standing in ("placed", "leaving"))
+            self.drop(uid, now)
         if previous == membership and state.standing != "waiting" and standing == state.standing:
             # It was assumed before, and may be bound now.
             self._conditions.note(membership.key, now)
@@ -128,37 +120,35 @@ class PendingGroups:
                 continue
             keys[membership.key] = None
             if uid in ranks:
-                rank = self._join_times.rank(uid, ranks[uid])
-                self._stand(uid, membership, MemberState("waiting", rank=rank))
+                self._stand(uid, membership, MemberState("waiting", rank=ranks[uid]))
             else:
                 self._by_pod.drop(uid)
-                self._join_times.forget(uid)
         for key in keys:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
         """Drop a pod."""
         key = self._by_pod.drop(uid)
-        self._join_times.forget(uid)
         if key is not None:
             self._queue.stand_for(uid, None)
             self._refresh(key, now)
 
-    def is_waiting_member(self, uid: str) -> bool:
-        """Return whether a pod can only be in the queue as part of its group."""
-        return self._by_pod.standing(uid) == "waiting"
-
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        group_key = self._known_pod_groups.key_of(kind, event.identity)
-        old_count, priority = len(self._known_pod_groups.whole_groups), self._known_pod_groups.priority(group_key)
-        key = self._known_pod_groups.take(kind, event)
-        self._requeue_after_disruption(old_count, now)
-        if self._known_pod_groups.priority(group_key) != priority:
+        known = self._known_pod_groups
+        group_key = known.key_of(kind, event.identity)
+        old_count, priority = len(known.whole_groups), known.priority(group_key)
+        key = known.take(kind, event)
+        if known.priority(group_key) != priority:
             # Its members may be victims of other pods now.
             self._queue.move_on_event(LEAVING, now)
-        is_other = self._note_condition(group_key, now)
-        if key is not None or is_other:
+        self._requeue_after_disruption(old_count, now)
+        pod_group = known.pod_group(group_key)
+        if pod_group is None:
+            self._conditions.forget(group_key)
+        elif self._conditions.pod_group_changed(group_key, pod_group.metadata.uid, now):
+            key = group_key
+        if key is not None:
             self._refresh(group_key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
@@ -180,22 +170,10 @@ class PendingGroups:
         for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
-    def _note_condition(self, key: GroupKey, now: float) -> bool:
-        """Record a received PodGroup; return whether it has replaced another one with the same name."""
-        pod_group = self._known_pod_groups.pod_group(key)
-        if pod_group is not None:
-            return self._conditions.pod_group_changed(key, pod_group.metadata.uid, now)
-        self._conditions.forget(key)
-        return False
-
     def _requeue_after_disruption(self, old_count: int, now: float) -> None:
         """Requeue pods if members of a group that was disrupted as a whole can now be preempted one by one."""
         if len(self._known_pod_groups.whole_groups) < old_count:
             self._queue.move_on_event(LEAVING, now)
-
-    def key_of(self, entry: str) -> GroupKey | None:
-        """Return the group of a queue entry; None if it is a pod's entry."""
-        return GroupKey.of_entry(entry)
 
     def group(self, key: GroupKey) -> Group:
         """Return a group that is in the queue."""
@@ -203,10 +181,22 @@ class PendingGroups:
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
 
+    def waits(self, key: GroupKey) -> bool:
+        """Return whether a group has waiting members."""
+        return key in self._states
+
+    def since(self, key: GroupKey) -> float:
+        """Return since when a group is in the queue, or is not."""
+        state = self._states.get(key)
+        return -inf if state is None else state.since
+
     def is_queued(self, key: GroupKey) -> bool:
         """Return whether a group has waiting members, and is complete and not rejected."""
+        return self._queued(key) is not None
+
+    def _queued(self, key: GroupKey) -> _State | None:
         state = self._states.get(key)
-        return state is not None and not state.message
+        return None if state is None or state.message else state
 
     def why_not_queued(self, key: GroupKey) -> str:
         """Return why a group with waiting members is not in the queue; empty if it is."""
@@ -219,24 +209,15 @@ class PendingGroups:
         return members
 
     def priority(self, key: GroupKey) -> int:
-        """Return the priority of a group with waiting members: its PodGroup's if set, otherwise the lowest of its
-        members.
-        """
+        """Return the priority of a group that waits: its PodGroup's if set, otherwise the lowest of its members."""
         return self._states[key].priority
 
     def is_urgent(self, key: GroupKey) -> bool:
         """Return whether a group in the queue comes before all others of its priority."""
-        return self.is_queued(key) and self._states[key].is_urgent
-
-    def counted_as_placed(self, key: GroupKey) -> int:
-        """Return how many members of a group count as placed."""
-        members = self._by_pod.get(key)
-        return members.counted_as_placed if members is not None else 0
+        return (state := self._queued(key)) is not None and state.is_urgent
 
     def decided(self, key: GroupKey, now: float) -> bool:
-        """Record that a decision has ended; return whether the group is scheduled again, because something was added
-        meanwhile.
-        """
+        """Record that a decision has ended; return whether the group is scheduled again, as something was added."""
         state = self._states.get(key)
         if state is None:
             return False
@@ -246,10 +227,8 @@ class PendingGroups:
         return is_dirty
 
     def look_again(self, key: GroupKey) -> None:
-        """Schedule a group again when its decision has ended, because the decision did not include all
-        waiting members.
-        """
-        if (state := self._states.get(key)) is not None and not state.message:
+        """Schedule a group again when its decision has ended, because that did not include all waiting members."""
+        if (state := self._queued(key)) is not None:
             state.is_dirty = True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
@@ -265,8 +244,7 @@ class PendingGroups:
 
     def come_again(self, key: GroupKey, now: float) -> None:
         """Requeue a group at once whose decision was aborted, if it is still in the queue."""
-        state = self._states.get(key)
-        if state is not None and not state.message:
+        if (state := self._queued(key)) is not None:
             state.is_dirty = False
             self._enqueue(key, state, now)
 
@@ -276,8 +254,8 @@ class PendingGroups:
         The first time it is requeued at once if other members are placed already, but too few.
         """
         membership = self._by_pod.of(uid)
-        state = self._states.get(membership.key) if membership is not None else None
-        if membership is None or state is None or state.message:
+        state = self._queued(membership.key) if membership is not None else None
+        if membership is None or state is None:
             return
         assert isinstance(state.group, Group), "a group in the queue is not refused"
         is_half = self.members(membership.key).is_short(state.group.min)
@@ -308,20 +286,15 @@ class PendingGroups:
         A group that has as many members placed as it needs does not count.
         """
         ranks = [
-            (-state.priority, state.creation, state.queue_time, key)
+            (-state.priority, state.creation, state.since, key)
             for key, state in self._states.items()
-            if self.needs_start(key) and state.queue_time <= deadline and key not in others
+            if self.needs_start(key) and state.since <= deadline and key not in others
         ]
         return min(ranks)[3] if ranks else None
 
     def needs_start(self, key: GroupKey) -> bool:
         """Return whether a group is in the queue and has fewer members placed than it needs."""
-        return self.is_queued(key) and self.counted_as_placed(key) < self.group(key).min
-
-    def has_waited(self, key: GroupKey, deadline: float) -> bool:
-        """Return whether a group has been in the queue since ``deadline``."""
-        state = self._states.get(key)
-        return state is not None and not state.message and state.queue_time <= deadline
+        return self.is_queued(key) and self.members(key).counted_as_placed < self.group(key).min
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed.
@@ -329,13 +302,9 @@ class PendingGroups:
         A rejected group has no known number of needed members.
         """
         for key, state in self._states.items():
-            members = self.members(key)
-            if (
-                isinstance(state.group, Group)
-                and members.counts["placed"]
-                and members.counted_as_placed < state.group.min
-            ):
-                yield key, state.group.min
+            members, min_members = self.members(key), state.group.min if isinstance(state.group, Group) else 0
+            if members.counts["placed"] and members.counted_as_placed < min_members:
+                yield key, min_members
 
     def reserve_room_for(self, key: GroupKey | None, now: float) -> None:
         """Reserve room for a group, instead of the previous one."""
@@ -361,12 +330,6 @@ class PendingGroups:
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
             assert message or key not in self._reports, f"group {key}: it is in the queue, and a message says it is not"
-
-    def _leave_old_group(self, uid: str, membership: GroupMembership, now: float) -> None:
-        """Remove a pod from any other group than this one."""
-        previous = self._by_pod.of(uid)
-        if previous is not None and previous.key != membership.key:
-            self.drop(uid, now)
 
     def _stand(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
         self._by_pod.put(uid, membership, state)
@@ -394,13 +357,13 @@ class PendingGroups:
             state = self._states[key] = _State(Refused(""), message="new")
         was_in_queue, state.rest = not state.message, None
         state.group, state.message = self._read(key)
+        if was_in_queue == bool(state.message):
+            state.since = now
         if state.message:
             self._queue.delete(key.entry)
             self._reports.change(key, now)
             return
         self._reports.drop(key)
-        if not was_in_queue:
-            state.queue_time = now
         self._rank(state, members)
         if was_in_queue and self._queue.is_in_flight(key.entry):
             state.is_dirty = True
@@ -432,5 +395,5 @@ class PendingGroups:
             now,
             is_urgent=state.is_urgent,
             backoff_s=backoff_s,
-            since=state.queue_time,
+            since=state.since,
         )

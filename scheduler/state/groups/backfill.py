@@ -73,10 +73,9 @@ class Backfill:
         self._promises[key] = new_promise
         is_overdue = start.at <= now
         since = min(new_promise.at, now) if is_overdue else start.at
-        runs_s = max((member.runs_s or 0 for member in demand.real_members), default=0)
-        is_endless = any(member.runs_s is None for member in demand.real_members)
         rooms = {room.uid: replace(room, priority=demand.priority) for room in start.rooms}
-        until = None if is_endless else max(since, now) + runs_s
+        runs_s = demand.members[0].runs_s
+        until = None if runs_s is None else max(since, now) + runs_s
         offset_s = self.state.run_times.unix_offset_s
         note = new_promise.overdue_text(offset_s) if is_overdue else new_promise.text(offset_s)
         return PromisedRoom(Reservation(key, rooms, "backfill", since=since, until=until), note)
@@ -101,7 +100,8 @@ class Backfill:
             return
         self._next_review = now + _REVIEW_S
         groups = self.state.pending_groups
-        for lost_key in [one for one in self._promises if not groups.is_queued(one)]:
+        reserved = self.state.reservations.groups()
+        for lost_key in [one for one in self._promises if not groups.is_queued(one) and one not in reserved]:
             del self._promises[lost_key]
         nodes, begin = self.state.cache.nodes, self._reviewed_changes
         self._reviewed_changes = nodes.changes.end

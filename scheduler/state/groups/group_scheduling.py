@@ -14,7 +14,6 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.members import is_spare
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
@@ -173,6 +172,9 @@ class GroupScheduling(Part):
             # No pod is preempted before everything has been tried.
             return verdict, NOBODY_PREEMPTED
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
+        if preemption.reservation is not None and demand.spares:
+            # Nobody leaves for a spare: a lost member can preempt when it is made again.
+            preemption = yield from self.group_preemption.search(demand.without_spares(), budget, self._last_proceed)
         if preemption.reservation is not None and preemption.reservation.cause == "backfill":
             return verdict, replace(preemption, note=self.backfill.note(demand.group.key))
         if preemption.reservation is None and self.first_call.is_for(demand.group.key):
@@ -218,7 +220,7 @@ class GroupScheduling(Part):
         if not preemption.victims:
             return reports
         assert preemption.reservation is not None, "victims leave for somebody"
-        first = next(room for room in preemption.reservation.rooms.values() if not is_spare(room.uid))
+        first = next(iter(preemption.reservation.rooms.values()))
         return [DeleteVictims(self.state.pending_pods[first.uid].pod, first.node, preemption.victims), *reports]
 
     def abandon(self) -> None:
@@ -230,7 +232,7 @@ class GroupScheduling(Part):
     def give_up(self, entry: str) -> list[Instruction]:
         """Set a group aside whose decision failed because of a bug."""
         self.abandon()
-        key = self.state.pending_groups.key_of(entry)
+        key = GroupKey.of_entry(entry)
         if key is None or not self.state.pending_groups.is_queued(key):
             return []
         self.decisions["error"] += 1
@@ -263,10 +265,10 @@ class GroupScheduling(Part):
         or empty.
         """
         uid = decision.pod_info.uid
-        if not reason:
+        batch = self.state.held_binds.batch_of(uid)
+        if not reason or batch is None:
             self.state.held_binds.is_bound(uid)
             return []
-        batch = self.state.held_binds.batch_of(uid)
         return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {reason}", now)
 
     def tick(self, now: float) -> list[Instruction]:
@@ -274,11 +276,8 @@ class GroupScheduling(Part):
         instructions = list[Instruction]()
         self.first_call.tick(now)
         self.backfill.review(self.state.pending_groups.room_owner, now)
-        for key in self.state.reservations.groups():
-            if not self.state.pending_groups.is_queued(key):
-                self.state.reservations.end(key, now)
         instructions += self.half_groups.overdue(now)
-        for batch in self.state.held_binds.touched():
+        for batch in self.state.held_binds.changed():
             binds = self.group_pre_binding.take_binds(batch)
             instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
         for key, message in self.state.pending_groups.due(now):
@@ -293,7 +292,7 @@ class GroupScheduling(Part):
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        if self.state.held_binds.has_touched or self.state.member_messages:
+        if self.state.held_binds.has_changed or self.state.member_messages:
             return 0.0
         parts = self.state.pending_groups, self.state.group_conditions, self.first_call, self.half_groups
         times = [part.next_due() for part in parts]
@@ -307,8 +306,7 @@ class GroupScheduling(Part):
     def _carry_out(self, demand: GroupDemand, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = demand.group, demand.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
-        for uid in uids:
-            self.state.reservations.delete(uid, now)
+        self.state.reservations.end(key, now)
         self.state.pending_groups.place(key, uids, now)
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)

@@ -1,6 +1,6 @@
 """With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,89 +12,42 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import PAIR, Life, binds, changed, told
+from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, machine, message_of, run, start_of, timed, wait
 from tests.scheduler.pending.groups.hold_life import kept_on, names_of
 
-HOUR_S = 3600.0
-
-
-@pytest.fixture
-def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
-    life = Life(_machine(), make_node, make_pf, make_pod)
-    yield life
-    life.machine.check()
-
-
-def _machine(**options: Any) -> Machine:
-    return Machine("mooring", group_options=GroupOptions(backfill=True, **options))
-
-
-def _timed(life: Life, name: str, runs: str, request: list[Any] | None = None, **fields: Any) -> Pod:
-    annotations = {names.RUNS: runs} if runs else {}
-    return life.make_pod(name, [{}, {}] if request is None else request, annotations=annotations, **fields)
-
-
-def _run(life: Life, *pods: Pod) -> list[Pod]:
-    """Let pods start, and be Running at once."""
-    life.see(*pods)
-    bound = life.bound(*binds(life.work()))
-    running = [changed(pod, status={"phase": "Running"}) for pod in bound]
-    life.see(*running)
-    assert len(running) == len(pods)
-    return running
-
-
-def _wait(life: Life, group: str = PAIR, count: int = 2) -> str:
-    """Let a group arrive that has to wait; return its message."""
-    life.see(*(life.member(f"m{number}", group) for number in range(count)))
-    life.work(1.0)
-    life.work(1.0)
-    return _message(life)
-
-
-def _message(life: Life) -> str:
-    uid = next(uid for uid in life.machine.pending_pods.uids() if "m0" in life.machine.pending_pods[uid].pod.key)
-    return life.machine.pending_pods[uid].reported_message
-
-
-def _start(life: Life) -> float:
-    """Return the promised start, without the time that nodes need."""
-    promise = read_promise(_message(life), 0.0)
-    assert promise is not None, _message(life)
-    return promise.at
+__all__ = ["life"]
 
 
 def test_the_first_group_is_promised_the_earliest_start_that_declared_ends_allow(life: Life) -> None:
     """Two of three nodes are needed; the second of them is free after two hours."""
     life.nodes("n1", "n2", "n3")
-    _run(life, _timed(life, "one", "1h"), _timed(life, "two", "2h"), _timed(life, "three", "3h"))
-    message = _wait(life)
+    run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
+    message = wait(life)
     assert " It starts by 1970-01-01T02:00:30Z on nodes " in message
     assert message.endswith(", after default/two (ends by 1970-01-01T02:00:00Z).")
-    assert _start(life) == pytest.approx(2 * HOUR_S, abs=1.0)
+    assert start_of(life) == pytest.approx(2 * HOUR_S, abs=1.0)
     assert len(kept_on(life)) == 2
 
 
 def test_pods_that_end_before_start_meanwhile_and_others_do_not(life: Life) -> None:
     """A node is free, and reserved from the second hour on."""
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
-    _wait(life)
-    life.see(_timed(life, "long", "3h"), _timed(life, "endless", ""), _timed(life, "short", "1h"))
+    run(life, timed(life, "two", "2h"))
+    wait(life)
+    life.see(timed(life, "long", "3h"), timed(life, "endless", ""), timed(life, "short", "1h"))
     assert names_of(life.work(1.0)) == ["short"]
 
 
 def test_a_pod_that_does_not_touch_the_room_starts_however_long_it_runs(life: Life) -> None:
     """The third node cannot take a member: the group's own rack has two."""
     life.nodes("n1", "n2", labels={"rack": "r1"})
-    _run(life, _timed(life, "two", "2h"))
+    run(life, timed(life, "two", "2h"))
     life.nodes("n3", labels={"rack": "r2"})
-    message = _wait(life, '{"name":"pair","min":2,"within":"rack"}')
+    message = wait(life, '{"name":"pair","min":2,"within":"rack"}')
     assert " on rack 'r1', after default/two" in message
-    life.see(_timed(life, "endless", ""))
+    life.see(timed(life, "endless", ""))
     (bind,) = binds(life.work(1.0))
     assert bind.assigned.node == "n3"
 
@@ -103,10 +56,10 @@ def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(lif
     """Of four VFs the group needs two; two are used until it starts; the pod gets none that are promised."""
     life.nodes("n1", vfs=4)
     life.nodes("n2")
-    _run(life, _timed(life, "half", "2h", spec={"nodeSelector": {}}), _timed(life, "there", "2h"))
+    run(life, timed(life, "half", "2h", spec={"nodeSelector": {}}), timed(life, "there", "2h"))
     life.nodes("n1", vfs=5)
-    _wait(life)
-    life.see(_timed(life, "beside", "", [{}]))
+    wait(life)
+    life.see(timed(life, "beside", "", [{}]))
     (bind,) = binds(life.work(1.0))
     assert bind.assigned.node == "n1"
     promised = {
@@ -121,9 +74,9 @@ def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(lif
 
 def test_the_group_starts_when_the_pods_have_ended(life: Life) -> None:
     life.nodes("n1", "n2")
-    (two,) = _run(life, _timed(life, "two", "2h"))
-    _wait(life)
-    life.see(_timed(life, "long", "3h"))
+    (two,) = run(life, timed(life, "two", "2h"))
+    wait(life)
+    life.see(timed(life, "long", "3h"))
     life.work(2 * HOUR_S - 10.0)
     life.gone(two)
     assert names_of(life.work(1.0)) == ["m0", "m1"]
@@ -133,27 +86,26 @@ def test_the_group_starts_when_the_pods_have_ended(life: Life) -> None:
 def test_a_promise_moves_later_only_with_its_cause(life: Life) -> None:
     """A pod of a higher priority takes promised room; the promise names it."""
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
-    _wait(life)
-    life.see(_timed(life, "urgent", "5h", spec={"priority": 7}))
+    run(life, timed(life, "two", "2h"))
+    wait(life)
+    life.see(timed(life, "urgent", "5h", spec={"priority": 7}))
     assert names_of(life.work(1.0)) == ["urgent"]
     life.work(2.0)
     life.work(2.0)
-    assert _start(life) > 4 * HOUR_S
-    assert " It was promised by 1970-01-01T02:00:30Z before: default/urgent of a higher priority is on" in _message(
-        life
-    )
+    assert start_of(life) > 4 * HOUR_S
+    message = message_of(life)
+    assert " It was promised by 1970-01-01T02:00:30Z before: default/urgent of a higher priority is on" in message
 
 
 def test_a_pod_that_runs_too_long_is_named_and_the_room_stays_reserved(life: Life) -> None:
     life.nodes("n1", "n2")
-    (two,) = _run(life, _timed(life, "two", "2h"))
-    _wait(life)
+    (two,) = run(life, timed(life, "two", "2h"))
+    wait(life)
     life.work(2 * HOUR_S + 5.0)
     life.work(2.0)
-    message = _message(life)
+    message = message_of(life)
     assert " It should have started by 1970-01-01T02:00:30Z on nodes n1, n2: default/two runs longer" in message
-    life.see(_timed(life, "short", "1h"))
+    life.see(timed(life, "short", "1h"))
     assert names_of(life.work(1.0)) == []
     life.gone(two)
     assert names_of(life.work(1.0)) == ["m0", "m1"]
@@ -162,19 +114,19 @@ def test_a_pod_that_runs_too_long_is_named_and_the_room_stays_reserved(life: Lif
 def test_a_lost_node_moves_the_promise(life: Life) -> None:
     life.nodes("n1", "n2")
     life.nodes("n3")
-    _run(life, _timed(life, "two", "2h"), _timed(life, "three", "3h"), _timed(life, "four", "4h"))
-    _wait(life)
+    run(life, timed(life, "two", "2h"), timed(life, "three", "3h"), timed(life, "four", "4h"))
+    wait(life)
     lost = kept_on(life)[0]
     life.remove_node(lost)
     life.work(1.0)
     life.work(2.0)
-    assert f"before: node {lost!r} is gone." in _message(life)
+    assert f"before: node {lost!r} is gone." in message_of(life)
 
 
 def _replace_leader(life: Life, node_names: Iterable[str], running: Iterable[Pod]) -> Life:
     """Start another leader 100 s later, which sees these nodes, these running pods and the group that waits."""
-    message = _message(life)
-    new = Life(_machine(), life.make_node, life.make_pf, life.make_pod)
+    message = message_of(life)
+    new = Life(machine(), life.make_node, life.make_pf, life.make_pod)
     new.now = life.now + 100.0
     new.nodes(*node_names)
     started = {"startTime": "1970-01-01T00:00:00Z"}
@@ -193,34 +145,34 @@ def _replace_leader(life: Life, node_names: Iterable[str], running: Iterable[Pod
 def test_a_new_leader_keeps_the_promise(life: Life) -> None:
     """It reads when the group starts from a member's message, and where from the nominated nodes."""
     life.nodes("n1", "n2", "n3")
-    running = _run(life, _timed(life, "one", "1h"), _timed(life, "two", "2h"), _timed(life, "three", "3h"))
-    _wait(life)
+    running = run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
+    wait(life)
     new = _replace_leader(life, ("n1", "n2", "n3"), running)
     assert kept_on(new) == kept_on(life)
     (reservation,) = new.machine.reservations.all()
-    assert reservation.since == pytest.approx(_start(life), abs=1.0)
+    assert reservation.since == pytest.approx(start_of(life), abs=1.0)
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
 def test_a_new_leader_names_why_the_promise_of_the_last_one_moves(life: Life, is_lost: bool) -> None:
     """The change came while none led."""
     life.nodes("n1", "n2", "n3")
-    one, two, three = _run(life, *(_timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
-    _wait(life)
+    one, two, three = run(life, *(timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
+    wait(life)
     lost_node = str(two.spec.node_name) if is_lost else ""
     longer = changed(two, metadata={"annotations": {**two.annotations, names.RUNS: "4h"}})
     node_names = [name for name in ("n1", "n2", "n3") if name != lost_node]
     new = _replace_leader(life, node_names, (one, three) if is_lost else (one, longer, three))
     cause = f"node {lost_node!r} is gone" if is_lost else "default/p2 began late, or declares a longer run time now"
-    assert f" It was promised by 1970-01-01T02:00:30Z before: {cause}." in _message(new)
+    assert f" It was promised by 1970-01-01T02:00:30Z before: {cause}." in message_of(new)
 
 
 def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
     life.nodes("n1")
-    _run(life, _timed(life, "endless", ""))
+    run(life, timed(life, "endless", ""))
     life.nodes("n2")
-    assert _wait(life).endswith(" No declared end of running pods makes room for the group.")
-    life.see(_timed(life, "other", ""))
+    assert wait(life).endswith(" No declared end of running pods makes room for the group.")
+    life.see(timed(life, "other", ""))
     assert names_of(life.work(1.0)) == ["other"]
 
 
@@ -229,11 +181,11 @@ def test_without_the_flag_nothing_is_promised(
 ) -> None:
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
+    run(life, timed(life, "two", "2h"))
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     message = set(told(life.work(1.0)).values())
     assert not any(" It starts by " in one for one in message)
-    life.see(_timed(life, "endless", ""))
+    life.see(timed(life, "endless", ""))
     assert names_of(life.work(1.0)) == ["endless"]
 
 
@@ -259,7 +211,7 @@ def _promised(life: Life) -> list[str]:
 def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(life: Life, fields: dict[str, Any]) -> None:
     """Otherwise one misspelt selector would end promises for all."""
     life.nodes("n1", "n2")
-    (two,) = _run(life, _timed(life, "two", "2h"))
+    (two,) = run(life, timed(life, "two", "2h"))
     _wait_for(life, "never", 1, **fields)
     _wait_for(life, "pair", 2)
     for _ in range(90):
@@ -271,7 +223,7 @@ def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(life: Life, fi
 
 def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(life: Life) -> None:
     life.nodes("n1", "n2")
-    (endless,) = _run(life, _timed(life, "endless", ""))
+    (endless,) = run(life, timed(life, "endless", ""))
     _wait_for(life, "pair", 1)
     assert _promised(life) == []
     life.see(changed(endless, metadata={"annotations": {**endless.annotations, names.RUNS: "2h"}}))
@@ -283,7 +235,7 @@ def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declare
 def test_an_older_group_of_the_same_priority_does_not_end_a_promise(life: Life) -> None:
     """It was created before, and is complete only now."""
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
+    run(life, timed(life, "two", "2h"))
     _wait_for(life, "young", 30)
     _wait_for(life, "old", 1)
     assert _promised(life) == ["young"]
@@ -293,12 +245,12 @@ def test_an_older_group_of_the_same_priority_does_not_end_a_promise(life: Life) 
 
 def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Life) -> None:
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
-    _wait(life, '{"name":"pair","min":2,"runs":"5s"}')
+    run(life, timed(life, "two", "2h"))
+    wait(life, '{"name":"pair","min":2,"runs":"5s"}')
     life.work(2 * HOUR_S + 5.0)
     life.work(2.0)
     life.work(8.0)
-    life.see(_timed(life, "endless", ""))
+    life.see(timed(life, "endless", ""))
     assert names_of(life.work(1.0)) == []
 
 
@@ -306,28 +258,28 @@ def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Lif
 def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, *, is_running: bool) -> None:
     """The group gets room elsewhere, and the promise names the pod."""
     life.nodes("n1", "n2")
-    life.see(_timed(life, "liar", "1h"))
+    life.see(timed(life, "liar", "1h"))
     (liar,) = life.bound(*binds(life.work()))
     if is_running:
         life.see(changed(liar, status={"phase": "Running"}))
     life.nodes("n3")
-    _run(life, _timed(life, "other", "4h"))
-    _wait(life)
+    run(life, timed(life, "other", "4h"))
+    wait(life)
     liar_node = str(liar.spec.node_name)
     assert liar_node in kept_on(life)
     for _ in range(150):
         life.work(60.0)
     assert liar_node not in kept_on(life)
-    assert _start(life) == pytest.approx(4 * HOUR_S, abs=120.0)
-    assert "default/liar" in _message(life)
+    assert start_of(life) == pytest.approx(4 * HOUR_S, abs=120.0)
+    assert "default/liar" in message_of(life)
 
 
 def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) -> None:
     """The message is its only record: a new leader, and the user, read it there."""
     life.nodes("n1", "n2")
-    _run(life, _timed(life, "two", "2h"))
-    _wait(life)
-    start = _start(life)
+    run(life, timed(life, "two", "2h"))
+    wait(life)
+    start = start_of(life)
     free_node = next(node for node in ("n1", "n2") if not life.machine.cache.assigned_pods_on(node))
     held = Out(Indexes.of([0]), f"{HELD_BY}gone")
     life.machine.nodes(
@@ -335,7 +287,7 @@ def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) 
     )
     for _ in range(5):
         life.work(1.0)
-    assert _start(life) == start
+    assert start_of(life) == start
     assert _promised(life) == ["pair"]
 
 
@@ -349,27 +301,27 @@ def test_many_pods_that_leave_cause_few_searches(life: Life, monkeypatch: pytest
 
     monkeypatch.setattr(EarliestStart, "_at", note)
     life.nodes(*(f"n{number}" for number in range(20)))
-    pods = _run(life, *(_timed(life, f"p{number}", f"{number + 60}m", [{}]) for number in range(40)))
+    pods = run(life, *(timed(life, f"p{number}", f"{number + 60}m", [{}]) for number in range(40)))
     group = f'{{"name":"large","min":{20}}}'
-    _wait(life, group, 20)
-    start, count = _start(life), len(searches)
+    wait(life, group, 20)
+    start, count = start_of(life), len(searches)
     leaving = [pod for number, pod in enumerate(pods[:20]) if number % 2]
     for pod in leaving:
         life.gone(pod)
         life.work(0.1)
     assert len(searches) - count <= 3
-    assert _start(life) == start
+    assert start_of(life) == start
     for _ in range(40):
         life.work(1.0)
-    assert _start(life) == start
+    assert start_of(life) == start
 
 
 def test_room_of_spares_is_free_when_their_group_ends(life: Life) -> None:
     life.nodes("n1", "n2", "n3")
     running = '{"name":"running","min":2,"spares":1,"runs":"2h"}'
-    members = _run(life, *(life.member(f"r{number}", running) for number in range(2)))
-    _wait(life, '{"name":"large","min":3}', 3)
-    assert _start(life) == pytest.approx(2 * HOUR_S, abs=1.0)
+    members = run(life, *(life.member(f"r{number}", running) for number in range(2)))
+    wait(life, '{"name":"large","min":3}', 3)
+    assert start_of(life) == pytest.approx(2 * HOUR_S, abs=1.0)
     life.gone(*members)
     assert len(binds(life.work(1.0))) == 3
 
@@ -378,19 +330,19 @@ def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
     life.nodes("n1", "n2", "n3")
     running = '{"name":"running","min":2,"spares":1}'
     first, second = (life.member(f"r{number}", running) for number in range(2))
-    _run(life, first, changed(second, metadata={"annotations": {**second.annotations, names.RUNS: "2h"}}))
-    assert " No declared end of running pods" in _wait(life)
+    run(life, first, changed(second, metadata={"annotations": {**second.annotations, names.RUNS: "2h"}}))
+    assert " No declared end of running pods" in wait(life)
 
 
 def test_a_pod_that_begins_late_moves_a_promise_by_minutes(life: Life) -> None:
     """Otherwise each second has another promise, and each of them a message for every member."""
     life.nodes("n1", "n2")
-    life.see(_timed(life, "late", "2h"))
+    life.see(timed(life, "late", "2h"))
     life.bound(*binds(life.work()))
-    _wait(life)
+    wait(life)
     starts = set[float]()
     for _ in range(240):
         life.machine.queue.requeue(GroupKey("annotation", "default", "pair").entry)
         life.work(1.0)
-        starts.add(_start(life))
+        starts.add(start_of(life))
     assert 2 <= len(starts) <= 5

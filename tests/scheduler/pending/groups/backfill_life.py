@@ -1,0 +1,62 @@
+"""A machine with ``--backfill``, pods with run times on it, and the promise to the first group."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooring import names
+from mooring.annotations.inventory import Pf
+from scheduler.kube.objects import Node, Pod
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.promises import read_promise
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import PAIR, Life, binds, changed
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+    life = Life(machine(), make_node, make_pf, make_pod)
+    yield life
+    life.machine.check()
+
+
+def machine(**options: Any) -> Machine:
+    return Machine("mooring", group_options=GroupOptions(backfill=True, **options))
+
+
+def timed(life: Life, name: str, runs: str, request: list[Any] | None = None, **fields: Any) -> Pod:
+    annotations = {names.RUNS: runs} if runs else {}
+    return life.make_pod(name, [{}, {}] if request is None else request, annotations=annotations, **fields)
+
+
+def run(life: Life, *pods: Pod) -> list[Pod]:
+    """Let pods start, and be Running at once."""
+    life.see(*pods)
+    bound = life.bound(*binds(life.work()))
+    running = [changed(pod, status={"phase": "Running"}) for pod in bound]
+    life.see(*running)
+    assert len(running) == len(pods)
+    return running
+
+
+def wait(life: Life, group: str = PAIR, count: int = 2) -> str:
+    """Let a group arrive that has to wait; return its message."""
+    life.see(*(life.member(f"m{number}", group) for number in range(count)))
+    life.work(1.0)
+    life.work(1.0)
+    return message_of(life)
+
+
+def message_of(life: Life) -> str:
+    uid = next(uid for uid in life.machine.pending_pods.uids() if "m0" in life.machine.pending_pods[uid].pod.key)
+    return life.machine.pending_pods[uid].reported_message
+
+
+def start_of(life: Life) -> float:
+    """Return the promised start, without the time that nodes need."""
+    promise = read_promise(message_of(life), 0.0)
+    assert promise is not None, message_of(life)
+    return promise.at
