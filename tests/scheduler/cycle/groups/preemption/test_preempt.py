@@ -157,11 +157,14 @@ def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -
     assert len(victims(life.work(15.0))) == 2
 
 
-def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
+def test_the_nominations_fall_as_one_if_a_member_goes_and_is_not_made_again(life: Life) -> None:
     fill(life, "n1", "n2")
     members = pair(life)
     life.work()
     life.gone(members[0])
+    life.work(29.0)
+    assert len(life.machine.reservations) == 2
+    life.work(30.0)
     assert len(life.machine.reservations) == 0
 
 
@@ -173,7 +176,7 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
     assert len(victims(life.work())) == 2
     assert len(life.machine.reservations) == 2
     life.machine.handle(PodGroup, Removed(Identity("pair", "default")), life.now)
-    life.work(1.0)
+    life.work(30.0)
     assert len(life.machine.reservations) == 0
 
 
