@@ -51,7 +51,7 @@ class GroupCycle:
         while isinstance(outcome, DomainPlacement):
             stale_uids = snapshot.outdated(demand.distinct_members)
             if not stale_uids:
-                if (placement := self._commit(snapshot, outcome.placement, demand)) is None:
+                if (placement := self._commit(snapshot, outcome.refusal, demand)) is None:
                     return (yield from self.decide(demand.without_spares(), budget))
                 return placement
             rounds += 1
@@ -67,17 +67,19 @@ class GroupCycle:
                 snapshot, outcome = yield from self._place(demand, budget)
         return outcome
 
-    def _commit(self, snapshot: GroupSnapshot, placement: GroupPlacement, demand: GroupDemand) -> GroupPlacement | None:
+    def _commit(
+        self, snapshot: GroupSnapshot, refusal: Unschedulable | None, demand: GroupDemand
+    ) -> GroupPlacement | None:
         """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
-        binds = tuple(bind for bind in placement.binds if bind.pod_info.uid in demand.uids)
+        binds = tuple(bind for uid, bind in snapshot.binds.items() if uid in demand.uids)
         if len(binds) < demand.needed - demand.needed_spares:
             return None
-        spares = [bind.assigned for bind in placement.binds if bind.pod_info.uid not in demand.uids]
+        spares = [bind.assigned for uid, bind in snapshot.binds.items() if uid not in demand.uids]
         for spare in spares:
             snapshot.take_off(spare.uid)
         self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
         has_rest = len(binds) < len(demand.real_members)
-        return replace(placement, binds=binds, refusal=placement.refusal if has_rest else None, spares=tuple(spares))
+        return GroupPlacement(binds, refusal if has_rest else None, tuple(spares))
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget
@@ -143,8 +145,7 @@ def _put_back(
             refusals.setdefault(alike(member), decision)
     if len(snapshot.binds) < placement.target.wanted:
         return None
-    refusal = left_over(snapshot, placement.target, refusals) or placement.placement.refusal
-    return replace(placement, placement=GroupPlacement(tuple(snapshot.binds.values()), refusal))
+    return replace(placement, refusal=left_over(snapshot, placement.target, refusals) or placement.refusal)
 
 
 def _labels(demand: GroupDemand) -> Iterator[str]:

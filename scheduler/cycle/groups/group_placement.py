@@ -14,21 +14,21 @@ all domains together; the next decision continues where this one stopped.
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
-from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.decisions import Bind, Decision, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Domain, Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, namespace_of, requests_of, together_by
+from scheduler.cycle.groups.members import alike, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.refusals import Among
@@ -37,54 +37,38 @@ from scheduler.kube.pod_info import PodInfo
 # Number of members that one decision tries in all topology domains together (some seconds), and to place more than
 # needed.
 _MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
+# Looks that the sums of a row take.
+_A_ROW = 50
 
 
 @dataclass(frozen=True, slots=True)
 class DomainPlacement:
-    """The members that have places in a domain."""
-
-    placement: GroupPlacement
-    target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class _TargetOutcome:
-    """The result for a domain: how many members were tried, and their places or the reason why too few fit.
-
-    ``is_cut``: not everything was tried.
-    """
+    """Enough members are on nodes of a domain in the snapshot; ``refusal`` is why others are not, if there are any."""
 
     target: Target
-    count: int = 0
-    placement: DomainPlacement | None = None
-    shortage: GroupUnschedulable | None = None
-    is_cut: bool = False
+    refusal: Unschedulable | None
 
 
+@dataclass(slots=True)
 class _LazySums:
     """Sums of the free VFs and Mb/s by network, computed when first needed; mostly they are not."""
 
-    def __init__(self, snapshot: GroupSnapshot, demand: GroupDemand, rows_of_shapes: Sequence[Rows]) -> None:
-        self._nodes, self._rows_of_shapes, self._members = snapshot.cache.nodes, rows_of_shapes, demand.members
-        self._is_read = False
-
-    @cached_property
-    def _sums(self) -> NetworkSums:
-        return NetworkSums(self._nodes.size, requests_of(self._members), namespace_of(self._members))
+    snapshot: GroupSnapshot
+    demand: GroupDemand
+    rows_of_shapes: Sequence[Rows]
+    sums: NetworkSums | None = None
 
     def read(self, budget: GroupBudget) -> Turns[None]:
         """Compute the sums while no member is on its node."""
-        if self._is_read:
-            return
-        self._is_read = True
-        rows = np.unique(np.concatenate(self._rows_of_shapes)).tolist()
-        for count in self._sums.add((row, self._nodes.free_vfs_of_row[row]) for row in rows):
-            budget.charge_column(count)
-            if budget.turn_is_over:
-                yield
+        if self.sums is None:
+            nodes = self.snapshot.cache.nodes
+            self.sums = NetworkSums(nodes.size, self.demand)
+            rows = np.unique(np.concatenate(self.rows_of_shapes))
+            yield from self.sums.read(rows, nodes.free_vfs_of_row.__getitem__, _A_ROW, budget)
 
     def admitted(self, networks: Networks, among: Rows) -> int:
-        return self._sums.admitted(networks, among)
+        assert self.sums is not None, "the sums were read"
+        return self.sums.admitted(networks, among)
 
 
 def place_group(
@@ -145,75 +129,60 @@ def _try_targets(
     """Try one domain after another, starting at the demand's first domain, or at the first of all if there are fewer
     now.
     """
-    best, count = None, 0
+    best, best_rank, count = None, (0, 0), 0
     for first in dict.fromkeys((demand.first_domain, 0)):
-        targets_in_order = enumerate(_all_targets(snapshot, demand, passing_rows))
-        for number, target in targets_in_order:
+        for number, target in enumerate(_all_targets(snapshot, demand, passing_rows)):
             budget.charge(snapshot.cache.nodes.size)
             if number < first:
                 continue
-            outcome = yield from _try_target(snapshot, demand, target, budget, sums, _MAX_ATTEMPTS - count)
-            count += outcome.count
-            if outcome.placement is not None:
-                return outcome.placement
-            if outcome.shortage is not None and (best is None or _is_better_reason(outcome, best)):
-                best = outcome
-            if outcome.is_cut and best is not None:
-                # If this domain alone has used all attempts, the next decision continues after it.
-                go_on_from = number if number > first else next((later for later, _ in targets_in_order), 0)
-                return replace(_shortage(best), is_cut=True, go_on_from=go_on_from, comes_again=bool(go_on_from))
+            if best is not None and count >= _MAX_ATTEMPTS:
+                return replace(best, is_cut=True, go_on_from=number, comes_again=True)
+            outcome, tried_count = yield from _try_target(snapshot, demand, target, budget, sums)
+            if isinstance(outcome, DomainPlacement):
+                return outcome
+            count += tried_count
+            # The best reason is that of the domain where most members fit, of equal ones the widest.
+            rank = outcome.fitting, -len(target.domain.labels)
+            if best is None or rank > best_rank:
+                best, best_rank = outcome, rank
         if best is not None:
             break
     assert best is not None, "a group is tried somewhere"
-    return _shortage(best)
-
-
-def _is_better_reason(outcome: _TargetOutcome, best: _TargetOutcome) -> bool:
-    """Return whether a result explains better why the group waits: more members fit, or as many in a wider domain."""
-    label_count, best_label_count = len(outcome.target.domain.labels), len(best.target.domain.labels)
-    return (_shortage(outcome).fitting, -label_count) > (_shortage(best).fitting, -best_label_count)
-
-
-def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
-    assert outcome.shortage is not None, "too few members fitted"
-    return outcome.shortage
+    return best
 
 
 def _try_target(
-    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: _LazySums, limit: int
-) -> Turns[_TargetOutcome]:
-    """Make attempts in a domain until all members fit; then repeat the one that placed most."""
-    outcome = _TargetOutcome(target)
-    best, best_fitting, extra_count = None, target.wanted - 1, 0
+    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: _LazySums
+) -> Turns[tuple[DomainPlacement | GroupUnschedulable, int]]:
+    """Make attempts in a domain until all members fit; then repeat the one that placed most.
+
+    Return the result, and how many members were tried.
+    """
+    best, best_fitting, shortage = None, target.wanted - 1, None
+    count, extra_count, is_cut = 0, 0, False
     for members in _attempts(snapshot, demand, target, sums):
         if members is None:
             yield from sums.read(budget)
             continue
-        if outcome.count >= limit or extra_count >= _MAX_EXTRA_ATTEMPTS:
-            outcome = replace(outcome, is_cut=True)
+        if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
+            is_cut = True
             break
-        refusals, count = yield from _fill(snapshot, members, target, demand.group.within, budget)
-        outcome = replace(outcome, count=outcome.count + count)
-        extra_count += count if best is not None else 0
+        refusals, tried_count = yield from _fill(snapshot, members, target, demand.group.within, budget)
+        count += tried_count
+        extra_count += tried_count if best is not None else 0
         if len(snapshot.binds) == len(members):
-            return replace(outcome, placement=_placement(snapshot, target, refusals))
+            return DomainPlacement(target, None), count
         if len(snapshot.binds) > best_fitting:
             best, best_fitting = members, len(snapshot.binds)
-        elif best is None:
+        elif best is None and (shortage is None or len(snapshot.binds) > shortage.fitting):
             shortage = shortage_of(snapshot, demand, target, refusals)
-            if outcome.shortage is None or shortage.fitting > outcome.shortage.fitting:
-                outcome = replace(outcome, shortage=shortage)
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
     if best is None:
-        return outcome
+        assert shortage is not None, "a domain is tried at least once"
+        return replace(shortage, is_cut=is_cut), count
     # Nothing changes in a snapshot: the same members go to the same nodes again.
     refusals, _ = yield from _fill(snapshot, best, target, demand.group.within, budget)
-    return replace(outcome, placement=_placement(snapshot, target, refusals))
-
-
-def _placement(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> DomainPlacement:
-    placement = GroupPlacement(tuple(snapshot.binds.values()), left_over(snapshot, target, refusals))
-    return DomainPlacement(placement, target)
+    return DomainPlacement(target, left_over(snapshot, target, refusals)), count
 
 
 def _attempts(

@@ -16,7 +16,7 @@ from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Target
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import alike, are_interchangeable, together_by
+from scheduler.cycle.groups.members import reads_other_nodes
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
@@ -86,17 +86,16 @@ def of_all_domains(
 
 def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Unschedulable) -> Unschedulable:
     """Return a refusal with the events that can help any member, because a member may free its place for another."""
-    group, members = demand.group, demand.members
+    group, kinds = demand.group, demand.distinct_members
     is_plain = group.rails is None and not group.within and not group.prefer
-    if is_plain and are_interchangeable(members) and not together_by(members):
+    if is_plain and len(kinds) == 1 and not reads_other_nodes(kinds[0]):
         return refusal
     events = refusal.requeue_on | LEAVING | ClusterEvent.NODE
-    members_by_kind = {alike(member): member for member in members}
-    if len(members_by_kind) > MOST_SHAPES:
+    if len(kinds) > MOST_SHAPES:
         # There are too many members to check which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)
-    for member_of_kind in members_by_kind.values():
-        events |= snapshot.cycle.events_that_help(member_of_kind)
+    for member in kinds:
+        events |= snapshot.cycle.events_that_help(member)
     return replace(refusal, requeue_on=events)
 
 

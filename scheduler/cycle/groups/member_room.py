@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
-from scheduler.cycle.groups.members import HOSTNAME, apart_by, needs
+from scheduler.cycle.groups.members import apart_by_host, needs
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node admits.
@@ -41,7 +41,7 @@ class MemberRoom:
     @cached_property
     def _rooms(self) -> list[Amounts]:
         """How many members of each shape each row admits."""
-        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), HOSTNAME in apart_by(self._members)
+        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), apart_by_host(self._members)
         return [_room(member, rows, self._nodes, is_apart=is_apart) for member, rows in pairs]
 
     @cached_property

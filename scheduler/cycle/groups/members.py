@@ -1,11 +1,9 @@
 """Compare the members of a group: what they have in common, and how they differ. Pure."""
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 import msgspec
 
-from mooring.annotations.request import PodRequest
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import AffinityInfo, Term
@@ -52,38 +50,24 @@ def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
     yield from {alike(member): member for member in members}.values()
 
 
-def are_interchangeable(members: Sequence[PodInfo]) -> bool:
-    """Return whether greedy order places as many of these members as any other order does.
-
-    This holds for equal members that have at most one rule about each other. With anti-affinity over a label, each of
-    its domains takes one member. With spreading over a label, a member in one domain leaves no less room in the others.
-    With affinity over a label, members are tried in each of its domains (`together_by`). Two rules can conflict: a
-    place that is as good as others by one rule can be worse by the other.
-    """
-    return len({alike(member) for member in members}) == 1 and len(_rules(members[0])) < 2
-
-
-def apart_by(members: Sequence[PodInfo]) -> list[str]:
-    """Return the labels whose values no two of these members may share, by rules that they all have."""
-    kinds = list({member.affinity_info: member for member in members})
-    return [
-        term.key
-        for term in kinds[0].required_anti_affinity
-        if all(term in info.required_anti_affinity and _selects(term, info) for info in kinds)
-    ]
+def apart_by_host(members: Sequence[PodInfo]) -> bool:
+    """Return whether no two of these members may share a node, by a rule that they all have."""
+    return HOSTNAME in _common_labels(members, lambda info: info.required_anti_affinity)
 
 
 def together_by(members: Sequence[PodInfo]) -> str:
-    """Return a label whose value all of these members must share, by a rule of theirs; empty if there is none."""
+    """Return a label whose value all of these members must share, by a rule that they all have; empty if there is
+    none.
+    """
+    return next(_common_labels(members, lambda info: info.required_affinity), "")
+
+
+def _common_labels(members: Sequence[PodInfo], terms_of: Callable[[AffinityInfo], Collection[Term]]) -> Iterator[str]:
+    """Yield the labels of the terms that all of these members have and that select all of them."""
     kinds = list({member.affinity_info: member for member in members})
-    return next(
-        (
-            term.key
-            for term in kinds[0].required_affinity
-            if all(term in info.required_affinity and _selects(term, info) for info in kinds)
-        ),
-        "",
-    )
+    for term in terms_of(kinds[0]):
+        if all(term in terms_of(info) and _selects(term, info) for info in kinds):
+            yield term.key
 
 
 def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
@@ -92,39 +76,13 @@ def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
 
 def reads_other_nodes(pod_info: PodInfo) -> bool:
     """Return whether pods on other nodes restrict where a member may be."""
-    return bool(_rules(pod_info))
-
-
-def _rules(pod_info: PodInfo) -> list[object]:
-    """Return a member's rules about pods on other nodes."""
-    affinity_info = pod_info.affinity_info
-    anti_affinity = [term for term in affinity_info.required_anti_affinity if term.key != HOSTNAME]
-    spread = [constraint for constraint in pod_info.spread if constraint.hard]
-    return [*affinity_info.required_affinity, *anti_affinity, *spread]
+    anti_affinity = any(term.key != HOSTNAME for term in pod_info.affinity_info.required_anti_affinity)
+    return anti_affinity or needs_order(pod_info)
 
 
 def needs_order(pod_info: PodInfo) -> bool:
     """Return whether a member's possible places depend on which others are placed already, not only on their number."""
-    return is_spread(pod_info) or bool(pod_info.affinity_info.required_affinity)
-
-
-def is_spread(pod_info: PodInfo) -> bool:
-    """Return whether a member has hard topology spread constraints, so that the order of equal members matters."""
-    return any(constraint.hard for constraint in pod_info.spread)
-
-
-def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
-    """Return how many members have each request."""
-    counts = Counter(member.shape for member in members)
-    counts_by_request = Counter[PodRequest | None]()
-    for member in by_shape(members):
-        counts_by_request[member.request] += counts[member.shape]
-    return counts_by_request
-
-
-def namespace_of(members: Sequence[PodInfo]) -> str | None:
-    """Return the namespace of a group's members; None without members."""
-    return next((member.pod.metadata.namespace for member in members), None)
+    return bool(pod_info.affinity_info.required_affinity) or any(constraint.hard for constraint in pod_info.spread)
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:

@@ -5,12 +5,15 @@ scarcest of these sums. This is an upper bound, so networks that are excluded re
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mooring.annotations.request import PodRequest
 from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Rows
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import Cap, caps_for
 from scheduler.placement.vf_accounting import FreeVfs
@@ -24,37 +27,40 @@ _FreeByNetwork = dict[str, tuple[int, int]]
 
 
 class NetworkSums:
-    """The free VFs and Mb/s of some nodes on each network; networks are numbered."""
+    """The free VFs and Mb/s of some nodes on each network, for the members of a group."""
 
-    def __init__(self, size: int, requests: Counter[PodRequest | None], namespace: str | None) -> None:
-        """Store the members' requests, each with the number of members that have it, and their namespace."""
-        self._namespace = namespace
-        self._size, self._count = size, sum(requests.values())
-        items = requests.items()
-        self._requests = [(request, count) for request, count in items if request is not None and request.interfaces]
+    def __init__(self, size: int, demand: GroupDemand) -> None:
+        self._size, self._count = size, len(demand.members)
+        self._namespace = demand.group.key.namespace
+        counts, requests = Counter(member.shape for member in demand.members), Counter[PodRequest]()
+        for member in demand.shapes:
+            if member.request is not None and member.interfaces:
+                requests[member.request] += counts[member.shape]
+        self._requests = list(requests.items())
         self._nodes: dict[str, list[tuple[int, int, int]]] = {}
         self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
         # Sums by PF capacities: nodes of one model share their PFs.
         self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...], tuple[int, ...]], _FreeByNetwork] = {}
 
-    def add(self, nodes: Iterable[tuple[int, FreeVfs]]) -> Iterator[int]:
-        """Add these nodes; yield how many were evaluated, in portions."""
-        portion = 0
-        for number, free_vfs in nodes:
-            portion += 1
+    def read(
+        self, rows: Rows, free_vfs_of: Callable[[int], FreeVfs], row_cost: int, budget: GroupBudget
+    ) -> Turns[None]:
+        """Add these rows, in turns."""
+        for number, row in enumerate(rows.tolist(), 1):
+            free_vfs = free_vfs_of(row)
             caps = caps_for(free_vfs.shares, self._namespace)
             key = id(free_vfs.pfs), free_vfs.capacities, tuple([cap.vfs for cap in caps])
             free = self._free_by_model.get(key)
             if free is None:
                 free = self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
             for network, (vfs, mbps) in free.items():
-                self._nodes.setdefault(network, []).append((number, vfs, mbps))
-            if portion == _AT_ONCE:
-                yield portion
-                portion = 0
-        yield portion
+                self._nodes.setdefault(network, []).append((row, vfs, mbps))
+            if number % _AT_ONCE == 0:
+                budget.charge(row_cost * _AT_ONCE)
+                if budget.turn_is_over:
+                    yield
 
-    def admitted(self, networks: Networks, among: Amounts) -> int:
+    def admitted(self, networks: Networks, among: Rows) -> int:
         """Return how many members these nodes admit if the first interfaces are on these networks."""
         member_limit = self._count
         for request, count in self._requests:
@@ -85,7 +91,7 @@ class NetworkSums:
         return arrays
 
 
-def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str | None) -> _FreeByNetwork:
+def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> _FreeByNetwork:
     free, capped = _FreeByNetwork(), dict[tuple[int, str], int]()
     for index, (pf, capacity) in enumerate(zip(free_vfs.pfs, free_vfs.capacities, strict=True)):
         if not pf.up or pf.access.refused(namespace, pf.network):

@@ -12,7 +12,6 @@ from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import among_rows
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import namespace_of, requests_of
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, VictimPlacement
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
@@ -22,8 +21,8 @@ from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # Trying this many members on other networks or in another domain takes as long as one dry run.
 _MEMBERS_AS_LONG = 50
-# Summing this many rows takes as long as one dry run.
-_SUMMED_AS_LONG = 4
+# Looks that the sum of a row takes.
+_A_ROW = 175
 
 
 @dataclass(slots=True)
@@ -88,11 +87,8 @@ class GroupVictimSearch:
             pfs = nodes.free_vfs_of_row[row].pfs
             return free_by_model.get(id(pfs)) or free_by_model.setdefault(id(pfs), unused(pfs))
 
-        sums = NetworkSums(nodes.size, requests_of(demand.members), namespace_of(demand.members))
-        for count in sums.add((row, free(row)) for row in rows.tolist()):
-            self.budget.charge_dry_runs(count // _SUMMED_AS_LONG)
-            if self.budget.turn_is_over:
-                yield
+        sums = NetworkSums(nodes.size, demand)
+        yield from sums.read(rows, free, _A_ROW, self.budget)
         member_limit = partial(sums.admitted, among=rows)
         all_choices = choices(demand, demand.needed, networks_in(domain, nodes), member_limit)
         return [choice for choice in all_choices if choice is not None]
