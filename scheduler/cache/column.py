@@ -20,9 +20,6 @@ Amounts = NDArray[np.int64]
 # For how many judges results are kept, and how many texts for each: one value that changes repeatedly may have a new
 # text each time.
 _MOST_JUDGES, _MOST_TEXTS = 32, 256
-# Number of rows in a part of a `RowList`.
-_A_PART = 64
-Value = TypeVar("Value")
 Fact = TypeVar("Fact", bound=Hashable)
 # A result that may differ next time, for example because a search was interrupted.
 NOT_KEPT = -1
@@ -190,46 +187,6 @@ class Column(Generic[Fact]):
             del self._ids_of[self.values[number]]
             self.values[number] = self.values[0]
             self._free_ids.append(number)
-
-
-class RowList(Generic[Value]):
-    """A value of each row; a list and its snapshots share parts of it until one of them writes there."""
-
-    __slots__ = ("_own", "_parts", "_size")
-
-    def __init__(self) -> None:
-        self._parts: list[list[Value]] = []
-        self._size = 0
-        # The parts that no snapshot shares.
-        self._own = set[int]()
-
-    def snapshot(self) -> "RowList[Value]":
-        """Return the current values."""
-        snapshot = RowList[Value]()
-        snapshot._parts, snapshot._size = self._parts.copy(), self._size
-        self._own.clear()
-        return snapshot
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, row: int) -> Value:
-        return self._parts[row // _A_PART][row % _A_PART]
-
-    def __setitem__(self, row: int, value: Value) -> None:
-        self._writable(row // _A_PART)[row % _A_PART] = value
-
-    def append(self, value: Value) -> None:
-        if self._size % _A_PART == 0:
-            self._parts.append([])
-        self._writable(self._size // _A_PART).append(value)
-        self._size += 1
-
-    def _writable(self, number: int) -> list[Value]:
-        if number not in self._own:
-            self._parts[number] = self._parts[number].copy()
-            self._own.add(number)
-        return self._parts[number]
 
 
 class Journal:

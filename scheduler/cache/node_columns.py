@@ -18,8 +18,8 @@ Values: a result depends on the value alone, so rows with equal values can share
 without a limit, and what they leave is at least `_MIN_FREE`, so nothing overflows. Only `Cache` writes (and
 `UnitPools`, a part of it). Its `check` computes every row again from the node and its pods.
 
-Snapshots: a snapshot shares the nodes' properties (`scheduler.cache.node_facts`) and, until they change, columns and
-values by row (`RowList`). It copies what pods leave.
+Snapshots: a snapshot shares the nodes' properties (`scheduler.cache.node_facts`) and, until they change, columns. It
+copies what pods leave.
 
 Cost: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A plugin over
 all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row plain
@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.cache.column import Amounts, Column, Journal, RowList, grown
+from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.column import Rows as Rows
 from scheduler.cache.node_facts import SMALLEST, NodeFacts, make_room
 from scheduler.cache.node_facts import Flags as Flags
@@ -93,13 +93,13 @@ class NodeColumns(NodeFacts):
 
     def __init__(self) -> None:
         super().__init__()
-        self.free_vfs_of_row = RowList[FreeVfs]()
+        self.free_vfs_of_row: list[FreeVfs] = []
         # The host ports of each pod that uses any: a pod may use thousands, and its ports are hashed once.
         self.ports: Column[frozenset[HostPorts]] = Column(SMALLEST, frozenset())
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         # What the pods of each row use, without zeros; the dicts are never modified.
-        self._usage = RowList[dict[str, int]]()
+        self._usage: list[dict[str, int]] = []
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
         self._free: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
@@ -111,7 +111,7 @@ class NodeColumns(NodeFacts):
     def snapshot(self) -> "NodeColumns":
         """Return the current state of all nodes; later writes to either side do not affect the other."""
         snapshot = super().snapshot()
-        snapshot.free_vfs_of_row, snapshot._usage = self.free_vfs_of_row.snapshot(), self._usage.snapshot()
+        snapshot.free_vfs_of_row, snapshot._usage = self.free_vfs_of_row.copy(), self._usage.copy()
         snapshot._free = self._free.copy()
         snapshot.ports, snapshot.changes = self.ports.snapshot(), self.changes.successor()
         snapshot.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}

@@ -1,4 +1,4 @@
-"""Which shapes of pods are kept: all that several pods have, and few of pods that all differ."""
+"""Which shapes of pods are kept: the most recently used ones."""
 
 from collections.abc import Callable
 
@@ -19,11 +19,9 @@ Uses = Callable[[int, str], int]
 
 @pytest.fixture
 def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
-    """Room for 10 shapes of one pod each, and for 40 of several."""
+    """Return scores with room for 40 shapes."""
     machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
-    rows = rows_kept(machine.cache.nodes)
-    monkeypatch.setattr(kept_scores, "_MAX_SINGLE_POD_ROWS", 10 * rows)
-    monkeypatch.setattr(kept_scores, "_MAX_SHARED_ROWS", 40 * rows)
+    monkeypatch.setattr(kept_scores, "_MOST_ROWS", 40 * rows_kept(machine.cache.nodes))
     return KeptSignatureScores(machine.cache.nodes)
 
 
@@ -46,30 +44,23 @@ def use(kept: KeptSignatureScores, make_pod: Callable[..., Pod]) -> Uses:
     return use
 
 
-def test_shapes_that_come_in_turns_are_kept_although_more_than_fit_in_the_short_list(use: Uses) -> None:
-    """30 templates, pods of each in turn: most are judged again for their second pod, and all are kept from then on."""
-    turns = [[use(shape, f"p{turn}-{shape}") for shape in range(30)] for turn in range(4)]
-    assert turns[1] == turns[2] == turns[3]
+def test_shapes_that_come_in_turns_are_kept(use: Uses) -> None:
+    turns = [[use(shape, f"p{turn}-{shape}") for shape in range(40)] for turn in range(3)]
+    assert turns[0] == turns[1] == turns[2]
 
 
-def test_pods_that_all_differ_have_no_more_than_the_short_list(use: Uses) -> None:
-    """Also where each is decided about several times: a shape that one pod has is not worth the memory."""
-    first = [use(shape, f"p{shape}") for shape in range(30)]
-    again = [use(shape, f"p{shape}") for shape in range(20, 30)]
-    assert again == first[20:]
-    assert use(0, "p0") not in first
-
-
-def test_pods_that_all_differ_do_not_displace_a_shape_that_several_have(use: Uses) -> None:
-    shared = [use(100, f"replica{number}") for number in range(3)]
-    assert len(set(shared)) == 1
-    for shape in range(30):
+def test_the_shape_whose_last_use_is_longest_ago_is_displaced(use: Uses) -> None:
+    shared = use(100, "replica0")
+    first = use(0, "p0")
+    for shape in range(1, 39):
         use(shape, f"p{shape}")
-    assert use(100, "replica4") == shared[0]
+    assert use(100, "replica1") == shared
+    use(40, "p40")
+    assert use(100, "replica2") == shared
+    assert use(0, "p0") != first
 
 
 def test_a_shape_goes_a_minute_after_its_last_use(kept: KeptSignatureScores, use: Uses) -> None:
-    """Of one pod or of several: the memory is given back."""
     before = use(1, "a"), use(2, "b"), use(2, "c")
     kept.tick(59.0)
     assert (use(1, "a"), use(2, "c")) == (before[0], before[2])
