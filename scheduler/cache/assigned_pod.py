@@ -85,7 +85,6 @@ class AssignedPod:
         return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
 
     def differs(self, previous: "AssignedPod | None") -> Difference:
-        """Return how a pod differs from its previous state."""
         if previous is None or _besides_affinity(self) != _besides_affinity(previous):
             return "use"
         return "" if self.affinity_info == previous.affinity_info else "affinity"
@@ -236,12 +235,10 @@ def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:
 
 
 def _is_preempted(pod: Pod) -> bool:
-    """Return whether a scheduler is preempting the pod."""
     return pod.metadata.deletion_timestamp is not None and _mark(pod) is not None
 
 
 def _mark(pod: Pod) -> Condition | None:
-    """Return the condition by which a scheduler marks a victim; None if there is none."""
     target = pod.condition("DisruptionTarget")
     return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
 

@@ -145,7 +145,6 @@ class Cache:
         return self._pods.on(node).values()
 
     def assigned_on(self, node: str, uid: str) -> AssignedPod | None:
-        """Return a pod of a node; None if it is not there."""
         return self._pods.on(node).get(uid)
 
     def vf_accounting(self, node: str) -> VfAccounting:
@@ -168,7 +167,6 @@ class Cache:
         return node_info
 
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority of any pod; None without pods."""
         return self._pods.lowest_priority()
 
     def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
@@ -275,7 +273,6 @@ class Cache:
         return self._release_times.get(node, {})
 
     def derive_usage(self, name: str) -> DerivedUsage:
-        """Compute the usage of a node from scratch."""
         node_info, assigned_pods = self._known_node(name), self._pods.on(name).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
@@ -295,7 +292,6 @@ class Cache:
         return unit_disputes | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
-        """Compare everything that is kept with its source; raise AssertionError with the difference."""
         self._pods.check()
         assert self.nodes.row_of.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
@@ -357,7 +353,6 @@ class Cache:
         return self._reserved_rates.derive(assigned_pod.uid, assigned_pod.assignment, assigned_pod.rates, in_force)
 
     def _reserve(self, assigned_pod: AssignedPod) -> None:
-        """Recompute and store what a pod's VFs reserve."""
         reservation = self._reservation(assigned_pod)
         if reservation != assigned_pod.reservation:
             assigned_pod = replace(assigned_pod, reservation=reservation)
@@ -375,7 +370,6 @@ class Cache:
         self.nodes.touch(row)
 
     def _recount(self, previous: AssignedPod, assigned_pod: AssignedPod) -> None:
-        """Replace the affinity info under which an assigned pod is counted."""
         row = self.nodes.row_of.get(assigned_pod.node)
         if row is None or assigned_pod.node not in self._vf_accountings:
             return

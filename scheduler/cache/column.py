@@ -77,7 +77,6 @@ class Column(Generic[Fact]):
         self._is_shared = False
 
     def snapshot(self) -> "Column[Fact]":
-        """Return the current state of the column."""
         self._is_shared = True
         return copy.copy(self)
 
@@ -211,7 +210,6 @@ class Journal:
         self.end += 1
 
     def has_changed(self, row: int, number: int) -> bool:
-        """Return whether a row has changed since then."""
         return self._last.get(row, -1) >= number
 
     def since(self, number: int) -> list[int]:

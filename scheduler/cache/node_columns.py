@@ -109,7 +109,6 @@ class NodeColumns(NodeFacts):
         self.changes = Journal()
 
     def snapshot(self) -> "NodeColumns":
-        """Return the current state of all nodes; later writes to either side do not affect the other."""
         snapshot = super().snapshot()
         snapshot.free_vfs_of_row, snapshot._usage = self.free_vfs_of_row.copy(), self._usage.copy()
         snapshot._free = self._free.copy()
@@ -125,7 +124,6 @@ class NodeColumns(NodeFacts):
         super()._own_facts()
 
     def all_rows(self) -> Rows:
-        """Return the rows that have a node."""
         return self.valid[: self.size].nonzero()[0]
 
     def flags(self, rows: Rows | Sequence[int]) -> Flags:
@@ -146,7 +144,6 @@ class NodeColumns(NodeFacts):
         return BatchView(rows, self._allocatable.take(rows, 1), self._free.take(rows, 1), steps)
 
     def free(self, line: int, rows: Rows) -> Amounts:
-        """Return what these rows have left of one line."""
         free: Amounts = self._free[line].take(rows)
         return free
 
@@ -210,7 +207,6 @@ class NodeColumns(NodeFacts):
             self.touch(row)
 
     def used_of(self, row: int) -> dict[str, int]:
-        """Return all amounts used on one row."""
         return dict(self._usage[row])
 
     def vfs_of(self, row: int) -> tuple[int, int, int]:
@@ -218,7 +214,6 @@ class NodeColumns(NodeFacts):
         return int(self._allocatable[VFS, row]), int(self._free[VFS, row]), int(self._free[MBPS, row])
 
     def put(self, node_info: NodeInfo) -> int:
-        """Write a node into its row; return the row."""
         row = super().put(node_info)
         self.changes.note(row)
         return row
@@ -247,7 +242,6 @@ class NodeColumns(NodeFacts):
         self.changes.note(row)
 
     def offer(self, row: int, vfs: int) -> None:
-        """Record how many VFs a row's PFs offer."""
         self._own_facts()
         self._row_views.pop(row, None)
         self._allocatable[VFS, row] = vfs

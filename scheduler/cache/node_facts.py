@@ -168,7 +168,6 @@ class NodeFacts:
             self.renewals.note(row)
 
     def put(self, node_info: NodeInfo) -> int:
-        """Write a node into its row; return the row."""
         self._own_facts()
         row = self.row_of.get(node_info.name)
         if row is None:

@@ -96,7 +96,6 @@ class UnreadyNodes:
 
 
 def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
-    """Return a node's facts and the error if its inventory cannot be read; raise ValueError if the node is invalid."""
     if len(node.metadata.name) > _LONGEST_NAME:
         raise ValueError(f"metadata.name has {len(node.metadata.name)} characters; the limit is {_LONGEST_NAME}")
     _hold_to_bounds(node)
@@ -171,7 +170,6 @@ def _read_rates(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[st
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
-    """Return why nothing may be assigned from a readable inventory; None if it may."""
     if inventory.boot != boot:
         return InventoryFault.OTHER_BOOT
     return InventoryFault.NO_SHIM if inventory.lacks_shim else None

@@ -43,7 +43,6 @@ class BatchView(NamedTuple):
         return facts.spread(judge_fact, self.rows, by, self.steps)
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
-        """Return an amount that is kept by row."""
         return amounts[self.rows]
 
 

@@ -43,7 +43,6 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     living_only: bool = False
 
     def counts(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
-        """Return whether the question counts a pod with this affinity info."""
         return self.covers(affinity_info.namespace, namespace_labels) and self.matches(affinity_info)
 
     def covers(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
@@ -63,7 +62,6 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 
 def _count_names(question: Question) -> int:
-    """Return how many labels, values and namespaces a question names."""
     selectors = [selector for scope in question.scopes for selector in (scope.selector, scope.within)]
     label_count = sum(1 + len(need.values) for selector in selectors for need in selector.needs)
     label_count += sum(len(selector.equal) for selector in selectors)
@@ -132,7 +130,6 @@ class Terms:
         self._about.clear()
 
     def check(self) -> None:
-        """Raise AssertionError if the kept results differ from those of all terms."""
         for affinity_info, (labels, terms) in self._about.items():
             assert terms == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
 
@@ -194,7 +191,6 @@ class PodCounts:
         self.followers: WeakSet[CountFollower] = WeakSet()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
-        """Add an assigned pod."""
         self.add_all((row,), affinity_info)
 
     def add_all(self, rows: Sequence[int], affinity_info: AffinityInfo) -> None:
@@ -210,7 +206,6 @@ class PodCounts:
                 row_counts.shift(row, by)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
-        """Remove an assigned pod."""
         for follower in self.followers:
             follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
@@ -261,7 +256,6 @@ class PodCounts:
         return self.row_counts(question, size).array(size)
 
     def check(self, assigned_pod: Iterable[tuple[int, AffinityInfo]]) -> None:
-        """Compare everything that is kept with the assigned pods; raise AssertionError with the difference."""
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
         for row, affinity_info in assigned_pod:
@@ -279,7 +273,6 @@ class PodCounts:
             terms.check()
 
     def _contents(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
-        """Return by affinity info the rows of its pods, and how many counts it changes."""
         groups = (item for groups in self._groups.values() for item in groups.items())
         return {affinity_info: (group.rows, len(group.moves)) for affinity_info, group in groups}
 
@@ -325,7 +318,6 @@ class PodCounts:
         return (None,) if namespaces is None else namespaces
 
     def _groups_for(self, question: Question) -> Iterator[tuple[AffinityInfo, _Group]]:
-        """Yield the groups of the namespaces that a question covers."""
         namespaces = question.namespaces
         for namespace in self._groups if namespaces is None else namespaces:
             if question.covers(namespace, self.namespace_labels(namespace)):

@@ -56,7 +56,6 @@ class PodCountsSnapshot(PodCounts):
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether the live counts have added or removed pods that a question here counts."""
         return any(
             self._has_dropped_questions
             or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._counts_of)

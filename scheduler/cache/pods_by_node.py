@@ -26,11 +26,9 @@ class PodsByNode:
         return snapshot
 
     def on(self, node: str) -> Mapping[str, AssignedPod]:
-        """Return a node's pods by uid."""
         return self._on.get(node, _NO_PODS)
 
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority of any pod; None without pods."""
         return min(self._priorities, default=None)
 
     def add(self, assigned_pods: Collection[AssignedPod]) -> None:
@@ -66,11 +64,9 @@ class PodsByNode:
         return [assignment for assignment in assignments if assignment is not None]
 
     def ports(self, node: str) -> frozenset[HostPorts]:
-        """Return the host ports of each pod of a node that uses any."""
         return frozenset(assigned_pod.ports for assigned_pod in self.on(node).values() if assigned_pod.ports)
 
     def check(self) -> None:
-        """Raise AssertionError if the pods by node and by uid differ."""
         pods = [(node, assigned_pod) for node, on_node in self._on.items() for assigned_pod in on_node.values()]
         assert {assigned_pod.uid: assigned_pod for _, assigned_pod in pods} == self.by_uid, "pods by node differ"
         assert all(assigned_pod.node == node for node, assigned_pod in pods), "a pod is listed on another node"

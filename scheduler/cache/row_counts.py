@@ -22,7 +22,6 @@ class RowCounts:
 
     @classmethod
     def of(cls, parts: Sequence[Mapping[int, int]]) -> "RowCounts":
-        """Return the sum of these counts by row."""
         row_counts = cls()
         rows = np.fromiter(chain.from_iterable(parts), np.intp)
         if len(rows) <= _FEW:

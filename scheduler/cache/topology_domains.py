@@ -19,7 +19,6 @@ class Domains:
     end: int
 
     def have(self, rows: Rows) -> Flags:
-        """Return which rows are in a domain."""
         return self.ids[rows] > 0
 
     def sums(self, counts: Amounts, among: Flags | None = None) -> Amounts:
@@ -32,7 +31,6 @@ class Domains:
         return _integers(np.bincount(self.ids[rows], counts, self.end))
 
     def existing(self, among: Flags) -> Flags:
-        """Return which domains have a row marked ``among``."""
         flags = np.zeros(self.end, np.bool_)
         flags[self.ids[among]] = True
         flags[0] = False

@@ -74,13 +74,11 @@ class UnitPools:
         self._unready: set[str] = set()
 
     def snapshot(self, nodes: NodeColumns) -> "UnitPools":
-        """Return the current units; ``nodes`` is a snapshot of the columns."""
         snapshot = copy.copy(self)
         snapshot._columns, snapshot._read, snapshot._unready = nodes.unit_pools, self._read.copy(), self._unready.copy()
         return snapshot
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
-        """Record the current state of a node."""
         self._unready.discard(node_info.name)
         previous = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
@@ -132,7 +130,6 @@ class UnitPools:
         return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
 
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
-        """Compare a row with its source; raise AssertionError."""
         for kind, column in self._columns.items():
             assert column[row] == self._unit_pool(kind, name, assignments), f"node {name!r}: the {kind} left differ"
 

@@ -33,7 +33,6 @@ class NoNode(NamedTuple):
 
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
-    """Return the filters about other pods that apply to a pod."""
     filters, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
     for plugin in CLUSTER_FILTERS:
         cluster_filter = plugin.pre_filter(pod_info, nodes, pod_counts)
@@ -43,7 +42,6 @@ def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
-    """Return the filters about volumes that apply to a pod."""
     filters = list[tuple[VolumeFilterPlugin, Filter]]()
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         volume_filter = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
@@ -78,7 +76,6 @@ class ClusterDryRun:
 
     @property
     def needs_others(self) -> bool:
-        """Return whether the pod has required pod affinity."""
         return any(plugin.needs_others(self._pod_info) for plugin in CLUSTER_FILTERS)
 
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":

@@ -62,7 +62,6 @@ NAMED = 8
 
 
 def _no_reasons(_: int) -> Texts:
-    """Return no reasons, for rows on which no pod is nominated."""
     return ()
 
 
@@ -113,7 +112,6 @@ class SchedulingCycle:
 
     @property
     def budget_spent(self) -> int:
-        """Return how many placement searches have run out of steps so far."""
         return self._signature_scores.budget_spent
 
     def tick(self, now: float) -> None:

@@ -57,7 +57,6 @@ class KeptSignatureScores:
         return snapshot
 
     def tick(self, now: float) -> None:
-        """Drop the shapes that are no longer used."""
         self._now = now
         while self._shapes and next(iter(self._shapes.values())).used_at < now - _UNUSED_S:
             self._drop_first()

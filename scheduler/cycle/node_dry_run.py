@@ -71,7 +71,6 @@ class DryRuns:
         return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
-        """Return the part of each plugin that applies to the pod on a row."""
         parts = [plugin.on(row, by_sums) for plugin in self._plugins]
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
             parts.append(part)
@@ -188,7 +187,6 @@ class NodeDryRun:
 
 
 def assigned_pod_for(pod_info: PodInfo, node: str, assignment: Assignment | None = None) -> AssignedPod:
-    """Return a pending pod as it would be assigned to a node."""
     return AssignedPod(
         uid=pod_info.uid,
         pod=pod_info.pod.key,

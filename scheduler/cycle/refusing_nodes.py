@@ -37,7 +37,6 @@ class RefusingNodes:
         return bool(self._ends) and any(key in self._ends for pod in pods for key in _keys(pod))
 
     def rows(self, pod: Pod, nodes: NodeColumns) -> list[int]:
-        """Return the rows that a pod avoids."""
         names = {name for key in _keys(pod) for name in self._ends.get(key, ())} if self._ends else ()
         return [nodes.row_of[name] for name in names if name in nodes.row_of]
 

@@ -61,7 +61,6 @@ def reserve(
     victims: frozenset[str] = frozenset(),
     vfs_by: float | None = None,
 ) -> Reservation:
-    """Return a reservation of the room of these pods."""
     rooms = {assigned_pod.uid: assigned_pod for assigned_pod in assigned_pods}
     return Reservation(owner, rooms, cause, victims, vfs_by)
 
@@ -168,7 +167,6 @@ class ReservedRoom:
         return min((self.since_of(room.uid) for room in rooms if self.is_later(room)), default=None)
 
     def has_left(self, assigned_pod: AssignedPod, at: float) -> bool:
-        """Return whether a pod on a node is expected to have ended at a time."""
         end = self._end_of(assigned_pod, self.now)
         return end is not None and end <= at
 

@@ -83,7 +83,6 @@ class SignatureScores:
         self._judge_all(steps)
 
     def _prepare(self) -> None:
-        """Run the plugins' pre-filters."""
         pod_info, nodes = self._pod_info, self._nodes
         # Each with the number of the reason for each of its marks.
         self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
@@ -204,7 +203,6 @@ class SignatureScores:
         return np.flatnonzero(self._codes == 0)
 
     def outside(self, among: Flags) -> Rows:
-        """Return the nodes' rows that are not marked ``among``."""
         return np.flatnonzero((self._codes[: len(among)] != _NO_NODE) & ~among)
 
     def scores(self, rows: Rows) -> Amounts:
@@ -218,7 +216,6 @@ class SignatureScores:
         return scores
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
-        """Yield the rejected rows with the plugin and its reasons."""
         for code, (plugin, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
             if len(rows):

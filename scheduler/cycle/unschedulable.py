@@ -11,7 +11,6 @@ from scheduler.kube.pod_info import PodInfo
 
 
 def on_no_node(pod_info: PodInfo, refusal: NoNode, nodes: NodeColumns) -> Unschedulable:
-    """Return that a pod fits no node, for one reason."""
     total = len(nodes.row_of)
     why: Why = {"v": 1, "nodes": total, "counts": {refusal.reason: total}}
     return Unschedulable(pod_info, no_node_available(total, refusal.reason), refusal.requeue_on, why)

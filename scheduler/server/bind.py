@@ -41,7 +41,6 @@ def binding(decision: Bind) -> bytes:
 
 
 def encode(metadata: ObjectMeta, node: str) -> bytes:
-    """Return the body of a Binding of a pod to a node."""
     target = ObjectReference(api_version="v1", kind="Node", name=node)
     raw = Binding(metadata=metadata, target=target).SerializeToString(deterministic=True)
     return MAGIC + Envelope(type_meta=_TYPE, raw=raw).SerializeToString(deterministic=True)

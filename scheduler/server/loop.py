@@ -142,7 +142,6 @@ class Loop:
         return self._reflectors.never_listed()
 
     async def ready(self) -> None:
-        """Wait until this scheduler can take over."""
         await self._reflectors.followed.wait()
 
     def lead(self, not_before: float = 0.0) -> None:
@@ -196,7 +195,6 @@ class Loop:
         return task
 
     def stop(self) -> None:
-        """Stop deciding."""
         self._stopping = True
         self._awake.set()
 

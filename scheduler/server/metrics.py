@@ -178,7 +178,6 @@ class ProfileMetrics:
         self._decisions = 0
 
     def begin(self) -> DecisionTiming:
-        """Start to time a decision."""
         return DecisionTiming(sampled=self._decisions % _ONE_IN == 0)
 
     def decision(self, timed: DecisionTiming, instructions: Sequence[Instruction]) -> None:

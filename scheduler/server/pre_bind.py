@@ -44,7 +44,6 @@ class _Patch:
             raise msgspec.ValidationError(str(incomplete)) from incomplete
 
     def is_done(self, stored: PersistentVolume | PersistentVolumeClaim) -> bool:
-        """Return whether an object already has the value to write."""
         if isinstance(stored, PersistentVolume):
             return stored.spec.claim_ref is not None and stored.spec.claim_ref.uid == self.value
         return stored.selected_node == self.value

@@ -63,7 +63,6 @@ class EventHandlers:
                 return []
 
     def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
-        """Apply a watch event of any kind of object."""
         if isinstance(event, Synced):
             for _ in self.handle_list(kind, event.there, now):
                 pass
@@ -116,14 +115,12 @@ class EventHandlers:
     def handle_volume_object(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
-        """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
         self.state.volume_events.take(kind, event, now)
         return self._note_readability(kind, event, "storage")
 
     def handle_cluster_object(
         self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
     ) -> list[Instruction]:
-        """Apply a watch event of namespaces, services and controllers."""
         cluster_event, fault = self.state.cluster_objects.take(kind, event)
         self.state.queue.move_on_event(cluster_event, now)
         return self._note_readability(kind, event, "cluster_objects", fault)
@@ -158,7 +155,6 @@ class EventHandlers:
         return instructions
 
     def _inventory_notices(self, node_info: NodeInfo) -> Iterator[Instruction]:
-        """Yield which kinds of a node are ignored because their inventory cannot be used."""
         for kind, reason in self.state.cache.unit_pools.unreadable(node_info.name):
             fields = {"node": node_info.name, "constraint": kind, "reason": reason}
             yield Notice("constraint", "node ignored: inventory of another kind cannot be read", fields)
@@ -215,7 +211,6 @@ class EventHandlers:
         return []
 
     def _put_waiting_pod(self, pod: Pod, now: float) -> None:
-        """Process a pod that has no node and is assumed on none."""
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
             self.state.pending_pods.leave_to_others(uid, now)
@@ -244,11 +239,9 @@ class EventHandlers:
         self.state.pending_groups.put(pod.metadata.uid, membership, state, now)
 
     def _had_no_group(self, uid: str) -> bool:
-        """Return whether a pod already had a node and no group."""
         return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
 
     def _awaits_volumes(self, uid: str) -> bool:
-        """Return whether a pod is assumed, and its Binding waits for volumes."""
         return uid in self.state.volume_waits or uid in self.state.held_binds
 
     def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:

@@ -121,15 +121,12 @@ class Machine:
         )
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
-        """Apply a watch event of a node."""
         return self.event_handlers.nodes(event, now)
 
     def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
-        """Apply a watch event of a pod."""
         return self.event_handlers.pods(event, now)
 
     def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
-        """Apply a watch event of any kind of object."""
         return self.event_handlers.handle(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
@@ -174,7 +171,6 @@ class Machine:
         return instructions
 
     def _abandon(self) -> None:
-        """Drop the decision in progress if its pod or group is no longer in the queue."""
         self._current_entry = ""
         self.group_scheduling.abandon()
         self.pod_scheduling.abandon()
@@ -226,7 +222,6 @@ class Machine:
         return self._begin_writes(instructions, now)
 
     def report_again(self) -> list[Instruction]:
-        """Return the reports that are valid until a person acts; a new leader sends them again."""
         return [instruction for part in self.parts for instruction in part.report_again()]
 
     def next_due(self) -> float | None:
@@ -242,7 +237,6 @@ class Machine:
         return self._scheduling_cycle.budget_spent
 
     def check(self) -> None:
-        """Raise AssertionError if any derived state contradicts its source."""
         self.state.check()
         for part in self.parts:
             part.check()

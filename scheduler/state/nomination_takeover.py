@@ -76,7 +76,6 @@ class NominationTakeover:
         return True
 
     def _next(self) -> _Lot | None:
-        """Return the next pods to process, which were never tried here."""
         nominated_uids = self.state.pending_pods.nominated_in_status
         while nominated_uids:
             first = self.state.pending_pods[next(iter(nominated_uids))]

@@ -60,7 +60,6 @@ class NominationWaits(Part):
         return {key: groups.since(key) + _ABSENT_S for key in keys}
 
     def _finish(self, order: DeleteVictims, result: DeleteVictimsResult, now: float) -> Iterable[Instruction]:
-        """Schedule a pod again for which not all victims could be deleted."""
         state, uid = self.state, order.pod.metadata.uid
         # A group's victims are on several nodes.
         by = f"Preempted by pod {uid} on node"

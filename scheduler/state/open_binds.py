@@ -55,7 +55,6 @@ class OpenBinds(Part):
         return ()
 
     def next_due(self) -> float | None:
-        """Return when `tick` has work even if no write ends; None for never."""
         return min((self._writes.full_until(namespace) for namespace in self.state.queue.held()), default=None)
 
     def _namespace(self, uid: str) -> str:

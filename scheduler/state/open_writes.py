@@ -36,7 +36,6 @@ class OpenWrites:
         self._times_by_namespace.setdefault(namespace, {})[uid] = now
 
     def end(self, uid: str) -> None:
-        """Record that a write has ended."""
         if self._begin_times.pop(uid, None) is None:
             return
         namespace = self._namespaces.pop(uid)
@@ -57,7 +56,6 @@ class OpenWrites:
         return next(islice(self._begin_times.values(), excess, None)) + _SLOW_S
 
     def has_trouble(self, now: float) -> bool:
-        """Return whether any namespace may be in trouble."""
         return bool(self._denied_namespaces) or next(iter(self._begin_times.values()), now) < now - _SLOW_S
 
     def room(self, namespace: str, now: float) -> int:

@@ -34,12 +34,10 @@ class PodScheduling(Part):
         self._search = VictimSearch(self.portion)
 
     def abandon(self) -> None:
-        """Drop the decision in progress, if there is one."""
         if self._search.is_begun:
             self._search = VictimSearch(self.portion)
 
     def begin(self, uid: str) -> None:
-        """Start a decision about a pod that was popped from the queue."""
         self.state.pending_pods[uid].attempts += 1
 
     def proceed(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:

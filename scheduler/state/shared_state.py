@@ -52,7 +52,6 @@ class SharedState:
         )
 
     def check(self) -> None:
-        """Raise AssertionError if any derived state contradicts its source."""
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()

@@ -39,7 +39,6 @@ class UnreadableObjects:
             reasons.pop((identity.namespace, identity.name), None)
 
     def keep(self, kind: type[Any], identities: Iterable[Identity]) -> None:
-        """Apply a list of all objects of this kind."""
         if reasons := self._reasons.get(kind):
             present = {(identity.namespace, identity.name) for identity in identities}
             self._reasons[kind] = {key: reason for key, reason in reasons.items() if key in present}

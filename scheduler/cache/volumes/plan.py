@@ -35,12 +35,10 @@ class VolumePlan:
     provisions: tuple[Provision, ...] = ()
 
     def claims(self) -> Iterator[str]:
-        """Yield the keys of all claims of the plan."""
         yield from (match.claim.key for match in self.matches)
         yield from (provision.claim.key for provision in self.provisions)
 
     def nodes(self) -> Iterator[str]:
-        """Yield the nodes that the plan depends on."""
         yield self.node
         yield from (provision.node for provision in self.provisions)
 

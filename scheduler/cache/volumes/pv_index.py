@@ -48,7 +48,6 @@ class PvIndex:
             self.put(volume)
 
     def copy(self) -> "PvIndex":
-        """Return an index of the same volumes."""
         copy = PvIndex()
         copy._volumes, copy._holds = self._volumes.copy(), self._holds.copy()
         copy._by_claim = {claim: volumes.copy() for claim, volumes in self._by_claim.items()}
@@ -100,11 +99,9 @@ class PvIndex:
         return self._volumes.keys()
 
     def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
-        """Return the volumes whose claimRef names this claim."""
         return self._by_claim.get(claim, {}).values()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
-        """Return the node labels that decide where a class's volumes can be used."""
         entry = self._classes.get(storage_class)
         return () if entry is None else entry.keys.keys()
 
@@ -144,7 +141,6 @@ class PvIndex:
                 del free[label]
 
     def check(self, holds: Mapping[str, int]) -> None:
-        """Assert that the index equals a new one of the same volumes and assumptions."""
         fresh = PvIndex(self._volumes.values(), holds)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
         assert fresh._holds == self._holds, "the volumes held are not those that are assumed"

@@ -47,7 +47,6 @@ class Capacities:
             self._put(key, capacity)
 
     def put_driver(self, driver: CSIDriver) -> bool:
-        """Record a driver; return whether more volumes can be provisioned now."""
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
@@ -60,7 +59,6 @@ class Capacities:
         return was_publishing
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
-        """Record a capacity object; return whether more volumes can be provisioned now."""
         previous, new = self._capacities.get(capacity.key), _read(capacity)
         if previous != new:
             self.remove(capacity.key)
@@ -80,7 +78,6 @@ class Capacities:
             del self._classes[capacity.storage_class]
 
     def drivers(self) -> Iterable[str]:
-        """Return the drivers that publish capacity."""
         return self._publishers
 
     def keys(self) -> Iterable[str]:
@@ -100,7 +97,6 @@ class Capacities:
         return any(capacity.largest >= size and capacity.nodes.matches(node_labels) for capacity in near)
 
     def check(self) -> None:
-        """Assert that the index equals a new one of the same objects."""
         assert Capacities(self._capacities)._classes == self._classes, (
             "the capacities by class are not those that are there"
         )

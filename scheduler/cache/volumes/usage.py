@@ -17,7 +17,6 @@ class Usage:
             self.shift(node, claims, 1)
 
     def copy(self) -> "Usage":
-        """Return an independent copy."""
         copy = Usage()
         copy._claims_on, copy._users = self._claims_on.copy(), self._users.copy()
         return copy
@@ -29,7 +28,6 @@ class Usage:
             _shift(self._users, claim.key, node, by)
 
     def is_used(self, claim: str) -> bool:
-        """Return whether any assigned pod uses a claim."""
         return claim in self._users
 
     def claims_on(self, node: str) -> Collection[str]:

@@ -100,7 +100,6 @@ class VolumeCache:
 
     @property
     def has_limits(self) -> bool:
-        """Return whether any node's driver has a limit."""
         return any(self._limits.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
@@ -149,12 +148,10 @@ class VolumeCache:
             self.pv_index.count_assumed(match.volume.metadata.name, -1)
 
     def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
-        """Apply a watch event of one kind."""
         self.changes += 1
         return self._put(event.item) if isinstance(event, Changed) else self._remove(kind, _key(kind, event.identity))
 
     def keep(self, kind: type[Stored], identities: Iterable[Identity]) -> StorageChange:
-        """Drop the objects of this kind that are not in ``identities``."""
         self.changes += 1
         keys, change = {_key(kind, identity) for identity in identities}, StorageChange()
         for key in sorted(set(self._keys(kind)) - keys):
@@ -162,7 +159,6 @@ class VolumeCache:
         return change
 
     def check(self) -> None:
-        """Compare everything that is kept with its source; raise AssertionError with the difference."""
         plans = self.assumed.plans.values()
         self.capacities.check()
         self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))

@@ -79,11 +79,9 @@ class Budgets:
 
     @property
     def has_any(self) -> bool:
-        """Return whether there is any budget."""
         return bool(self._budgets)
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
-        """Return how many of these pods' removals violate a budget, in addition to those counted in ``counts``."""
         violations = 0
         for assigned_pod in assigned_pods if self._budgets else ():
             if (info := assigned_pod.affinity_info) is None:

@@ -92,12 +92,10 @@ def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) 
 
 
 def here(victims: Iterable[Victim]) -> list[AssignedPod]:
-    """Return the victims' pods on the evaluated node."""
     return [assigned_pod for victim in victims for assigned_pod in victim.here]
 
 
 def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
-    """Return all pods of some victims."""
     return tuple(assigned_pod for victim in victims for assigned_pod in victim.pods)
 
 
@@ -193,7 +191,6 @@ class PotentialVictims:
         return lowest < priority or (of_groups is not None and of_groups < priority)
 
     def placed(self, key: GroupKey) -> frozenset[str]:
-        """Return the uids of a group's placed members."""
         return frozenset(self._groups.placed(key))
 
     def are_unchanged(self, victims: Iterable[Victim]) -> bool:

@@ -211,7 +211,6 @@ class Preemption:
             return dry_run.assigned()
 
     def _victim_finder(self, dry_runs: DryRuns) -> SelectVictims:
-        """Return a function that finds the victims on a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._reserved.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
@@ -228,7 +227,6 @@ class Preemption:
         return find
 
     def _still_stuck(self) -> set[str]:
-        """Return the nodes that do not release VFs: further victims there would not help either."""
         self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
         return self._stuck
 

@@ -43,8 +43,6 @@ class Files:
 
 
 class _CurrentContext:
-    """The current TLS context."""
-
     def __init__(self, files: Files) -> None:
         self._files = files
         self._stamps = files.stamps()

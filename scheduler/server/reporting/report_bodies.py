@@ -94,7 +94,6 @@ def _since(shown: Condition | None, status: str, now: str) -> str:
 
 
 def event(report: Report, component: str, record: EventRecord, now: str) -> bytes:
-    """Return the Event for a pod's owner."""
     pod = report.pod.metadata
     related_fields = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
     return msgspec.json.encode(
@@ -133,7 +132,6 @@ def _reference(pod: Pod) -> dict[str, str]:
 
 
 def repetition(report: Report, record: EventRecord, now: str) -> bytes:
-    """Return the merge patch that counts a repeated event."""
     annotations = {names.WHY: _dump(report.why)}
     return msgspec.json.encode(
         {"count": record.count, "lastTimestamp": now, "metadata": {"annotations": annotations}},

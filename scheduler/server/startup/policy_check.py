@@ -54,7 +54,6 @@ class PolicyCheck:
             await asyncio.sleep(INTERVAL_S if self.states and is_known else SOONER_S)
 
     async def check(self) -> None:
-        """Check once, and report what has changed."""
         states = await read_policies(self._client)
         for policy, policy_state in states.items():
             for state in STATES:

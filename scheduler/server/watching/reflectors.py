@@ -114,7 +114,6 @@ class Reflectors:
             await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
     def note(self, end_of_list: EndOfList, *, leads: bool) -> None:
-        """Record that a list has been applied."""
         self._synced_kinds.add(end_of_list.kind)
         self._kinds_ever_synced.add(end_of_list.kind)
         if not self.never_listed():
@@ -169,7 +168,6 @@ def _missing(kinds: set[type[Any]]) -> str:
 
 
 def _rule(path: str) -> str:
-    """Return the permission that is needed to list a kind."""
     *_, group, _version, plural = path.split("/")
     return f"needs permission to list and watch {plural}" + (f".{group}" if group != "api" else "")
 
@@ -192,7 +190,6 @@ class _LargeNode(NodeOutline):
 
 
 def decoder_of(kind: type[T]) -> Decoder[T]:
-    """Return the decoder of a watched kind."""
     of_large: Any = OfLarge(_MOST_BYTES, _LargeNode, _node) if issubclass(kind, Node) else None
     return Decoder(kind, of_large)
 

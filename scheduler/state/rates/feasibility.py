@@ -61,13 +61,11 @@ def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: 
 
 
 def changes_rates(node: str, cache: Cache) -> bool:
-    """Return whether a node supports rate changes of running pods."""
     node_info = cache.node(node)
     return node_info is not None and node_info.rates_in_force is not None
 
 
 def is_in_force(assigned_pod: AssignedPod, cache: Cache) -> bool:
-    """Return whether a pod's node has put the allocated rates in force."""
     return assigned_pod.rates is None or _generation_in_force(assigned_pod, cache) == assigned_pod.rates.generation
 
 

@@ -206,7 +206,6 @@ class RateChanges(Part):
                 self._changed_nodes.add(node)
 
     def states(self) -> Mapping[RatesReason, int]:
-        """Return how many pods have an edit that is not in force, by their last reported state."""
         counts = dict.fromkeys(get_args(RatesReason), 0)
         for change in self._changes.values():
             if change.last_report is not None:
@@ -290,7 +289,6 @@ class RateChanges(Part):
         self.touch(assigned_pod.node, change.next_write)
 
     def _sort_uids(self, node: str) -> list[str]:
-        """Return a node's pods with a change, those to judge first at the end."""
         uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._changes]
         return sorted(uids, key=lambda uid: self._changes[uid].order, reverse=True)
 
@@ -349,7 +347,6 @@ class RateChanges(Part):
         return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocation_message(rates))
 
     def _allocation_report(self, assigned_pod: AssignedPod) -> RatesReport:
-        """Return the report about allocated rates."""
         if assigned_pod.rates is None:
             return rates_condition.in_force_report(assigned_pod.node)
         if not changes_rates(assigned_pod.node, self._cache):

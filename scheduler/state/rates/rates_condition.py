@@ -43,7 +43,6 @@ def no_change_report(rates: PodRates) -> RatesReport:
 
 
 def says_in_force(condition: Condition | None) -> bool:
-    """Return whether a condition reports that the requested rates are in force."""
     return condition is not None and condition.reason == "InForce"
 
 

@@ -150,7 +150,6 @@ class LostVfs(Part):
                 self._next_check = min(self._next_check, loss.due)
 
     def tick(self, now: float) -> Iterator[Instruction]:
-        """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
         if now < self._next_check:
             return
         yield from self._retry_evictions(now)
@@ -199,7 +198,6 @@ class LostVfs(Part):
             yield Evict(pod_reference(assigned_pod), eviction.reason, "LostVfs")
 
     def next_due(self) -> float | None:
-        """Return when `tick` has to run again; None while no running pod has lost a VF."""
         return None if self._next_check == inf else self._next_check
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:

@@ -115,7 +115,6 @@ class NeverStarted(Part):
         self._cases.pop(uid, None)
 
     def _judge(self, node: str, now: float) -> None:
-        """Compare the assignments of a node's pods with the node's current inventory."""
         pods = self._cache.assigned_pods_on(node) if self._cases else ()
         if uids := [pod.uid for pod in pods if pod.uid in self._cases]:
             claims = self._claims(node)
@@ -135,7 +134,6 @@ class NeverStarted(Part):
         return NodeClaims(self._cache.node(node), self._vf_disputes.of(node))
 
     def _leaves(self, uid: str) -> bool:
-        """Return whether a pod is being evicted."""
         case = self._cases.get(uid)
         return case is not None and case.is_settled and is_controlled(case.pod)
 
@@ -158,7 +156,6 @@ def has_started(pod: Pod) -> bool:
 
 
 def has_run(pod: Pod) -> bool:
-    """Return whether a container of a pod has ever run."""
     status = pod.status
     return any(map(_has_run, (*(status.container_statuses or ()), *(status.init_container_statuses or ()))))
 

@@ -59,7 +59,6 @@ class NodeClaims:
         return ""
 
     def has_lost_vf(self, assignment: Assignment) -> bool:
-        """Return whether a fresh inventory shows a VF of a pod as lost."""
         pfs = self._pfs
         return pfs is not None and any(self._describe_loss(vf, pfs.get(vf.pf), assignment.uid) for vf in assignment.vfs)
 
@@ -80,7 +79,6 @@ class NodeClaims:
         return ""
 
     def _outs_of(self, pf: Pf) -> dict[int, Out]:
-        """Return a PF's VFs that are out, by index."""
         if pf.name not in self._outs:
             self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
         return self._outs[pf.name]

@@ -17,8 +17,6 @@ from scheduler.state.vfs.node_claims import NO_DISPUTES, Disputes
 
 
 class VfDisputes(Part):
-    """The disputes of each node."""
-
     def __init__(self, state: SharedState) -> None:
         self._cache = state.cache
         self._disputes: dict[str, Disputes] = {}
@@ -29,7 +27,6 @@ class VfDisputes(Part):
         return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
     def of(self, node: str) -> Disputes:
-        """Return what is claimed twice on a node."""
         return self._disputes.get(node, NO_DISPUTES)
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
@@ -50,7 +47,6 @@ class VfDisputes(Part):
             self._update(assigned_pod.node)
 
     def _update(self, node: str) -> list[Instruction]:
-        """Recompute what is claimed twice on a node, and report new disputes."""
         old_disputes, new_disputes = self.of(node), self._cache.disputes(node)
         if new_disputes:
             self._disputes[node] = new_disputes
