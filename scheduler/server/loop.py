@@ -332,7 +332,7 @@ class Loop:
             case ReportGroup():
                 self._writer.put_group(instruction)
             case Notice(subject, event, fields):
-                metrics.IGNORED_OBJECTS.by[subject,] += 1
+                metrics.IGNORED_OBJECTS.labels(subject).inc()
                 _log.warning(event, **fields)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
@@ -355,19 +355,19 @@ class Loop:
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._clients.leaders, order)
-        metrics.EVICTIONS.by[order.cause, ending] += 1
+        metrics.EVICTIONS.labels(order.cause, ending).inc()
         self._receive(Finished(order, ending))
 
     async def _delete_victims(self, order: DeleteVictims) -> None:
-        metrics.PREEMPTIONS.by[()] += 1
-        metrics.VICTIMS.of().observe(len(order.victims))
+        metrics.PREEMPTIONS.inc()
+        metrics.VICTIMS.observe(len(order.victims))
         deleted = await delete_victims(self._clients.leaders, order, self._machine.scheduler_name)
         self._receive(Finished(order, deleted))
 
     async def _write_rates(self, order: WriteRates) -> None:
         self._writer.drop_rates(order)
         result = await write_rates(self._clients.leaders, order, timestamp())
-        metrics.RATE_CHANGES.by[result.kind,] += 1
+        metrics.RATE_CHANGES.labels(result.kind).inc()
         self._receive(Finished(order, result))
 
     def _report(self, report: Report) -> None:

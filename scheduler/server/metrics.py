@@ -1,18 +1,16 @@
 """The scheduler's metrics, under kube-scheduler's names (``scheduler_*``) if it has them.
 
-Counters and histograms are plain numbers, which are read on a scrape. All work is done in one thread, so no lock is
-needed, and counting is an addition to an entry of a dictionary.
+Children of labels that occur often are stored, because finding them costs more than counting.
 """
 
+import collections
 import time
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, product
+from itertools import product
 from typing import TypeVar, get_args, get_type_hints
 
-from prometheus_client import Gauge
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
@@ -26,116 +24,63 @@ from scheduler.state.machine import Machine
 LabelT = TypeVar("LabelT", bound=str)
 
 
-class Count(Collector):
-    """A counter, by the values of its labels: ``by["bound",] += 1``."""
-
-    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
-        self._about = name, text, labels
-        self.by: Counter[tuple[str, ...]] = Counter()
-        if not labels:
-            self.by[()] = 0
-        REGISTRY.register(self)
-
-    def collect(self) -> Iterable[Metric]:
-        name, text, labels = self._about
-        family = CounterMetricFamily(name, text, labels=labels)
-        for values, count in self.by.items():
-            family.add_metric(values, count)
-        yield family
-
-
-class Buckets:
-    """How many values were at most each bound, the last of which is infinite, and their sum."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
-
-
-class Distribution(Collector):
-    """A histogram, by the values of its labels; ``of`` returns the buckets for a value."""
-
-    def __init__(self, name: str, text: str, bounds: Sequence[float], labels: Sequence[str] = ()) -> None:
-        self._about = name, text, labels
-        self._bounds = bounds
-        self._by: dict[tuple[str, ...], Buckets] = {}
-        if not labels:
-            self.of()
-        REGISTRY.register(self)
-
-    def of(self, *values: str) -> Buckets:
-        """Return the buckets of these label values; callers should store them for values that occur often."""
-        found = self._by.get(values)
-        if found is None:
-            found = self._by[values] = Buckets(self._bounds)
-        return found
-
-    def collect(self) -> Iterable[Metric]:
-        name, text, labels = self._about
-        family = HistogramMetricFamily(name, text, labels=labels)
-        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        for values, buckets in self._by.items():
-            family.add_metric(values, list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total)
-        yield family
-
-
-_FAST_S = [0.00001 * 4**power for power in range(9)]
-_WAITING_S = [0.01 * 2**power for power in range(20)]
-ATTEMPTS = Count("scheduler_schedule_attempts", "Number of attempts to schedule pods, by result", ["result", "profile"])
-ATTEMPT_S = Distribution(
+disable_created_metrics()
+ATTEMPTS = Counter(
+    "scheduler_schedule_attempts", "Number of attempts to schedule pods, by result", ["result", "profile"]
+)
+ATTEMPT_S = Histogram(
     "scheduler_scheduling_attempt_duration_seconds",
     "Scheduling attempt latency in seconds (decision and binding)",
-    [0.0001 * 2**power for power in range(18)],
     ["result", "profile"],
+    buckets=[0.0001 * 2**power for power in range(18)],
 )
-DECISION_S = Distribution(
-    "scheduler_scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", _FAST_S
+DECISION_S = Histogram(
+    "scheduler_scheduling_algorithm_duration_seconds",
+    "Scheduling algorithm latency in seconds",
+    buckets=[0.00001 * 4**power for power in range(9)],
 )
-POINT_S = Distribution(
+POINT_S = Histogram(
     "scheduler_framework_extension_point_duration_seconds",
     "Latency of all plugins of an extension point, in seconds",
-    [0.00001 * 4**power for power in range(11)],
     ["extension_point", "status", "profile"],
+    buckets=[0.00001 * 4**power for power in range(11)],
 )
-WAITED_S = Distribution(
+WAITED_S = Histogram(
     "scheduler_pod_scheduling_sli_duration_seconds",
     "Latency from the time a pod enters the queue to its binding, in seconds, by number of attempts",
-    _WAITING_S,
     ["attempts"],
+    buckets=[0.01 * 2**power for power in range(20)],
 )
-TRIES = Distribution(
-    "scheduler_pod_scheduling_attempts", "Number of attempts to successfully schedule a pod", [1, 2, 4, 8, 16]
+TRIES = Histogram(
+    "scheduler_pod_scheduling_attempts", "Number of attempts to successfully schedule a pod", buckets=[1, 2, 4, 8, 16]
 )
-BINDS = Count("mooring_binds", "Number of bindings, by result", ["result"])
-IGNORED_OBJECTS = Count(
+BINDS = Counter("mooring_binds", "Number of bindings, by result", ["result"])
+IGNORED_OBJECTS = Counter(
     "mooring_ignored_objects", "Number of objects ignored because they are invalid, by reason", ["reason"]
 )
-EVICTIONS = Count(
+EVICTIONS = Counter(
     "mooring_evictions",
     "Number of evictions, by cause (the reason of the pod's event) and result",
     ["cause", "result"],
 )
-# Prometheus computes an increase only for a series that exists, so each starts at 0 to count the first eviction too.
-EVICTIONS.by.update(dict.fromkeys(product(get_args(EvictionCause), get_args(EvictionResult)), 0))
-RATE_CHANGES = Count(
+RATE_CHANGES = Counter(
     "mooring_rate_changes", "Number of writes of changed rates for running pods, by result", ["result"]
 )
-RATE_CHANGES.by.update({(kind,): 0 for kind in get_args(get_type_hints(WriteRatesResult)["kind"])})
-PREEMPTIONS = Count("scheduler_preemption_attempts", "Number of preemption attempts that selected victims")
-VICTIMS = Distribution(
-    "scheduler_preemption_victims", "Number of selected preemption victims", [2**power for power in range(7)]
+# Prometheus computes an increase only for a series that exists, so each starts at 0 to count the first one too.
+for labels in product(get_args(EvictionCause), get_args(EvictionResult)):
+    EVICTIONS.labels(*labels)
+for kind in get_args(get_type_hints(WriteRatesResult)["kind"]):
+    RATE_CHANGES.labels(kind)
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "Number of preemption attempts that selected victims")
+VICTIMS = Histogram(
+    "scheduler_preemption_victims",
+    "Number of selected preemption victims",
+    buckets=[2**power for power in range(7)],
 )
-EXTENDER_REQUESTS = Count(
+EXTENDER_REQUESTS = Counter(
     "mooring_extender_requests", "Number of requests from kube-scheduler, by verb and HTTP status", ["verb", "code"]
 )
-EVENTS_DROPPED = Count(
+EVENTS_DROPPED = Counter(
     "mooring_events_dropped", "Number of events dropped because too many were queued, in all or for one object"
 )
 LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
@@ -169,11 +114,9 @@ class ProfileMetrics:
 
     def __init__(self, profile: str) -> None:
         results = ("scheduled", "unschedulable", "error")
-        for one in results:
-            ATTEMPTS.by[one, profile] += 0
-        self._attempt_s = {one: ATTEMPT_S.of(one, profile) for one in results}
-        self._bind_s = {one: POINT_S.of("Bind", one, profile) for one in ("Success", "Error")}
-        self._decision_s, self._tries = DECISION_S.of(), TRIES.of()
+        self._attempts = {result: ATTEMPTS.labels(result, profile) for result in results}
+        self._attempt_s = {result: ATTEMPT_S.labels(result, profile) for result in results}
+        self._bind_s = {result: POINT_S.labels("Bind", result, profile) for result in ("Success", "Error")}
         self._profile = profile
         self._decisions = 0
 
@@ -184,29 +127,29 @@ class ProfileMetrics:
         """Count a decision; one with a Binding becomes an attempt in `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
-        self._decision_s.observe(spent_s)
+        DECISION_S.observe(spent_s)
         is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
         if not is_placed:
             self._attempt("unschedulable", spent_s)
         for point, phase_s in timed.phases:
             # Only the last phase has rejected the pod.
             status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
-            POINT_S.of(point, status, self._profile).observe(phase_s)
+            POINT_S.labels(point, status, self._profile).observe(phase_s)
 
     def bind(self, outcome: Outcome, spent_s: float) -> None:
         """Count the definite outcome of a Binding."""
         bound = outcome.kind == "bound"
-        BINDS.by[outcome.kind,] += 1
+        BINDS.labels(outcome.kind).inc()
         self._bind_s["Success" if bound else "Error"].observe(spent_s)
         self._attempt("scheduled" if bound else "error", spent_s)
 
     def scheduled(self, waited_s: float, attempts: int) -> None:
         """Count a pod that was bound, with its time in the queue."""
-        WAITED_S.of(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
-        self._tries.observe(attempts)
+        WAITED_S.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
+        TRIES.observe(attempts)
 
     def _attempt(self, result: str, spent_s: float) -> None:
-        ATTEMPTS.by[result, self._profile] += 1
+        self._attempts[result].inc()
         self._attempt_s[result].observe(spent_s)
 
 
@@ -276,7 +219,7 @@ class _MachineCollector(Collector):
 
     def _groups(self) -> Iterable[Metric]:
         scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.waiting()
-        reserved = Counter(dict.fromkeys(get_args(Cause), 0))
+        reserved = collections.Counter(dict.fromkeys(get_args(Cause), 0))
         for one in self._machine.reservations.all():
             reserved[one.cause] += sum(len(room.assignment.vfs) for room in one.rooms.values() if room.assignment)
         yield _gauge("mooring_reserved_vfs", "Number of VFs for which room is reserved, by cause", "cause", reserved)
@@ -292,7 +235,7 @@ class _MachineCollector(Collector):
         )
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
-        vfs, rates = Counter[str](), Counter[str]()
+        vfs, rates = collections.Counter[str](), collections.Counter[str]()
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
             fault, free_vfs = nodes.offers[row][0], nodes.free_vfs_of_row[row]
@@ -305,7 +248,7 @@ class _MachineCollector(Collector):
     def _faults(self) -> Mapping[str, int]:
         nodes = self._machine.cache.nodes
         faults = (nodes.offers[row][0] for row in nodes.all_rows())
-        return Counter(FAULTS[fault] for fault in faults if fault is not None)
+        return collections.Counter(FAULTS[fault] for fault in faults if fault is not None)
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[LabelT, int]) -> GaugeMetricFamily:

@@ -61,7 +61,7 @@ def _route(
 
     async def counted(request: web.Request) -> web.Response:
         response = await respond(request)
-        metrics.EXTENDER_REQUESTS.by[verb, str(response.status)] += 1
+        metrics.EXTENDER_REQUESTS.labels(verb, str(response.status)).inc()
         return response
 
     return counted
