@@ -23,7 +23,7 @@ copies what pods leave.
 
 Cost: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A plugin over
 all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row plain
-integers are cheaper (`RowView`). A label or an image gets a column when a pod first names it, in one pass over the
+integers are cheaper (`RowView`). A label gets a column when a pod first names it, in one pass over the
 nodes, and so does a resource that some node publishes. Memory is 4 bytes per row and column, and 16 bytes per row and
 requested resource, of which there are at most `_MOST_SCALARS`. Resources that bound pods name or nodes publish take no
 more memory than their objects. A column drops a value with the last row that has it.

@@ -3,7 +3,7 @@
 `scheduler.cache.node_columns` defines rows and columns, and keeps what pods leave of the nodes.
 
 Nodes change rarely. Snapshots therefore share all of this until the next node changes: `_own_facts` then gives the live
-nodes copies of their own. A column that is created in between (for a label, or an image's sizes) serves both.
+nodes copies of their own. A label's column that is created in between serves both.
 """
 
 import copy
@@ -24,16 +24,12 @@ Flags = NDArray[np.bool_]
 Offer = tuple[InventoryFault | None, tuple[Pf, ...]]
 NO_OFFER: Offer = (None, ())
 SMALLEST = 64
-# Maximum number of labels and images named by pods that are kept as columns. Beyond that all are dropped and built when
-# needed.
+# Maximum number of labels named by pods that are kept as columns. Beyond that all are dropped and built when needed.
 MAX_COLUMNS = 1024
-# Limit on the images' sizes on all rows together, 8 MiB, but at least for this many images: any node and any pod may
-# name some.
-_MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
 # What `_own_facts` copies, and the columns, whose arrays are copied when they are written.
 _FIELDS = (
     *("row_of", "names", "facts", "valid", "cordoned"),
-    *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows", "_restricted_rows"),
+    *("_label_keys", "_image_names", "_publishers", "_empty_rows", "_restricted_rows"),
 )
 _COLUMNS = ("taints", "published", "offers", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
@@ -81,10 +77,8 @@ class NodeFacts:
         # How many nodes have each label, and the column for a label that no node has.
         self._label_keys = _RowCounts()
         self._no_label: Column[str | None] = Column(SMALLEST, None)
-        # How many nodes have each image, and the column for an image that no node has.
+        # How many nodes have each image.
         self._image_names = _RowCounts()
-        self._no_image: Amounts = np.zeros(SMALLEST, np.int64)
-        self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource.
         self._publishers = _RowCounts()
         self._empty_rows: list[int] = []
@@ -141,16 +135,11 @@ class NodeFacts:
         return key in self._labels or key not in self._label_keys
 
     def image(self, name: str) -> Amounts:
-        """Return an image's size in bytes on each row, 0 if a node does not have it; read-only."""
-        if name not in self._image_names:
-            return self._no_image
-        sizes = self._images.get(name)
-        if sizes is None:
-            make_room(self._images, max(_MOST_SIZES // self._capacity, _FEWEST_IMAGES))
-            sizes = self._images[name] = np.zeros(self._capacity, np.int64)
-            for row, node_info in enumerate(self.facts):
-                if node_info is not None and name in node_info.images:
-                    sizes[row] = node_info.images[name]
+        """Return an image's size in bytes on each row; 0 if a node does not have it."""
+        sizes: Amounts = np.zeros(self.size, np.int64)
+        for row, node_info in enumerate(self.facts if name in self._image_names else ()):
+            if node_info is not None and name in node_info.images:
+                sizes[row] = node_info.images[name]
         return sizes
 
     def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
@@ -232,14 +221,8 @@ class NodeFacts:
     def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
         old_facts = self.facts[row]
         old_images = old_facts.images if old_facts is not None else {}
-        if images == old_images:
-            return
-        for name in self._image_names.replace(old_images.keys(), images.keys()):
-            self._images.pop(name, None)
-        for name, sizes in self._images.items():
-            if sizes[row] != images.get(name, 0):
-                self._images[name] = sizes.copy()
-                self._images[name][row] = images.get(name, 0)
+        if images != old_images:
+            self._image_names.replace(old_images.keys(), images.keys())
 
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; a pod cannot get a resource that no node publishes."""
@@ -256,9 +239,6 @@ class NodeFacts:
             column.grow(capacity)
         self.valid = grown(self.valid, (capacity,))
         self.cordoned = grown(self.cordoned, (capacity,))
-        self._no_image = np.zeros(capacity, np.int64)
-        for name, sizes in self._images.items():
-            self._images[name] = grown(sizes, (capacity,))
 
 
 def make_room(columns: dict[str, Any], max_count: int = MAX_COLUMNS) -> None:

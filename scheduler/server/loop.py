@@ -312,14 +312,8 @@ class Loop:
                 case Bind():
                     waited = self._machine.pending_pods.waited(instruction.pod_info.uid)
                     self.start(self._bind(instruction, *waited))
-                case PreBind():
-                    self.start(self._pre_bind(instruction))
-                case Evict():
-                    self.start(self._evict(instruction))
-                case DeleteVictims():
-                    self.start(self._delete_victims(instruction))
-                case WriteRates():
-                    self.start(self._write_rates(instruction))
+                case PreBind() | Evict() | DeleteVictims() | WriteRates():
+                    self.start(self._carry_out(instruction))
                 case _:
                     self._tell(instruction)
 
@@ -350,25 +344,27 @@ class Loop:
             self._profile_metrics.scheduled(self._clock() - since, attempts)
         self._receive(Finished(decision, outcome))
 
-    async def _pre_bind(self, order: PreBind) -> None:
-        self._receive(Finished(order, await pre_bind(self._clients.leaders, order)))
+    async def _carry_out(self, order: PreBind | Evict | DeleteVictims | WriteRates) -> None:
+        self._receive(Finished(order, await self._write(order)))
 
-    async def _evict(self, order: Evict) -> None:
-        ending = await evict(self._clients.leaders, order)
-        metrics.EVICTIONS.labels(order.cause, ending).inc()
-        self._receive(Finished(order, ending))
-
-    async def _delete_victims(self, order: DeleteVictims) -> None:
-        metrics.PREEMPTIONS.inc()
-        metrics.VICTIMS.observe(len(order.victims))
-        deleted = await delete_victims(self._clients.leaders, order, self._machine.scheduler_name)
-        self._receive(Finished(order, deleted))
-
-    async def _write_rates(self, order: WriteRates) -> None:
-        self._writer.drop_rates(order)
-        result = await write_rates(self._clients.leaders, order, timestamp())
-        metrics.RATE_CHANGES.labels(result.kind).inc()
-        self._receive(Finished(order, result))
+    async def _write(self, order: PreBind | Evict | DeleteVictims | WriteRates) -> Result:
+        leaders = self._clients.leaders
+        match order:
+            case PreBind():
+                return await pre_bind(leaders, order)
+            case Evict():
+                ending = await evict(leaders, order)
+                metrics.EVICTIONS.labels(order.cause, ending).inc()
+                return ending
+            case DeleteVictims():
+                metrics.PREEMPTIONS.inc()
+                metrics.VICTIMS.observe(len(order.victims))
+                return await delete_victims(leaders, order, self._machine.scheduler_name)
+            case WriteRates():
+                self._writer.drop_rates(order)
+                result = await write_rates(leaders, order, timestamp())
+                metrics.RATE_CHANGES.labels(result.kind).inc()
+                return result
 
     def _report(self, report: Report) -> None:
         if not self._leads:

@@ -24,7 +24,7 @@ from scheduler.state.machine import Machine
 LabelT = TypeVar("LabelT", bound=str)
 
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 ATTEMPTS = Counter(
     "scheduler_schedule_attempts", "Number of attempts to schedule pods, by result", ["result", "profile"]
 )

@@ -131,7 +131,9 @@ class EventHandlers:
         """Report an object that is ignored; ``fault`` is what is wrong with one that was decoded."""
         reason = event.why if isinstance(event, Unreadable) else fault
         if reason:
-            return self.unreadable_objects.leave_out_object(kind, event.identity, subject, reason)
+            identity = event.identity
+            fields = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": reason}
+            return self.unreadable_objects.note(kind, identity, Notice(subject, "object ignored", fields))
         self.unreadable_objects.drop(kind, event.identity)
         return []
 
@@ -167,7 +169,8 @@ class EventHandlers:
 
     def _leave_out_node(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
-        return self.unreadable_objects.leave_out_node(identity, reason)
+        notice = Notice("node", "node ignored", {"node": identity.name, "reason": reason})
+        return self.unreadable_objects.note(Node, identity, notice)
 
     def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
@@ -178,7 +181,8 @@ class EventHandlers:
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
             part.pod_unreadable(identity.uid)
-        return self.unreadable_objects.leave_out_pod(identity, reason)
+        fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": reason}
+        return self.unreadable_objects.note(Pod, identity, Notice("pod", "pod ignored", fields))
 
     def _put_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid

@@ -43,7 +43,7 @@ from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
-from scheduler.state.write_results import BindResults, EvictionReports, check_result
+from scheduler.state.write_results import BindResults, EvictionReports
 
 
 class Machine:
@@ -130,8 +130,7 @@ class Machine:
         return self.event_handlers.handle(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
-        """Apply the result of a write; raise TypeError if the result is of another kind of write."""
-        check_result(order, result)
+        """Apply the result of a write."""
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.finished(order, result, now)

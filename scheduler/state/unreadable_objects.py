@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mooring.kube.events import Identity
-from scheduler.cycle.instructions import Instruction, Notice, Subject
-from scheduler.kube.objects import Node, Pod
+from scheduler.cycle.instructions import Instruction, Notice
 
 
 class UnreadableObjects:
@@ -17,18 +16,8 @@ class UnreadableObjects:
     def __len__(self) -> int:
         return sum(len(reasons) for reasons in self._reasons.values())
 
-    def leave_out_node(self, identity: Identity, reason: str) -> list[Instruction]:
-        return self._note(Node, identity, Notice("node", "node ignored", {"node": identity.name, "reason": reason}))
-
-    def leave_out_pod(self, identity: Identity, reason: str) -> list[Instruction]:
-        fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": reason}
-        return self._note(Pod, identity, Notice("pod", "pod ignored", fields))
-
-    def leave_out_object(self, kind: type[Any], identity: Identity, subject: Subject, reason: str) -> list[Instruction]:
-        fields = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": reason}
-        return self._note(kind, identity, Notice(subject, "object ignored", fields))
-
-    def _note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
+    def note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
+        """Return the notice unless its reason is already reported."""
         reasons, key = self._reasons.setdefault(kind, {}), (identity.namespace, identity.name)
         previous, reasons[key] = reasons.get(key), notice.fields["reason"]
         return [] if previous == notice.fields["reason"] else [notice]

@@ -1,41 +1,14 @@
 """Process the result of a Binding or of an eviction. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import (
-    DeleteVictims,
-    DeleteVictimsResult,
-    Evict,
-    Instruction,
-    Notice,
-    Order,
-    PreBind,
-    PreBindResult,
-    Report,
-    Result,
-    WriteRates,
-    WriteRatesResult,
-)
+from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Report, Result
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import NO_EVENT
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
-
-_RESULTS: Mapping[type[Order], type[object]] = {
-    Bind: Outcome,
-    PreBind: PreBindResult,
-    Evict: str,
-    DeleteVictims: DeleteVictimsResult,
-    WriteRates: WriteRatesResult,
-}
-
-
-def check_result(order: Order, result: Result) -> None:
-    """Raise TypeError if the result is of another kind of write."""
-    if not isinstance(result, _RESULTS[type(order)]):
-        raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
 
 
 class EvictionReports(Part):

@@ -29,7 +29,7 @@ def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
     valid = nodes.valid[: nodes.size]
     total, weighted_bytes = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
     for image in images:
-        sizes = nodes.image(image)[: nodes.size]
+        sizes = nodes.image(image)
         node_count = np.count_nonzero((sizes > 0) & valid)
         if node_count:
             weighted_bytes += (sizes[rows] * (node_count / total)).astype(np.int64)

@@ -232,7 +232,7 @@ class ExtenderHandlers:
         finally:
             del self._under_way[decision.pod_info.uid]
         self._extender_pods.ended(decision, outcome, self._clock())
-        metrics.BINDS.by[outcome.kind,] += 1
+        metrics.BINDS.labels(outcome.kind).inc()
         return outcome
 
 

@@ -2,9 +2,6 @@
 has put the allocated ones in force. Pure.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from mooring import names
 from mooring.annotations.rates import LAST_GENERATION, VfRates
 from scheduler.cache.assigned_pod import AssignedPod
@@ -33,31 +30,21 @@ def judge(
     if limit is not None and (reason := contradicts_limit(limit, new_rates)):
         return Misfit("Infeasible", reason)
     reserved = assigned_pod.reserved
-    with _with_nominated_pods(assigned_pod, cache, reservations) as free_vfs:
-        outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
+    free_vfs = _beside_nominated_pods(assigned_pod, cache, reservations)
+    outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
     fault = cache.nodes.offers[cache.nodes.row_of[assigned_pod.node]][0]
     if isinstance(outcome, Fits) and outcome.reserved != reserved and fault is not None:
         return Misfit("Deferred", f"node {assigned_pod.node}: {FAULTS[fault]}")
     return outcome
 
 
-@contextmanager
-def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: Reservations) -> Iterator[FreeVfs]:
-    """Provide what remains on a pod's node after the nominated pods there of the same or a higher priority."""
-    accounting = cache.vf_accounting(assigned_pod.node)
-    nominated_pods = reservations.on(assigned_pod.node) if reservations else []
-    claims = [
-        claim
-        for nominated_pod in nominated_pods
-        if nominated_pod.priority >= assigned_pod.priority and (claim := nominated_pod.claim) is not None
-    ]
-    for claim in claims:
-        accounting.add(claim)
-    try:
-        yield accounting.free_vfs
-    finally:
-        for claim in claims:
-            accounting.remove(claim)
+def _beside_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: Reservations) -> FreeVfs:
+    """Return what remains on a pod's node beside the nominated pods there of the same or a higher priority."""
+    accounting = cache.vf_accounting(assigned_pod.node).copy()
+    for nominated_pod in reservations.on(assigned_pod.node) if reservations else []:
+        if nominated_pod.priority >= assigned_pod.priority and (claim := nominated_pod.claim) is not None:
+            accounting.add(claim)
+    return accounting.free_vfs
 
 
 def changes_rates(node: str, cache: Cache) -> bool:

@@ -69,16 +69,12 @@ class _Ending:
 
 @dataclass(slots=True)
 class _OpenEviction:
-    """An eviction in progress: when it is ordered again if nothing happens, and how often it may be.
-
-    ``is_refused`` from the API server's rejection until then.
-    """
+    """An eviction in progress: when it is ordered again if nothing happens, and how often it may be."""
 
     ending: _Ending
     reason: str
     due: float
     attempts: int = _ATTEMPTS - 1
-    is_refused: bool = False
 
 
 class LostVfs(Part):
@@ -119,8 +115,6 @@ class LostVfs(Part):
         reason = claims.loss(assignment) if assignment is not None and is_running else ""
         if not reason:
             self._losses.pop(uid, None)
-            if (eviction := self._open_evictions.get(uid)) is not None and not _is_leaving(assigned_pod):
-                self._withdraw(eviction.ending, now)
         elif (loss := self._losses.get(uid)) is not None:
             loss.reason = reason
         else:
@@ -132,22 +126,6 @@ class LostVfs(Part):
         self._losses.pop(uid, None)
         if (eviction := self._open_evictions.pop(uid, None)) is not None:
             eviction.ending.is_begun = True
-
-    def _withdraw(self, ending: _Ending, now: float) -> None:
-        """Let pods stay if the lost VFs are back, and all of their evictions were rejected."""
-        evictions = {uid: eviction for uid, eviction in self._open_evictions.items() if eviction.ending is ending}
-        if (
-            ending.cause in self._losses
-            or ending.is_begun
-            or not all(eviction.is_refused for eviction in evictions.values())
-        ):
-            return
-        for uid in evictions:
-            del self._open_evictions[uid]
-            if (loss := self._losses.get(uid)) is not None:
-                # The time of members that have lost VFs of their own starts now.
-                loss.due = now + self._options.after_s
-                self._next_check = min(self._next_check, loss.due)
 
     def tick(self, now: float) -> Iterator[Instruction]:
         if now < self._next_check:
@@ -187,29 +165,29 @@ class LostVfs(Part):
         return min([due, *(eviction.due for eviction in self._open_evictions.values())])
 
     def _retry_evictions(self, now: float) -> Iterator[Evict]:
+        """Order again what the API server has rejected, unless the VFs are back before any pod of a group is gone."""
         for uid, eviction in list(self._open_evictions.items()):
             if eviction.due > now:
                 continue
-            assigned_pod = self._cache.assigned(uid)
-            if assigned_pod is None or _is_leaving(assigned_pod) or not eviction.attempts:
+            assigned_pod, cause = self._cache.assigned(uid), self._losses.get(eviction.ending.cause)
+            is_lost = eviction.ending.is_begun or (cause is not None and cause.due is None)
+            if assigned_pod is None or _is_leaving(assigned_pod) or not eviction.attempts or not is_lost:
                 del self._open_evictions[uid]
+                if (loss := self._losses.get(uid)) is not None and not is_lost:
+                    # The time of members that have lost VFs of their own starts now.
+                    loss.due = now + self._options.after_s
                 continue
-            eviction.due, eviction.attempts, eviction.is_refused = now + _RETRY_S, eviction.attempts - 1, False
+            eviction.due, eviction.attempts = now + _RETRY_S, eviction.attempts - 1
             yield Evict(pod_reference(assigned_pod), eviction.reason, "LostVfs")
 
     def next_due(self) -> float | None:
         return None if self._next_check == inf else self._next_check
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Record the result of an eviction; a rejected one is ordered again, unless the VFs are back by now."""
-        if not isinstance(order, Evict) or (eviction := self._open_evictions.get(order.pod.metadata.uid)) is None:
+        if not isinstance(order, Evict) or result == "refused":
             return ()
-        if result == "refused":
-            eviction.is_refused = True
-            self._withdraw(eviction.ending, now)
-        else:
+        if (eviction := self._open_evictions.pop(order.pod.metadata.uid, None)) is not None:
             eviction.ending.is_begun = True
-            del self._open_evictions[order.pod.metadata.uid]
         return ()
 
     def _end(self, uid: str, now: float) -> Iterator[Instruction]:

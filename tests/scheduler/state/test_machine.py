@@ -9,7 +9,7 @@ from mooring import names
 from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Decision
-from scheduler.cycle.instructions import Notice, PreBindResult, Report
+from scheduler.cycle.instructions import Notice, Report
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
@@ -115,17 +115,6 @@ def test_what_is_bound_is_not_forgotten(machine: Machine, make_node: MakeNode, m
     (decision,) = binds(steps(machine))
     machine.finished(decision, BOUND, 0.0)
     assert machine.cache.forget(decision.pod_info.uid, 1.0) is None
-    assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
-
-
-def test_a_result_of_another_kind_of_write_is_an_error(
-    machine: Machine, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """It changes nothing: what was reserved stays so until the write's own result."""
-    take_in(machine, make_node(), make_pod())
-    (decision,) = binds(steps(machine))
-    with pytest.raises(TypeError, match="PreBindResult is not the result of Bind"):
-        machine.finished(decision, PreBindResult(), 0.0)
     assert machine.cache.assigned(decision.pod_info.uid) == decision.assigned
 
 
