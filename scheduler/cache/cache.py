@@ -13,6 +13,7 @@ watch counts), the Binding is rejected for good (`forget`), or the pod is delete
 """
 
 import copy
+import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from mooring.annotations.rates import PodRates
 from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
-from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
+from scheduler.cache.node_info import NOT_READY_S, DerivedUsage, NodeInfo
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
 from scheduler.cache.pods_by_node import PodsByNode
@@ -49,7 +50,8 @@ class Cache:
         self._vf_accountings: dict[str, VfAccounting] = {}
         # Since when a node's VFs have been free; replaced when they change.
         self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
-        self._unready = UnreadyNodes()
+        # Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory.
+        self._unready: list[tuple[float, str]] = []
         self._reserved_rates = ReservedRates()
         # For a snapshot: the cache from which it was made, and the number of the first change there that it lacks.
         self._live: tuple[Cache, int] | None = None
@@ -66,7 +68,7 @@ class Cache:
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
         snapshot._pods, snapshot._release_times = self._pods.snapshot(), self._release_times.copy()
         # Derived when needed: a decision puts pods on few nodes.
-        snapshot._vf_accountings, snapshot._unready = {}, UnreadyNodes()
+        snapshot._vf_accountings, snapshot._unready = {}, []
         snapshot._live = self, self.nodes.changes.end
         return snapshot
 
@@ -80,7 +82,8 @@ class Cache:
     def put_node(self, node_info: NodeInfo) -> None:
         previous = self.node(node_info.name)
         row = self.nodes.put(node_info)
-        self._unready.await_end(node_info)
+        if node_info.unready_since is not None:
+            heapq.heappush(self._unready, (node_info.unready_since + NOT_READY_S, node_info.name))
         if previous is None or previous.rates_in_force != node_info.rates_in_force:
             for assigned_pod in list(self._pods.on(node_info.name).values()):
                 self._reserve(assigned_pod)
@@ -123,13 +126,14 @@ class Cache:
 
     def tick(self, now: float) -> None:
         """Stop assigning VFs of nodes that have not been Ready for too long."""
-        for name in self._unready.over(now):
+        while self._unready and self._unready[0][0] < now:
+            _, name = heapq.heappop(self._unready)
             node_info = self.node(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
                 accounting = self._vf_accountings[name]
                 self.nodes.show_pfs(row, fault, accounting.pfs, accounting.model)
-                self.unit_pools.stop(row, name)
+                self.unit_pools.show(row, name, ())
                 self.nodes.touch(row, is_renewal=True)
 
     def assigned(self, uid: str) -> AssignedPod | None:

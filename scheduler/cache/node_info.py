@@ -1,8 +1,7 @@
 """A node as the plugins read it: parsed when it changes, and compared to distinguish a change from a heartbeat."""
 
 import enum
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring import names
@@ -78,21 +77,6 @@ class DerivedUsage:
     used: Mapping[str, int]
     ports: frozenset[HostPorts]
     free_vfs: FreeVfs
-
-
-@dataclass(slots=True)
-class UnreadyNodes:
-    """Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory."""
-
-    due: list[tuple[float, str]] = field(default_factory=list)
-
-    def await_end(self, node_info: NodeInfo) -> None:
-        if node_info.unready_since is not None:
-            heapq.heappush(self.due, (node_info.unready_since + NOT_READY_S, node_info.name))
-
-    def over(self, now: float) -> Iterator[str]:
-        while self.due and self.due[0][0] < now:
-            yield heapq.heappop(self.due)[1]
 
 
 def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.node_columns import NodeColumns
-from scheduler.cache.node_info import NodeInfo
+from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
 from scheduler.constraints.protocol import NodeSide, Proposal, Units
 from scheduler.placement.joint import section
@@ -68,18 +68,16 @@ class UnitPools:
         self._kinds = kinds
         for kind in kinds:
             nodes.add_unit_pool(kind.name, EMPTY)
-        self._columns = nodes.unit_pools
+        self._nodes = nodes
         self._naming = {kind.name: kind.naming for kind in kinds if kind.naming is not None}
         self._read: dict[str, dict[str, _Read]] = {}
-        self._unready: set[str] = set()
 
     def snapshot(self, nodes: NodeColumns) -> "UnitPools":
         snapshot = copy.copy(self)
-        snapshot._columns, snapshot._read, snapshot._unready = nodes.unit_pools, self._read.copy(), self._unready.copy()
+        snapshot._nodes, snapshot._read = nodes, self._read.copy()
         return snapshot
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
-        self._unready.discard(node_info.name)
         previous = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
         self._read[node_info.name] = {
@@ -89,23 +87,15 @@ class UnitPools:
         }
         self.show(row, node_info.name, assignments)
 
-    def stop(self, row: int, name: str) -> None:
-        """Assign nothing of a node that is not Ready until it is put again."""
-        if self._columns:
-            self._unready.add(name)
-            for column in self._columns.values():
-                column[row] = UnitPool(UnitFault.NOT_READY)
-
     def remove(self, row: int, name: str) -> None:
         self._read.pop(name, None)
-        self._unready.discard(name)
-        for column in self._columns.values():
+        for column in self._nodes.unit_pools.values():
             column[row] = EMPTY
 
     def show(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
-        """Record what is left on a node whose pods have these assignments."""
-        for kind, column in self._columns.items():
-            column[row] = self._unit_pool(kind, name, assignments)
+        """Record what is left on a node whose pods have these assignments; nothing of one that is not Ready."""
+        for kind, column in self._nodes.unit_pools.items():
+            column[row] = self._unit_pool(kind, row, name, assignments)
 
     def finished(self, name: str, kind: str, proposal: Proposal) -> dict[str, object]:
         """Return the value of ``ext.<kind>`` in the assignment for units of a node."""
@@ -130,15 +120,17 @@ class UnitPools:
         return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
 
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
-        for kind, column in self._columns.items():
-            assert column[row] == self._unit_pool(kind, name, assignments), f"node {name!r}: the {kind} left differ"
+        for kind, column in self._nodes.unit_pools.items():
+            assert column[row] == self._unit_pool(kind, row, name, assignments), (
+                f"node {name!r}: the {kind} left differ"
+            )
 
     def _has(self, name: str, unit: Unit) -> bool:
         read = self._read.get(name, {}).get(unit.kind)
         return read is not None and any(unit_id == unit.id for unit_id, _ in read.units)
 
-    def _unit_pool(self, kind: str, name: str, assignments: Iterable[Assignment]) -> UnitPool:
-        if name in self._unready:
+    def _unit_pool(self, kind: str, row: int, name: str, assignments: Iterable[Assignment]) -> UnitPool:
+        if self._nodes.offers[row][0] is InventoryFault.NOT_READY:
             return UnitPool(UnitFault.NOT_READY)
         read = self._read.get(name, {}).get(kind)
         if read is None:

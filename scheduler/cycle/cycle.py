@@ -248,11 +248,9 @@ class SchedulingCycle:
         rows, refusals = signature_scores.passing(), list[RefusedRows]()
         if among is not None:
             rows = rows[among.flags[rows]]
-        quick = [volume_filter for volume_filter in volumes if not volume_filter[0].slow and not filters]
-        slow = [volume_filter for volume_filter in volumes if volume_filter not in quick]
         best_first = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
-        for batch in [rows] if filters else batches(best_first, quick, refusals):
-            outcome = self._choose_among(pod_info, signature_scores, batch, slow, filters, budget, record_phase)
+        for batch in [rows] if filters else batches(best_first):
+            outcome = self._choose_among(pod_info, signature_scores, batch, volumes, filters, budget, record_phase)
             if isinstance(outcome, _Choice):
                 return outcome
             refusals += outcome

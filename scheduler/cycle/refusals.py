@@ -10,9 +10,8 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, Texts, VolumeFilterPlugin
 
-# Number of rows that slow volume filters check at once, and the factor by which the number for the quick ones grows
-# each time.
-_PORTION, _LARGER = 16, 2
+# Number of rows that volume filters check at first; the filters cost little when the best rows pass.
+_FIRST_BATCH = 16
 # For a group whose members share a topology domain.
 OUTSIDE = "node(s) were outside the group's topology domain"
 
@@ -39,17 +38,12 @@ def rows_of(refusals: Sequence[RefusedRows]) -> Rows:
     return np.concatenate([np.zeros(0, np.intp), *(refusal.rows for refusal in refusals)])
 
 
-def batches(
-    rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refusals: list[RefusedRows]
-) -> Iterator[Rows]:
-    """Yield batches of growing size of the rows that pass the ``quick`` filters; append the reasons of the others."""
-    start, size = 0, _PORTION
+def batches(rows: Rows) -> Iterator[Rows]:
+    """Yield rows in batches of growing size."""
+    start, size = 0, _FIRST_BATCH
     while start < len(rows):
-        candidates, batch_refusals = sift(rows[start : start + size], quick)
-        refusals += batch_refusals
-        for first in range(0, len(candidates), _PORTION):
-            yield candidates[first : first + _PORTION]
-        start, size = start + size, size * _LARGER
+        yield rows[start : start + size]
+        start, size = start + size, 2 * size
 
 
 def sift(

@@ -205,15 +205,14 @@ def volume_moves(cache: Cache) -> Move:
 class VolumeFilterPlugin:
     """A rule about a pod's volumes; it runs for every pod that has any.
 
-    ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded. A ``slow`` rule
-    runs for a few rows at a time. ``moves`` is as in `ClusterFilterPlugin`.
+    ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded.
+    ``moves`` is as in `ClusterFilterPlugin`.
     """
 
     name: str
     pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | Refused | None]
     requeue_on: ClusterEvent
     moves: Callable[[Cache], Move]
-    slow: bool = False
 
 
 # Returns the pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.

@@ -15,7 +15,7 @@ Cost: a dry run for each such pod, on its node alone, in portions.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
@@ -36,7 +36,7 @@ _PORTION, _MOVES_PER_POD = 64, 8
 
 @dataclass(slots=True)
 class _Lot:
-    """Pods without a group, or the waiting members of a group: those not yet processed, and what the others reserve."""
+    """A pod without a group, or the waiting members of a group: those not yet processed, and what others reserve."""
 
     key: GroupKey | None
     pods: Sequence[PendingPod]
@@ -80,19 +80,13 @@ class NominationTakeover:
         while nominated_uids:
             first = self.state.pending_pods[next(iter(nominated_uids))]
             key = _key_of(first)
-            pods = self._single_pods() if key is None else self._members(key)
+            pods = [first] if key is None else self._members(key)
             for pending in (first, *pods):
                 nominated_uids.pop(pending.pod.metadata.uid, None)
             lot = _Lot(key, pods, deque(pods))
             if pods and self._is_decided_soon(lot):
                 return lot
         return None
-
-    def _single_pods(self) -> list[PendingPod]:
-        pending_pods = (
-            self.state.pending_pods[uid] for uid in islice(self.state.pending_pods.nominated_in_status, _PORTION)
-        )
-        return list(takewhile(lambda pending: _key_of(pending) is None, pending_pods))
 
     def _members(self, key: GroupKey) -> list[PendingPod]:
         uids = self.state.pending_groups.members(key).of("waiting")

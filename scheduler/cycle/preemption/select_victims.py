@@ -131,8 +131,7 @@ class VictimSearch:
         self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
         self._results: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
-        # Rows checked in this turn, and the number of the row change up to which the other results are valid.
-        self._fresh: set[int] = set()
+        # The number of the row change up to which the results are valid.
         self._changes_end = 0
 
     @property
@@ -145,7 +144,6 @@ class VictimSearch:
         for row in nodes.changes.since(self._changes_end) if self._results else ():
             self._results.pop(row, None)
         self._changes_end, self._candidates, any_harmless = nodes.changes.end, [], False
-        self._fresh.clear()
         remaining, enough = self._portion, min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
         for row in rows:
             result = self._results.get(row)
@@ -175,7 +173,7 @@ class VictimSearch:
 
     def is_valid(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
         """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
-        return best.row in self._fresh or self._select_victims(best.row, select_victims_on_node)[0] == best
+        return self._select_victims(best.row, select_victims_on_node)[0] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Count the reasons why removing pods from these rows does not help."""
@@ -183,6 +181,5 @@ class VictimSearch:
         return Counter(text for texts in results if not isinstance(texts, Candidate) for text in texts)
 
     def _select_victims(self, row: int, select_victims_on_node: SelectVictims) -> tuple[Found, int]:
-        self._fresh.add(row)
         self._results[row], pods = select_victims_on_node(row)
         return self._results[row], pods

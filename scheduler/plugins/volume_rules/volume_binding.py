@@ -276,4 +276,4 @@ def _refusals(codes: Amounts) -> Refusals | None:
 _REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
 _REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
 FREE_FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter_free, _REQUEUE_ON, volume_moves)
-FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, volume_moves, slow=True)
+FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, volume_moves)
