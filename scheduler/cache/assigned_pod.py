@@ -67,8 +67,6 @@ class AssignedPod:
     runs_s: int | None = field(default=None, compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
-    # The assignment as written in our Binding, until the watch has shown it, so that it need not be parsed.
-    annotation: str = field(default="", compare=False)
     # The rates that were changed after the assignment.
     rates: PodRates | None = field(default=None, compare=False)
     # The assignment with what its VFs reserve, if that differs from its own rates; maintained by the cache.
@@ -252,8 +250,6 @@ def _previous_assignment(previous: AssignedPod | None, node: str) -> Assignment 
 
 
 def _read_assignment(pod: Pod, previous: AssignedPod | None) -> Assignment | None:
-    if previous is not None and previous.annotation and _is_as_written(pod, previous):
-        return previous.assignment
     assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     # Return the previous value if it is equal, so that it is kept once.
     return previous.assignment if previous is not None and previous.assignment == assignment else assignment
@@ -267,10 +263,6 @@ def _read_rates(text: str, assignment: Assignment, previous: PodRates | None) ->
     """Return the rates that a pod was given after its assignment; a lower generation than the previous one is older."""
     rates = verified_rates(text, assignment)
     return previous if previous is not None and previous.generation > rates.generation else rates
-
-
-def _is_as_written(pod: Pod, previous: AssignedPod) -> bool:
-    return pod.spec.node_name == previous.node and pod.annotations.get(names.ASSIGNMENT) == previous.annotation
 
 
 def pod_reference(assigned_pod: AssignedPod) -> Pod:

@@ -359,7 +359,6 @@ class SchedulingCycle:
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
         assigned_pod = assigned_pod_for(pod_info, node, assignment)
-        assigned_pod.annotation = annotation
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
