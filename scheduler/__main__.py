@@ -29,7 +29,6 @@ from scheduler.server.http.extender_tls import server_tls
 from scheduler.server.http.health import serve
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
 from scheduler.server.startup.installed_constraints import installed
 from scheduler.server.startup.policy_check import OwnPod, PolicyCheck
@@ -115,7 +114,7 @@ class Config:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Schedule until SIGTERM or SIGINT; return the exit status."""
-    log.set_up(PROGRAM, encode=quickly)
+    log.set_up(PROGRAM)
     spare_collections()
     try:
         _, config = load(Config, PROGRAM, sys.argv[1:] if argv is None else argv, os.environ)

@@ -7,13 +7,10 @@ uid, pci and reason.
 import json
 import logging
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
-
-Encode = Callable[[EventDict], bytes]
 
 
 def _plain(value: object) -> str:
@@ -29,8 +26,8 @@ def as_json(event: EventDict) -> bytes:
     return _encode(event).encode()
 
 
-def set_up(program: str, level: int = logging.INFO, encode: Encode = as_json) -> None:
-    """Configure structlog for the program; call it once, in ``__main__``. ``encode`` converts an event to a line."""
+def set_up(program: str, level: int = logging.INFO) -> None:
+    """Configure structlog for the program; call it once, in ``__main__``."""
     on_terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -38,7 +35,7 @@ def set_up(program: str, level: int = logging.INFO, encode: Encode = as_json) ->
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts") if on_terminal else _stamped,
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if on_terminal else _rendered(encode),
+            structlog.dev.ConsoleRenderer() if on_terminal else _rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=(
@@ -61,8 +58,5 @@ def _stamped(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _rendered(encode: Encode) -> Processor:
-    def render(_: WrappedLogger, __: str, event: EventDict) -> bytes:
-        return encode(event)
-
-    return render
+def _rendered(_: WrappedLogger, __: str, event: EventDict) -> bytes:
+    return as_json(event)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 
@@ -109,15 +108,10 @@ def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -
     pod could then only be deleted.
     """
     for key in added:
-        if not _is_qualified(key):
+        if _KEY.fullmatch(key) is None:
             return f"annotation key {key!r} is not a qualified name"
     every = {**present, **added}
     size = len("".join([*every, *every.values()]).encode())
     if size > MAX_BYTES:
         return f"annotations would have {size} bytes with the assignment; the limit is {MAX_BYTES}"
     return ""
-
-
-@lru_cache(maxsize=64)
-def _is_qualified(key: str) -> bool:
-    return _KEY.fullmatch(key) is not None

@@ -258,7 +258,7 @@ class Loop:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
-        timed = self._timed or self._profile_metrics.begin()
+        timed = self._timed or metrics.DecisionTiming()
         instructions = self._machine.step(now, timed.record_phase)
         if instructions is None:
             self._timed = None

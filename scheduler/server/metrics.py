@@ -86,24 +86,19 @@ EVENTS_DROPPED = Counter(
 LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
-# One in this many decisions is timed in phases, as kube-scheduler samples its plugins.
-_ONE_IN = 10
 _PLACED = (Bind, PreBind)
 
 
 class DecisionTiming:
-    """The timing of a decision; if it is sampled, ``record_phase`` stores the time since its last call."""
+    """The timing of a decision; ``record_phase`` stores the time since its last call."""
 
-    __slots__ = ("_is_sampled", "_last", "began", "phases")
+    __slots__ = ("_last", "began", "phases")
 
-    def __init__(self, *, sampled: bool) -> None:
+    def __init__(self) -> None:
         self.phases: list[tuple[str, float]] = []
-        self._is_sampled = sampled
         self.began = self._last = time.perf_counter()
 
     def record_phase(self, point: str) -> None:
-        if not self._is_sampled:
-            return
         now = time.perf_counter()
         self.phases.append((point, now - self._last))
         self._last = now
@@ -118,15 +113,10 @@ class ProfileMetrics:
         self._attempt_s = {result: ATTEMPT_S.labels(result, profile) for result in results}
         self._bind_s = {result: POINT_S.labels("Bind", result, profile) for result in ("Success", "Error")}
         self._profile = profile
-        self._decisions = 0
-
-    def begin(self) -> DecisionTiming:
-        return DecisionTiming(sampled=self._decisions % _ONE_IN == 0)
 
     def decision(self, timed: DecisionTiming, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a Binding becomes an attempt in `bind`."""
         spent_s = time.perf_counter() - timed.began
-        self._decisions += 1
         DECISION_S.observe(spent_s)
         is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
         if not is_placed:

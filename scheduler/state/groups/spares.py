@@ -64,7 +64,7 @@ class Spares(Part):
         self._times[key] = time
         vf_count = len(assigned.assignment.vfs) if assigned.assignment is not None else 0
         rooms = (
-            replace(assigned, uid=one.uid, node=one.node, assignment=one, reservation=None, annotation="")
+            replace(assigned, uid=one.uid, node=one.node, assignment=one, reservation=None)
             for one in assignments
             if len(one.vfs) == vf_count and is_spare(one.uid)
         )

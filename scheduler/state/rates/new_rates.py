@@ -1,10 +1,8 @@
 """Read the rates that a running pod requests now. Pure."""
 
-from functools import lru_cache
-
 from mooring import names
 from mooring.annotations.rates import VfRates, assigned_rates
-from mooring.annotations.request import PodRequest, read_request
+from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
@@ -13,9 +11,6 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.rate_change import asks_as_assigned, removed_request, wanted_rates
 from scheduler.state.rates import rates_condition
 from scheduler.state.rates.feasibility import is_in_force
-
-# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
-_SHORT = 1024
 
 
 def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[VfRates, ...] | Refused | None:
@@ -28,7 +23,7 @@ def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[V
     try:
         if text is None and names.RIT_REQUEST not in pod.annotations:
             return Refused(removed_request(assignment))
-        request = _read(text) if text is not None else None
+        request = read_request({names.REQUEST: text}) if text is not None else None
         if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
             return assigned_rates(assignment) if rates_condition.is_open(condition) else None
         new_rates = wanted_rates(request, assignment) if request is not None else allocated
@@ -38,12 +33,3 @@ def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[V
         new_rates == allocated and is_in_force(assigned_pod, cache) and rates_condition.says_in_force(condition)
     )
     return None if is_settled else new_rates
-
-
-def _read(text: str) -> PodRequest | None:
-    return read_request({names.REQUEST: text}) if len(text) > _SHORT else _read_short(text)
-
-
-@lru_cache(maxsize=1024)
-def _read_short(text: str) -> PodRequest | None:
-    return read_request({names.REQUEST: text})
