@@ -104,13 +104,6 @@ class Cache:
         """Return a pod with its namespace in its request and shape, if any node's PFs differ by namespace."""
         return with_namespace(pod_info) if self.nodes.differ_by_namespace else pod_info
 
-    def put_runtime_class(self, name: str, handler: str | None) -> bool:
-        """Record the handler of a RuntimeClass, None for a deleted one; return whether that changes anything."""
-        if self.nodes.runtime_classes.get(name) == handler:
-            return False
-        self.nodes.put_runtime_class(name, handler)
-        return True
-
     def remove_node(self, name: str) -> None:
         row = self.nodes.row_of.get(name)
         if row is None:

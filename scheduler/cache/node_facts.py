@@ -148,13 +148,16 @@ class NodeFacts:
         self.offers[row], self.models[row] = (fault, pfs), (fault, model)
         (self._restricted_rows.discard if all(pf.access.is_open for pf in pfs) else self._restricted_rows.add)(row)
 
-    def put_runtime_class(self, name: str, handler: str | None) -> None:
-        """Record a RuntimeClass's handler, None once the class is deleted; all nodes are evaluated again."""
+    def put_runtime_class(self, name: str, handler: str | None) -> bool:
+        """Record a RuntimeClass's handler, None once the class is deleted; if it differs, evaluate all nodes again."""
+        if self.runtime_classes.get(name) == handler:
+            return False
         self._own_facts()
         others = {key: value for key, value in self.runtime_classes.items() if key != name}
         self.runtime_classes = others if handler is None else {**others, name: handler}
         for row in self.row_of.values():
             self.renewals.note(row)
+        return True
 
     def put(self, node_info: NodeInfo) -> int:
         self._own_facts()

@@ -23,14 +23,11 @@ _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
 # They are also dropped beyond this many labels, values and namespaces in all: about 100 bytes each.
 _MAX_NAMES = 1 << 16
-# For this many distinct pods it is kept which terms select them; each new term is compared with them.
-_MAX_PODS = 32
 _NO_LABELS: Mapping[str, str] = {}
 
 
 # Terms with how many pods have them on which rows.
 CountedTerms = Mapping[Term, RowCounts]
-_NOTHING: Mapping[Term, RowCounts] = {}
 # Of required anti-affinity, required affinity, and preferences, which count by their weights.
 TermKind = Literal["anti_affinity", "affinity", "preferred"]
 TERM_KINDS: tuple[TermKind, ...] = get_args(TermKind)
@@ -84,8 +81,6 @@ class Terms:
 
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
-        # The results of `about` for the most recent distinct pods, with the labels of their namespaces.
-        self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], dict[Term, RowCounts]]] = OrderedDict()
         self._by_place: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
     def use(self, term: Term) -> RowCounts:
@@ -93,9 +88,6 @@ class Terms:
         row_counts = self.row_counts.get(term)
         if row_counts is None:
             row_counts = self.row_counts[term] = RowCounts()
-            for affinity_info, (labels, terms) in self._about.items():
-                if selects(term, affinity_info, labels):
-                    terms[term] = row_counts
             for place in _places(term):
                 self._by_place.setdefault(place, {})[term] = row_counts
         row_counts.users += 1
@@ -107,33 +99,13 @@ class Terms:
         if row_counts.users:
             return
         del self.row_counts[term]
-        for _, terms in self._about.values():
-            terms.pop(term, None)
         for place in _places(term):
             del self._by_place[place][term]
             if not self._by_place[place]:
                 del self._by_place[place]
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
-        """Return the terms that select a pod; do not modify them."""
-        if not self.row_counts:
-            return _NOTHING
-        entry = self._about.get(affinity_info)
-        if entry is None:
-            if len(self._about) == _MAX_PODS:
-                self._about.popitem(last=False)
-            entry = self._about[affinity_info] = namespace_labels, self._find(affinity_info, namespace_labels)
-        return entry[1]
-
-    def forget_pods(self) -> None:
-        """Drop the results for pods: the labels of a namespace have changed."""
-        self._about.clear()
-
-    def check(self) -> None:
-        for affinity_info, (labels, terms) in self._about.items():
-            assert terms == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
-
-    def _find(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> dict[Term, RowCounts]:
+        """Return the terms that select a pod."""
         return {
             term: row_counts
             for namespace in (affinity_info.namespace, None)
@@ -270,7 +242,6 @@ class PodCounts:
             )
             for term, row_counts in terms.row_counts.items():
                 assert _equal(row_counts, fresh_terms.row_counts[term]), f"{term} is not counted right"
-            terms.check()
 
     def _contents(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
         groups = (item for groups in self._groups.values() for item in groups.items())
@@ -336,9 +307,7 @@ class PodCounts:
                     group.moves = [(counts, by) for counts, by in group.moves if counts is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Drop the questions that select namespaces by labels, and the results that used them."""
-        for terms in self.terms.values():
-            terms.forget_pods()
+        """Drop the questions that select namespaces by labels."""
         for question in list(self._questions):
             if any(not scope.within.nothing for scope in question.scopes):
                 self._forget(question)

@@ -4,10 +4,11 @@ budgets.
 Objects that cannot be read are ignored: they select nothing, and block no pod.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed, Identity
+from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
@@ -37,13 +38,10 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Updates the namespaces and selectors of pod counts, the budgets and the RuntimeClasses from the watches.
-
-    ``put_runtime_class`` records a class's handler, None for a deleted class, and returns whether it differs.
-    """
+    """Updates the namespaces and selectors of pod counts, the budgets and the RuntimeClasses from the watches."""
 
     pod_counts: PodCounts
-    put_runtime_class: Callable[[str, str | None], bool]
+    nodes: NodeColumns
     budgets: Budgets = field(default_factory=Budgets)
     _keys: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
@@ -71,7 +69,7 @@ class ClusterObjects:
             is_change = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
             return ClusterEvent.NAMESPACE if is_change else NO_EVENT
         if isinstance(item, RuntimeClass):
-            is_change = self.put_runtime_class(item.metadata.name, item.handler)
+            is_change = self.nodes.put_runtime_class(item.metadata.name, item.handler)
             return ClusterEvent.NODE_INVENTORY if is_change else NO_EVENT
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
@@ -91,7 +89,7 @@ class ClusterObjects:
             return ClusterEvent.NAMESPACE
         if kind is RuntimeClass:
             # A class that no longer exists rejects no pod.
-            self.put_runtime_class(identity.name, None)
+            self.nodes.put_runtime_class(identity.name, None)
             return ClusterEvent.NODE_INVENTORY
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)

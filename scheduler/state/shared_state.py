@@ -26,7 +26,7 @@ class SharedState:
         self.scheduler_name = scheduler_name
         self.cache = Cache(kinds)
         self.budgets = Budgets()
-        self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.cache.put_runtime_class, self.budgets)
+        self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.cache.nodes, self.budgets)
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
         # By uid the pods whose removal is ordered and not received yet.
         self.removals: set[str] = set()

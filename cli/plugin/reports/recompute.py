@@ -141,7 +141,7 @@ def _scheduling_cycle(
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cache, node, now)
-    cluster_objects = ClusterObjects(cache.pod_counts, cache.put_runtime_class, budgets)
+    cluster_objects = ClusterObjects(cache.pod_counts, cache.nodes, budgets)
     for around in (*AROUND, RuntimeClass):
         for item in objects.get(around, ()):
             cluster_objects.take(around, Changed(identity_of(item), item))

@@ -143,7 +143,8 @@ class Preemption:
 
     def stuck_nodes(self) -> set[str]:
         """Return the nodes that do not release VFs: victims there would not help."""
-        return set(self._still_stuck())
+        self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
+        return self._stuck
 
     def stop_waiting(self, node: str) -> str:
         """Record that a node does not release VFs for which a pod waits; return a message that names the VFs."""
@@ -213,7 +214,7 @@ class Preemption:
     def _victim_finder(self, dry_runs: DryRuns) -> SelectVictims:
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._reserved.counting_for(pod_info)
-        stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
+        stuck = self.stuck_nodes() if pod_info.interfaces else frozenset[str]()
         potential_victims = self._victims.on(self._cache)
 
         def find(row: int) -> tuple[Found, int]:
@@ -225,10 +226,6 @@ class Preemption:
             return result, len(lower) + (self._budgets.compared - comparisons) // _BUDGETS_AS_LONG
 
         return find
-
-    def _still_stuck(self) -> set[str]:
-        self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
-        return self._stuck
 
 
 def _rotate(rows: Rows, uid: str, size: int) -> Sequence[int]:

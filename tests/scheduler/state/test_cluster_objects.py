@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
+from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import Pod
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def around() -> ClusterObjects:
-    return ClusterObjects(PodCounts(), lambda _name, _handler: False)
+    return ClusterObjects(PodCounts(), NodeColumns())
 
 
 def changed(kind: type[ClusterObject], name: str, spec: Json | None = None, **metadata: Any) -> Changed[ClusterObject]:
