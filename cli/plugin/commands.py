@@ -13,7 +13,7 @@ from cli.plugin.invocation import Invocation
 from cli.plugin.output import errors
 from cli.plugin.output.sorting import sort_answer
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import cluster_report, doctor, gpus, groups, nodes, pods, status, top, versions
+from cli.plugin.reports import cluster_report, doctor, found_groups, gpus, groups, nodes, pods, status, top, versions
 from cli.plugin.reports.checks import NAME, SCHEDULER, Patient
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer, without_columns
@@ -98,7 +98,7 @@ async def _groups(reader: Reader, invocation: Invocation) -> Answer:
     return _with_errors(groups.together([groups.detail(one) for one in those]), absent)
 
 
-def _is_named(one: groups.FoundGroup, name: str, invocation: Invocation) -> bool:
+def _is_named(one: found_groups.FoundGroup, name: str, invocation: Invocation) -> bool:
     return one.members.title == name and one.key.namespace == invocation.namespace
 
 
@@ -117,10 +117,10 @@ async def _top(reader: Reader, invocation: Invocation) -> Answer:
 async def _patient(reader: Reader, invocation: Invocation) -> Patient:
     """Return what `status` and `doctor` check."""
     listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
-    found: Sequence[groups.FoundGroup] = ()
+    found: Sequence[found_groups.FoundGroup] = ()
     if live is not None:
         listed_members = await group_lists.read_members(reader, "")
-        found = groups.find(replace(listed_members, schedulers=invocation.arguments.scheduler))
+        found = found_groups.find(replace(listed_members, schedulers=invocation.arguments.scheduler))
     return await _examined(reader, invocation, uses(listed, live), live, found)
 
 
@@ -129,7 +129,7 @@ async def _examined(
     invocation: Invocation,
     node_uses: Sequence[NodeUse],
     live: Sequence[Pod] | None,
-    found: Sequence[groups.FoundGroup],
+    found: Sequence[found_groups.FoundGroup],
 ) -> Patient:
     """Return nodes, pods and groups with the other objects that are checked."""
     arguments = invocation.arguments
@@ -175,7 +175,7 @@ async def _report(reader: Reader, invocation: Invocation) -> Answer:
         reader.all(_PODS, Pod, _LIVE),
         reader.all(_EVENTS, Event, {"fieldSelector": "involvedObject.kind=Pod"}),
     )
-    found: Sequence[groups.FoundGroup] = ()
+    found: Sequence[found_groups.FoundGroup] = ()
     node_uses = uses(listed, live)
     if live is not None:
         reading = asyncio.create_task(group_lists.read_groups(reader, everywhere))

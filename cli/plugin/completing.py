@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from cli.plugin.group_lists import read_members
 from cli.plugin.reading import Reader
-from cli.plugin.reports import groups, pods
+from cli.plugin.reports import found_groups, pods
 from cli.plugin.reports.objects import Node, Pod
 from mooring.kube.access import AccessError, context_names, context_namespace, load_access
 from mooring.kube.client import Client
@@ -45,7 +45,7 @@ async def _read(reader: Reader, kind: str, namespace: str) -> list[str]:
         case "job":
             return [one.metadata.name for one in await reader.must(f"/apis/batch/v1{scope}/jobs", jobs.Job)]
         case "group":
-            return [one.members.title for one in groups.find(await read_members(reader, scope))]
+            return [one.members.title for one in found_groups.find(await read_members(reader, scope))]
         case _:
             listed = await reader.must(f"/api/v1{scope}/pods", Pod)
             return [pod.metadata.name for pod in listed if pods.concerns(pod)]

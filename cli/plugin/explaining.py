@@ -8,7 +8,7 @@ from typing import Any
 from cli.plugin.group_lists import named, read_groups
 from cli.plugin.invocation import Invocation
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import explain, gpus, groups, leadership, pods
+from cli.plugin.reports import explain, found_groups, gpus, groups, leadership, pods
 from cli.plugin.reports.objects import Event, Lease, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
@@ -55,7 +55,7 @@ def _is_owned(pod: objects.Pod, uid: str) -> bool:
     return any(owner.uid == uid for owner in pod.metadata.owner_references or ())
 
 
-async def _explain_groups(reader: Reader, invocation: Invocation, those: Sequence[groups.FoundGroup]) -> Answer:
+async def _explain_groups(reader: Reader, invocation: Invocation, those: Sequence[found_groups.FoundGroup]) -> Answer:
     listed = None
     answers = []
     for one in those:
@@ -75,7 +75,7 @@ async def _explain_groups(reader: Reader, invocation: Invocation, those: Sequenc
 def _recomputed_group(
     module: ModuleType | None,
     listed: Mapping[type[Any], Sequence[Any] | None] | None,
-    one: groups.FoundGroup,
+    one: found_groups.FoundGroup,
     invocation: Invocation,
 ) -> explain.DecisionReport:
     if module is None or listed is None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from cli.plugin.invocation import Invocation
 from cli.plugin.output.errors import all_not_found, not_found
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import groups
+from cli.plugin.reports import found_groups
 from cli.plugin.reports.objects import Event, Node, Pod
 from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import jobs, objects
 
 
-async def read_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
+async def read_groups(reader: Reader, invocation: Invocation) -> list[found_groups.FoundGroup]:
     """Return the groups of the namespace, or of all; with a selector, those with a pod that has the labels."""
     scope, labels = invocation.scope, invocation.labels
     about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
@@ -21,14 +21,16 @@ async def read_groups(reader: Reader, invocation: Invocation) -> list[groups.Fou
         reader.all(f"/api/v1{scope}/events", Event, about),
         reader.all("/api/v1/nodes", Node),
     )
-    found = groups.find(replace(listed, events=events, nodes=listed_nodes, schedulers=invocation.arguments.scheduler))
+    found = found_groups.find(
+        replace(listed, events=events, nodes=listed_nodes, schedulers=invocation.arguments.scheduler)
+    )
     if not labels:
         return found
     selected = {pod.metadata.uid for pod in await reader.must(f"/api/v1{scope}/pods", Pod, labels)}
     return [one for one in found if selected & set(one.pods)]
 
 
-async def read_members(reader: Reader, scope: str) -> groups.ListedObjects:
+async def read_members(reader: Reader, scope: str) -> found_groups.ListedObjects:
     """Return pods, PodGroups of each kind, and Jobs of a namespace or, where ``scope`` is empty, of all."""
     listed, listed_jobs, of_kinds = await asyncio.gather(
         reader.must(f"/api/v1{scope}/pods", objects.Pod),
@@ -40,7 +42,7 @@ async def read_members(reader: Reader, scope: str) -> groups.ListedObjects:
             )
         ),
     )
-    return groups.ListedObjects(
+    return found_groups.ListedObjects(
         listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
     )
 
@@ -51,7 +53,7 @@ def _scoped(path: str, scope: str) -> str:
     return f"{parent}{scope}/{resource}"
 
 
-def named(found: list[groups.FoundGroup], name: str, namespace: str) -> list[groups.FoundGroup]:
+def named(found: list[found_groups.FoundGroup], name: str, namespace: str) -> list[found_groups.FoundGroup]:
     """Return the groups of this name: those of several sources may have it. Raise UnreadableError if none has it."""
     those = [one for one in found if one.members.title == name and one.key.namespace == namespace]
     if not those:
@@ -59,7 +61,7 @@ def named(found: list[groups.FoundGroup], name: str, namespace: str) -> list[gro
     return those
 
 
-def missing(found: list[groups.FoundGroup], names: tuple[str, ...], namespace: str) -> tuple[str, ...]:
+def missing(found: list[found_groups.FoundGroup], names: tuple[str, ...], namespace: str) -> tuple[str, ...]:
     """Return the errors about names that no group of a namespace has."""
     there = {one.members.title for one in found if one.key.namespace == namespace}
     return all_not_found("groups", [name for name in names if name not in there])

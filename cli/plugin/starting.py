@@ -15,12 +15,12 @@ from cli.plugin.group_lists import missing, read_groups
 from cli.plugin.invocation import Invocation
 from cli.plugin.manifest_files import read_text
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import groups
+from cli.plugin.reports import found_groups, groups
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
 from scheduler.kube import objects
 
 _WAITS = ("Waiting", "Partial")
-_SAID: dict[groups.State, str] = {"Scheduled": "It has started.", "Finished": "It has ended."}
+_SAID: dict[found_groups.State, str] = {"Scheduled": "It has started.", "Finished": "It has ended."}
 
 
 async def when(reader: Reader, invocation: Invocation) -> Answer:

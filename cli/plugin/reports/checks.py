@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cli.plugin.reports.groups import UNLISTED, FoundGroup
+from cli.plugin.reports.found_groups import UNLISTED, FoundGroup
 from cli.plugin.reports.leadership import Leadership
 from cli.plugin.reports.objects import UNKNOWN, Guard, Pod, unknown_annotations
 from cli.plugin.reports.pods import concerns

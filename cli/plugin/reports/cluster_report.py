@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, status
+from cli.plugin.reports import doctor, explain, found_groups, gpus, groups, nodes, pods, status
 from cli.plugin.reports.checks import Patient
 from cli.plugin.reports.objects import Event, Node, Pod
 from cli.plugin.reports.tables import Answer
@@ -63,7 +63,7 @@ def prepare(state: ClusterState) -> Iterator[None]:
             yield
 
 
-def _levels(found: Iterable[groups.FoundGroup], listed: Sequence[Node]) -> list[str]:
+def _levels(found: Iterable[found_groups.FoundGroup], listed: Sequence[Node]) -> list[str]:
     """Return the labels that divide the nodes into domains, those that most groups name first."""
     named = Counter(
         label
@@ -94,7 +94,7 @@ def _pods(state: ClusterState) -> Iterator[_Item]:
     """Yield the pods that request VFs or belong to a group, with the last decision about each."""
     members = {uid for group in state.patient.groups for uid in group.pods}
     by_name = {node.metadata.name: node for node in state.nodes}
-    events = groups.events_by_pod(state.events or ())
+    events = found_groups.events_by_pod(state.events or ())
     for pod in sorted(state.patient.pods or (), key=lambda pod: pod.key):
         uid = pod.metadata.uid
         if pods.concerns(pod) or uid in members:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.plugin.reports import doctor, explain, groups
+from cli.plugin.reports import doctor, explain, found_groups
 from cli.plugin.reports.checks import Patient
 from cli.plugin.reports.leadership import Leadership
 from cli.plugin.reports.objects import Guard, unknown_annotations
@@ -69,7 +69,7 @@ def test_groups_that_are_refused_or_half_placed_are_found() -> None:
     listed += [*members("mixed", 0, 2, 2), msgspec.convert(theirs, objects.Pod)]
     named = {"spec": {"schedulerName": "mooring", "schedulingGroup": {"podGroupName": "hidden"}}}
     listed.append(msgspec.convert(pod("hidden-0", "[{}]", **named), objects.Pod))
-    found = groups.find(groups.ListedObjects(listed, {PodGroup: None, CoschedulingPodGroup: None}))
+    found = found_groups.find(found_groups.ListedObjects(listed, {PodGroup: None, CoschedulingPodGroup: None}))
     assert {one.members.title: one.state for one in found}["waits"] == "Waiting"
     assert found_by(replace(well(), groups=found)) == {
         "group/default/differs": "warning: refused: waiting members differ in annotation "

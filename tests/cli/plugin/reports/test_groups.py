@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.plugin.reports import groups
+from cli.plugin.reports import found_groups, groups
 from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
@@ -51,10 +51,10 @@ def find(
     events: Sequence[Json] = (),
     racks: Json | None = None,
     jobs: Mapping[str, int] = MappingProxyType({}),
-) -> list[groups.FoundGroup]:
+) -> list[found_groups.FoundGroup]:
     nodes = [{"metadata": {"name": name, "labels": {"rack": rack}}} for name, rack in (racks or {}).items()]
-    return groups.find(
-        groups.ListedObjects(
+    return found_groups.find(
+        found_groups.ListedObjects(
             [msgspec.convert(one, Pod) for one in pods],
             {PodGroup: pod_groups, CoschedulingPodGroup: ()},
             [msgspec.convert(one, Event, strict=False) for one in events],

@@ -1,0 +1,233 @@
+"""The groups of pods as the scheduler reads them (`scheduler.cache.groups`): members, decisions, domains. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from cli.plugin.reports import explain
+from cli.plugin.reports.explain import DecisionReport
+from cli.plugin.reports.level_use import LevelUse, level_uses
+from cli.plugin.reports.objects import Event
+from cli.plugin.reports.objects import Node as ShownNode
+from mooring.annotations.group import GroupRequest
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
+from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.sources import Group, read_group
+from scheduler.cache.groups.start import node_times
+from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused
+from scheduler.kube.jobs import Job
+from scheduler.kube.objects import Pod
+from scheduler.kube.refused import Refused
+from scheduler.pending.groups.promises import promise_in
+
+UNLISTED = "no right to list its PodGroup"
+# Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
+# its sources contradict each other, are not supported or do not exist, or pods of another scheduler wait too. Finished:
+# some have succeeded, and none runs or waits.
+State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused", "Finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class HangsOn:
+    """The member that fits nowhere, how many of the wanted members fit, and nodes that refuse it."""
+
+    member: str
+    fitting: int
+    wanted: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FoundGroup:
+    """One group, or why it is refused; its pods by uid; the last decision; the labels of nodes by name."""
+
+    members: Members
+    group: Group | Refused
+    pods: Mapping[str, Pod]
+    decision: DecisionReport | None
+    labels: Mapping[str, Mapping[str, str]] | None
+
+    @property
+    def key(self) -> GroupKey:
+        return self.members.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.namespace}/{self.members.title}"
+
+    @property
+    def waiting(self) -> int:
+        counts = self.members.counts
+        return counts["waiting"] + counts["refused"] + counts["gated"] + counts["foreign"]
+
+    @property
+    def state(self) -> State:
+        ended_count = self.members.counts["succeeded"] + self.members.counts["failed"]
+        if self.members.counts["succeeded"] and ended_count == len(self.members.states):
+            return "Finished"
+        if isinstance(self.group, Refused):
+            return "Refused"
+        waiting_count, owners = self.members.counts["waiting"], self.members.next_owners
+        missing_count = self.members.count_missing(owners, self.group.min) if owners else 0
+        if self.members.counted_as_placed >= self.group.min and not missing_count:
+            return "Scheduled"
+        if self.refusal:
+            return "Refused"
+        if missing_count > waiting_count or self.members.counted_as_placed + waiting_count < self.group.min:
+            return "Incomplete"
+        return "Partial" if self.members.counted_as_placed else "Waiting"
+
+    @property
+    def refusal(self) -> str:
+        """Return why the scheduler ignores its waiting members; empty if it does not."""
+        if isinstance(self.group, Refused):
+            return self.group.reason
+        return self.members.refusal if self.members.counts["waiting"] else ""
+
+    @property
+    def why(self) -> str:
+        """Return why its waiting members have no node, as their conditions say; empty if none does."""
+        if isinstance(self.group, Refused):
+            return self.group.reason
+        waiting = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
+        said = Counter(message for _, message in waiting if message)
+        return said.most_common(1)[0][0] if said else self.refusal
+
+    @cached_property
+    def ordered(self) -> list[tuple[str, Pod]]:
+        """Return its pods by uid, in the order of their ranks."""
+        return sorted(self.pods.items(), key=lambda each: by_index(each[1]))
+
+    @property
+    def starts(self) -> str:
+        """Return the promised start of a waiting group, as the scheduler has written it; empty if it has not."""
+        return promise_in(self.why) if self.waiting and not isinstance(self.group, Refused) else ""
+
+    @cached_property
+    def levels(self) -> list[LevelUse]:
+        """Return how the placed members use each level that the group names, from narrow to wide."""
+        if isinstance(self.group, Refused) or self.labels is None:
+            return []
+        keys = dict.fromkeys((*self.group.prefer, *((self.group.within,) if self.group.within else ())))
+        placed = set(self.members.of("placed", "leaving"))
+        nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in placed]
+        return list(level_uses(keys, [self.labels.get(node, {}) for node in nodes]))
+
+    @property
+    def domain(self) -> tuple[str, str] | None:
+        """Return the label, and its value, of the narrowest level that the placed members share."""
+        shared = (one for one in self.levels if len(one.domains) == 1 and one.domains[0])
+        return next(((one.label, one.domains[0]) for one in shared), None)
+
+    @property
+    def hangs_on(self) -> HangsOn | None:
+        """Return the member that decided the last decision; None if nothing waits, or no event has it."""
+        about = self.decision.why.get("group") if self.decision is not None and self.waiting else None
+        if not isinstance(about, dict):
+            return None
+        member, nodes = about.get("member"), about.get("nodes")
+        fitting, wanted = about.get("fitting"), about.get("wanted")
+        if not (isinstance(member, str) and isinstance(fitting, int) and isinstance(wanted, int)):
+            return None
+        return HangsOn(member, fitting, wanted, tuple(map(str, nodes)) if isinstance(nodes, list) else ())
+
+
+@dataclass(slots=True)
+class ListedObjects:
+    """What the API server listed; ``pod_groups``, ``events`` and ``nodes`` are None where rights are missing."""
+
+    pods: Sequence[Pod]
+    pod_groups: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]
+    events: Sequence[Event] | None = None
+    nodes: Sequence[ShownNode] | None = None
+    schedulers: tuple[str, ...] = field(default=("mooring",))
+    jobs: Sequence[Job] = ()
+
+
+def find(listed: ListedObjects) -> list[FoundGroup]:
+    """Return the groups that have a pod of these schedulers, by namespace and name."""
+    groups, pods = GroupsByPod(), dict[str, Pod]()
+    for job in listed.jobs:
+        groups.job_changed(job.metadata.uid, job.status.succeeded or 0)
+    for pod in listed.pods:
+        membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
+        if membership is None and standing in ("waiting", "refused"):
+            membership, standing = membership_of_refused(pod), "refused"
+        if membership is not None and standing is not None:
+            groups.put(pod.metadata.uid, membership, MemberState(standing, node_times(pod)))
+            pods[pod.metadata.uid] = pod
+    known = _known(listed.pod_groups)
+    labels = None
+    if listed.nodes is not None:
+        labels = {node.metadata.name: node.metadata.labels or {} for node in listed.nodes}
+    events = events_by_pod(listed.events or ())
+    found = []
+    for members in groups:
+        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.states):
+            continue
+        group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
+        if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
+            group = Refused(UNLISTED)
+        members.judge(group.min if isinstance(group, Group) else 0)
+        told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
+        decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
+        own = {uid: pods[uid] for uid in members.states}
+        found.append(FoundGroup(members, group, own, decision, labels))
+    return sorted(found, key=lambda one: (one.key.namespace, one.members.title, one.key))
+
+
+def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
+    """Return what most members requested, for a group without waiting members."""
+    found = Counter(one.asked for uid in members.states if (one := groups.of(uid)) is not None)
+    return [asked for asked, _ in found.most_common(1)]
+
+
+def events_by_pod(events: Iterable[Event]) -> Mapping[tuple[str, str], list[Event]]:
+    """Return events by namespace and uid: who may write events in one namespace may name a pod of another there."""
+    found: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        found.setdefault((event.metadata.namespace, event.involved_object.uid), []).append(event)
+    return found
+
+
+def _known(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]) -> KnownPodGroups:
+    known = KnownPodGroups()
+    for kind, items in listed.items():
+        for item in items or ():
+            metadata = item.metadata
+            identity = Identity(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+            known.take(kind, Changed(identity, item))
+    return known
+
+
+def _is_unlisted(key: GroupKey, listed: ListedObjects) -> bool:
+    kinds = [kind for kind in PATHS if KnownPodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
+    return any(listed.pod_groups.get(kind) is None for kind in kinds)
+
+
+def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
+    """Return the state of a pod as a member of its group; None if it is no member any more."""
+    is_going = pod.metadata.deletion_timestamp is not None
+    if pod.is_over:
+        return "succeeded" if pod.status.phase == "Succeeded" else "failed"
+    if pod.spec.node_name:
+        return "leaving" if is_going else "placed"
+    if is_going:
+        return None
+    if pod.spec.scheduler_name not in schedulers:
+        return "foreign"
+    if pod.spec.scheduling_gates:
+        return "gated"
+    return "refused" if _condition(pod)[0] == "InvalidRequest" else "waiting"
+
+
+def _condition(pod: Pod) -> tuple[str, str]:
+    """Return reason and message of a pod that is not scheduled; empty if it is, or nothing is said yet."""
+    said = pod.condition("PodScheduled")
+    if said is None or said.status != "False" or pod.spec.node_name:
+        return "", ""
+    return said.reason or "", said.message or ""
