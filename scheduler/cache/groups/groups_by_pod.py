@@ -90,6 +90,10 @@ class Members:
         """
         return 0 if owners <= self.start.owners else max(min_members - self.count_for(owners), 0)
 
+    def has_owner(self, owner: str) -> bool:
+        """Return whether pods of this owner wait, are placed, or took part in the start."""
+        return owner in self._waiting or owner in self._placed or owner in self.start.owners
+
     @property
     def next_owners(self) -> Set[str]:
         """The owners of the waiting members to schedule next: first those whose members only join others."""
@@ -211,8 +215,6 @@ class GroupsByPod:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, Members] = {}
         self._of: dict[str, GroupMembership] = {}
-        # By owner: the groups of its pods, with the number of pods in each.
-        self._keys_of: dict[str, Counter[GroupKey]] = {}
         # How many pods have succeeded according to each Job's status, by Job uid; without zeros.
         self._job_successes: dict[str, int] = {}
 
@@ -235,10 +237,7 @@ class GroupsByPod:
         previous = self._of.get(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid)
-        elif previous is not None:
-            self._index(previous, -1)
         self._of[uid] = membership
-        self._index(membership, 1)
         members = self._groups.get(membership.key)
         if members is None:
             start = Start(self._job_successes)
@@ -250,18 +249,11 @@ class GroupsByPod:
         membership = self._of.pop(uid, None)
         if membership is None:
             return None
-        self._index(membership, -1)
         members = self._groups[membership.key]
         members.drop(uid)
         if not members.states:
             del self._groups[membership.key]
         return membership.key
-
-    def _index(self, membership: GroupMembership, change: int) -> None:
-        keys = self._keys_of.setdefault(membership.owner, Counter())
-        _add(keys, membership.key, change)
-        if not keys:
-            del self._keys_of[membership.owner]
 
     def job_changed(self, uid: str, succeeded: int) -> list[GroupKey]:
         """Record how many pods of a Job have succeeded, 0 for a deleted Job; return the groups that changed."""
@@ -270,10 +262,10 @@ class GroupsByPod:
         self._job_successes[uid] = succeeded
         if not succeeded:
             del self._job_successes[uid]
-        keys = list(self._keys_of.get(uid, ()))
-        for key in keys:
-            self._groups[key].start.end()
-        return keys
+        groups = [members for members in self._groups.values() if members.has_owner(uid)]
+        for members in groups:
+            members.start.end()
+        return [members.key for members in groups]
 
     def keep_jobs(self, uids: Set[str]) -> list[GroupKey]:
         """Drop all Jobs except these; return the groups that changed."""
@@ -290,6 +282,3 @@ class GroupsByPod:
                 assert is_assigned(uid) == (state.standing in _ON_A_NODE), f"{uid} is {state.standing}"
                 assert self._of[uid].key == members.key
             members.check()
-        owners = Counter((membership.owner, membership.key) for membership in self._of.values())
-        keys_of = {(owner, key): count for owner, keys in self._keys_of.items() for key, count in keys.items()}
-        assert owners == keys_of, "the groups of owners differ"

@@ -14,8 +14,9 @@ caller closes the generator, and nothing of the decision remains.
 Cost: a snapshot for each round, and for each member the cost of a pod; the commit evaluates only a few members.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import MOST_SHAPES
@@ -23,10 +24,10 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member
+from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member, place_members
 from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import alike, needs_order
+from scheduler.cycle.groups.members import needs_order
 from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
@@ -136,13 +137,8 @@ def _put_back(
     if displaced_members and any(map(needs_order, demand.distinct_members)):
         return None
     among = among_rows(placement.target.domain, demand.group.within, nodes)
-    refusals = dict[Hashable, Unschedulable]()
-    for member in displaced_members:
-        decision = yield from place_member(snapshot, member, among, budget)
-        if isinstance(decision, Bind):
-            snapshot.put_on(decision)
-        else:
-            refusals.setdefault(alike(member), decision)
+    place = partial(place_member, snapshot, among=among, budget=budget)
+    refusals, _ = yield from place_members(snapshot, displaced_members, placement.target.wanted, place)
     if len(snapshot.binds) < placement.target.wanted:
         return None
     return replace(placement, refusal=left_over(snapshot, placement.target, refusals) or placement.refusal)

@@ -167,19 +167,18 @@ class Preemption:
             return ""
         if pod_info.pod.spec.preemption_policy == "Never":
             return NEVER
-        if self._pods_in_deletion(reservation, node, pod_info):
+        if self.pods_in_deletion(reservation, node, pod_info.priority):
             return _TERMINATING
         return _VF_AWAITED if pod_info.interfaces and self.awaits_vf(node) else ""
 
-    def _pods_in_deletion(self, reservation: Reservation, node: str, pod_info: PodInfo) -> list[AssignedPod]:
-        """Return the pods on the nominated node that are being deleted for this pod or for another one of higher
-        priority than theirs.
+    def pods_in_deletion(self, reservation: Reservation, node: str, priority: int) -> list[AssignedPod]:
+        """Return the pods on a nominated node that are being deleted for its owner, or that another owner preempts
+        below its priority.
         """
         return [
             assigned_pod
             for assigned_pod in self._cache.assigned_pods_on(node)
-            if assigned_pod.priority < pod_info.priority
-            and (assigned_pod.preempted or assigned_pod.uid in reservation.victims)
+            if assigned_pod.uid in reservation.victims or (assigned_pod.preempted and assigned_pod.priority < priority)
         ]
 
     def _held_for_gone_pods(self, node: str) -> Iterator[str]:
@@ -197,7 +196,7 @@ class Preemption:
         assert reservation is not None, "only a nominated pod must wait"
         room = reservation.rooms[pod_info.uid]
         row = self._cache.nodes.row_of[room.node]
-        pods = self._pods_in_deletion(reservation, room.node, pod_info)
+        pods = self.pods_in_deletion(reservation, room.node, pod_info.priority)
         assigned_pod = self._assignment_on(dry_runs, row, pods)
         keeps = assigned_pod.assignment is None and room.assignment is not None
         deadline = (reservation.vfs_by or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None

@@ -1,7 +1,9 @@
 """Place members of a group on a snapshot with the least loss by preemption. Pure.
 
-Method: members go where they fit. A member that fits nowhere goes to the node whose victims are the smallest loss in
-kube-scheduler's order, and these victims are removed from the snapshot. The next member is then evaluated without them.
+Method: each topology domain is tried with each choice of networks. Members go where they fit. A member that fits
+nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order, and these victims are removed
+from the snapshot. The next member is then evaluated without them. The attempt with the smallest loss, summed over the
+group, wins.
 
 Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
 members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
@@ -12,22 +14,31 @@ possible victims at once and then places the group. This module uses free room b
 victims must be put back.
 """
 
-from collections.abc import Hashable, Sequence
+import itertools
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind, Decision
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_placement import place_member, place_members
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.domains import Domain, domains_within
+from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.group_placement import among_rows, place_member, place_members
 from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
+from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, pods_of, since
 from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.vf_accounting import FreeVfs, unused
 
+# Trying this many members on other networks or in another domain takes as long as one dry run.
+_MEMBERS_AS_LONG = 50
+# Looks that the sum of a row takes.
+_A_ROW = 175
 # The loss, and the start time of the victims, the latest first.
 Cost = tuple[Loss, tuple[int, ...]]
 
@@ -71,31 +82,30 @@ class LeastLoss:
 
 @dataclass(slots=True)
 class VictimPlacement:
-    """One attempt to place ``wanted`` members ``among`` some rows, None for all, with at most a ``limit`` of loss."""
+    """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss."""
 
-    snapshot: GroupSnapshot
     row_victims: RowVictims
     removed: RemovedVictims
     among: Among | None
-    budget: GroupBudget
-    wanted: int
     limit: Loss | None
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
 
     def run(self, members: Sequence[PodInfo]) -> Turns[LeastLoss | None]:
         """Place members until enough are placed; return None if that fails. Then restore the snapshot."""
-        snapshot, budget = self.snapshot, self.budget
-        yield from place_members(snapshot, members, self.wanted, self._place)
+        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
+        needed = self.row_victims.demand.needed
+        yield from place_members(snapshot, members, needed, self._place)
         binds = tuple(snapshot.binds.values())
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(self.removed.victims))
-        return LeastLoss(binds, self.removed, self.among) if len(binds) >= self.wanted else None
+        return LeastLoss(binds, self.removed, self.among) if len(binds) >= needed else None
 
     def _place(self, member: PodInfo) -> Turns[Decision | None]:
         """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
-        is_over_limit = self.limit is not None and self.removed.loss > self.limit
-        if len(self.snapshot.binds) >= self.wanted or is_over_limit or self.row_victims.is_spent:
+        row_victims, is_over_limit = self.row_victims, self.limit is not None and self.removed.loss > self.limit
+        is_enough = len(row_victims.snapshot.binds) >= row_victims.demand.needed
+        if is_enough or is_over_limit or row_victims.is_spent:
             return None
         decision = yield from self._place_among(member, self.among)
         if isinstance(decision, Bind):
@@ -104,14 +114,15 @@ class VictimPlacement:
 
     def _place_among(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
         self.row_victims.charge(1)
-        return (yield from place_member(self.snapshot, member, among, self.budget))
+        return (yield from place_member(self.row_victims.snapshot, member, among, self.row_victims.budget))
 
     def _place_for_victims(self, member: PodInfo) -> Turns[Bind | None]:
         """Remove the victims of the row with the smallest loss, and place a member there."""
-        kind, nodes = alike(member), self.snapshot.cache.nodes
+        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
+        kind, nodes = alike(member), snapshot.cache.nodes
         if kind not in self._searches:
             rows = yield from self.row_victims.rows_for(member, self.among)
-            self._searches[kind] = VictimSearch(PORTION, self.budget.placement), rows
+            self._searches[kind] = VictimSearch(PORTION, budget.placement), rows
         search, rows = self._searches[kind]
         while not self.row_victims.is_spent:
             find = self.row_victims.finder(member, self.removed)
@@ -123,12 +134,76 @@ class VictimPlacement:
             if not search.is_valid(best, find):
                 # Victims elsewhere have since used a budget, or members that a group can spare.
                 continue
-            yield from self.budget.move_all(self.snapshot.remove, best.victims)
+            yield from budget.move_all(snapshot.remove, best.victims)
             decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
             if isinstance(decision, Bind):
                 self.removed.add(best.chosen)
                 return decision
             # The dry run counts VFs, and does not choose them.
-            yield from self.budget.move_all(self.snapshot.restore, best.victims)
+            yield from budget.move_all(snapshot.restore, best.victims)
             rows.remove(best.row)
         return None
+
+
+def least_loss(row_victims: RowVictims, objections: Objections, *, is_for_room: bool) -> Turns[LeastLoss | None]:
+    """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted.
+
+    ``objections`` are the reasons against removing pods. ``is_for_room``: the group waits where pods end by themselves.
+    """
+    demand, budget, nodes = row_victims.demand, row_victims.budget, row_victims.snapshot.cache.nodes
+    best: LeastLoss | None = None
+    yield from row_victims.remove_terminating()
+    orders, first_domains = demand.orders(demand.needed), _first_domains(row_victims)
+    placed_on = [assigned_pod.node for assigned_pod in demand.placed]
+    domains = domains_within(demand.group, placed_on, row_victims.snapshot.cache)
+    for domain in sorted(domains, key=lambda domain: domain not in first_domains):
+        if is_for_room and best is not None and not best.removed.loss[0] and domain not in first_domains:
+            # The group can wait here, and only for pods that end by themselves: there may be thousands of domains.
+            break
+        budget.charge_column(nodes.size)
+        among = among_rows(domain, "", nodes)
+        for networks, order in itertools.product(
+            (yield from _networks(row_victims, domain, is_for_room=is_for_room)), orders
+        ):
+            if budget.turn_is_over:
+                yield
+            if row_victims.is_spent:
+                return best
+            row_victims.charge(1 + len(order) // _MEMBERS_AS_LONG)
+            limit = best.removed.loss if best is not None else None
+            placement = VictimPlacement(row_victims, RemovedVictims(objections), among, limit)
+            attempt = yield from placement.run(on_rails(order, demand.group, networks))
+            if attempt is not None and (best is None or attempt.removed.cost < best.removed.cost):
+                best = attempt
+    return best
+
+
+def _networks(row_victims: RowVictims, domain: Domain, *, is_for_room: bool) -> Turns[Sequence[Networks]]:
+    """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
+    nodes, demand = row_victims.snapshot.cache.nodes, row_victims.demand
+    if demand.group.rails != "same":
+        return [()]
+    rows, free_by_model = domain.row_numbers(nodes), dict[int, FreeVfs]()
+
+    def free(row: int) -> FreeVfs:
+        if not is_for_room:
+            return row_victims.free_vfs(row)
+        # Nearly all pods are possible victims, and nodes of one model share their PFs.
+        pfs = nodes.free_vfs_of_row[row].pfs
+        return free_by_model.get(id(pfs)) or free_by_model.setdefault(id(pfs), unused(pfs))
+
+    sums = NetworkSums(nodes.size, demand)
+    yield from sums.read(rows, free, _A_ROW, row_victims.budget)
+    member_limit = partial(sums.admitted, among=rows)
+    all_choices = choices(demand, demand.needed, networks_in(domain, nodes), member_limit)
+    return [choice for choice in all_choices if choice is not None]
+
+
+def _first_domains(row_victims: RowVictims) -> Set[Domain]:
+    """Return the domains of the nodes to try first."""
+    within = row_victims.demand.group.within
+    if not within:
+        return frozenset()
+    labels = row_victims.snapshot.cache.nodes.label(within)
+    values = [labels[row] for row in row_victims.first_rows()]
+    return {Domain(((within, value),)) for value in values if value is not None}

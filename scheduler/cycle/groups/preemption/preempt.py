@@ -1,12 +1,11 @@
 """Search for pods of lower priority to preempt for a group: the needed members fit after that, or no pod is preempted.
 Pure.
 
-Method: one generator, like the decision itself. It tries the group on its own snapshot, in each topology domain and
-with each choice of networks (`victim_search`). Members go where the loss is smallest, and their victims leave the
-snapshot (`least_loss`). In the best attempt, victims that are not necessary stay (`reprieve`). The members are
-nominated and wait until their victims have left. At the end it checks what changed in the live cache. If a node of the
-result changed, or a victim's group or priority, or a disruption budget that would be violated, the search starts again,
-a few times. Nothing of it is in the cache, so other decisions can run meanwhile.
+Method: one generator, like the decision itself. It tries the group on its own snapshot. Members go where the loss is
+smallest, and their victims leave the snapshot (`least_loss`). In the best attempt, victims that are not necessary stay
+(`reprieve`). The members are nominated and wait until their victims have left. At the end it checks what changed in the
+live cache. If a node of the result changed, or a victim's group or priority, or a disruption budget that would be
+violated, the search starts again, a few times. Nothing of it is in the cache, so other decisions can run meanwhile.
 
 For a group with `--group-hold` priority, the same search finds the nodes where it waits until pods up to its own
 priority end by themselves. Pods that do not end by themselves are the last choice: with restartPolicy Always a pod
@@ -24,10 +23,9 @@ from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
-from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims
+from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, least_loss
 from scheduler.cycle.groups.preemption.reprieve import reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, is_terminating
-from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
@@ -149,11 +147,10 @@ class GroupPreemption:
             row_victims = RowVictims(
                 snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent, first or frozenset()
             )
-            search = GroupVictimSearch(demand, snapshot, budget, row_victims, objections, first)
-            best = yield from search.best()
+            best = yield from least_loss(row_victims, objections, is_for_room=first is not None)
             if best is None:
-                reason = _SPENT if search.is_spent else NOT_HELPFUL
-                return GroupPreempted(reason=reason, comes_again=search.is_spent and spent > 0)
+                is_spent = row_victims.is_spent
+                return GroupPreempted(reason=_SPENT if is_spent else NOT_HELPFUL, comes_again=is_spent and spent > 0)
             if first is None:
                 yield from budget.move_all(snapshot.remove, pods_of(best.removed.victims))
                 yield from budget.move_all(snapshot.put_on, best.binds)
@@ -180,7 +177,7 @@ class GroupPreemption:
         reservation, rooms = self._reserved.of_owner(demand.group.key), self._nominated_members(demand)
         if reservation is None or len(rooms) < demand.needed:
             return None
-        if any(self._is_leaving(reservation, room.node, demand.priority) for room in rooms):
+        if any(self._preemption.pods_in_deletion(reservation, room.node, demand.priority) for room in rooms):
             return GroupPreempted(replace(reservation, vfs_by=None), reason=_TERMINATING)
         # Do not use their assignments: for nominations of the previous leader, it is unknown which VFs are not released
         # yet.
@@ -189,12 +186,6 @@ class GroupPreemption:
             return None
         vfs_by = now + VF_PATIENCE_S if reservation.vfs_by is None else reservation.vfs_by
         return GroupPreempted(replace(reservation, vfs_by=vfs_by), reason=_VF_AWAITED)
-
-    def _is_leaving(self, reservation: Reservation, node: str, priority: int) -> bool:
-        return any(
-            one.uid in reservation.victims or (one.preempted and one.priority < priority)
-            for one in self._cache.assigned_pods_on(node)
-        )
 
 
 def _has_rules(demand: GroupDemand) -> bool:

@@ -50,10 +50,10 @@ class RowVictims:
         stuck_nodes: Set[str],
         budget: GroupBudget,
         most: int,
-        first: Set[str] = frozenset(),
+        first: Set[str],
     ) -> None:
-        self._snapshot, self._below, self._stuck_nodes, self._first = snapshot, below, stuck_nodes, first
-        self._budget, self._most = budget, most
+        self.snapshot, self.demand, self.budget = snapshot, demand, budget
+        self._below, self._stuck_nodes, self._first, self._most = below, stuck_nodes, first, most
         self._exempt_uids = victims.placed(demand.group.key) | demand.uids
         self._victims = victims.on(snapshot.cache, self._exempt_uids)
         self._nominated = snapshot.reserved.counting_for_owner(demand.group.key, demand.priority)
@@ -62,52 +62,56 @@ class RowVictims:
 
     @property
     def is_spent(self) -> bool:
-        return self.spent >= self._most
+        return self.spent >= self._most or self.budget.placement.is_spent
 
     def charge(self, dry_runs: int) -> None:
         """Count work that takes as long as this many dry runs."""
         self.spent += dry_runs
-        self._budget.charge_dry_runs(dry_runs)
+        self.budget.charge_dry_runs(dry_runs)
 
     def remove_terminating(self) -> Turns[None]:
         """Remove the pods that are being deleted: they leave anyway."""
-        cache = self._snapshot.cache
+        cache = self.snapshot.cache
         pods = [pod for node in cache.nodes.row_of for pod in cache.assigned_pods_on(node)]
-        self._budget.charge(len(pods))
-        yield from self._budget.move_all(self._snapshot.remove, filter(is_terminating, pods))
+        self.budget.charge(len(pods))
+        yield from self.budget.move_all(self.snapshot.remove, filter(is_terminating, pods))
 
     def rows_for(self, member: PodInfo, among: Among | None) -> Turns[list[int]]:
         """Return the rows that could take a member without other pods, in the order in which to evaluate them.
 
         First come the nodes ``first``, then those that lack the least.
         """
-        nodes, cycle, placement = self._snapshot.cache.nodes, self._snapshot.cycle, self._budget.placement
+        nodes, cycle, placement = self.snapshot.cache.nodes, self.snapshot.cycle, self.budget.placement
         rows = self._rows_of_shapes.get(member.shape)
         if rows is None:
-            rows = yield from self._budget.evaluate(partial(cycle.passing_without_pods, member, placement))
-            rows = DryRuns(member, self._snapshot.cache, placement).large_enough(rows)
+            rows = yield from self.budget.evaluate(partial(cycle.passing_without_pods, member, placement))
+            rows = DryRuns(member, self.snapshot.cache, placement).large_enough(rows)
             if member.interfaces:
                 # They do not release the VFs of the pods that leave.
                 rows = rows[np.isin(rows, self._rows_of(self._stuck_nodes), invert=True)]
             self._rows_of_shapes[member.shape] = rows
-            self._budget.charge_shape(nodes.size)
+            self.budget.charge_shape(nodes.size)
         rows = rows if among is None else rows[among.flags[rows]]
         self.charge(1 + len(rows) // _SORTED_AS_LONG)
         view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
         missing = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
-        is_later = np.isin(rows, self._rows_of(self._first), invert=True)
+        is_later = np.isin(rows, self.first_rows(), invert=True)
         pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
         ordered_rows: list[int] = rows[np.lexsort((pods, missing, is_later))].tolist()
         return ordered_rows
 
+    def first_rows(self) -> list[int]:
+        """Return the rows to try first."""
+        return self._rows_of(self._first)
+
     def _rows_of(self, node_names: Set[str]) -> list[int]:
-        row_of = self._snapshot.cache.nodes.row_of
+        row_of = self.snapshot.cache.nodes.row_of
         return [row_of[node] for node in node_names if node in row_of]
 
     def finder(self, member: PodInfo, objections: Objections) -> SelectVictims:
         """Return a function that finds the victims on a row; it is valid while nothing in the snapshot changes."""
-        dry_runs = DryRuns(member, self._snapshot.cache, self._budget.placement)
-        names, victims = self._snapshot.cache.nodes.names, self._victims.on(self._snapshot.cache, self._exempt_uids)
+        dry_runs = DryRuns(member, self.snapshot.cache, self.budget.placement)
+        names, victims = self.snapshot.cache.nodes.names, self._victims.on(self.snapshot.cache, self._exempt_uids)
 
         def find(row: int) -> tuple[Found, int]:
             lower = victims.below(names[row], self._below)
@@ -124,7 +128,7 @@ class RowVictims:
 
     def free_vfs(self, row: int) -> FreeVfs:
         """Return the free VFs of a row's PFs together with those of possible victims, as if no other pod held them."""
-        cache = self._snapshot.cache
+        cache = self.snapshot.cache
         node, free_vfs = cache.nodes.names[row], cache.nodes.free_vfs_of_row[row]
         leaving = here(self._victims.below(node, self._below)) if free_vfs.pfs else ()
         if leaving and free_vfs.shared_ports:

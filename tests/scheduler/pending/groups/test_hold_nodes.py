@@ -9,7 +9,7 @@ import pytest
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups import group_budget
-from scheduler.cycle.groups.preemption import preempt, victim_search
+from scheduler.cycle.groups.preemption import least_loss, preempt
 from scheduler.cycle.preemption import select_victims
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import vf_accounting
@@ -221,7 +221,7 @@ def test_what_nodes_of_one_model_have_is_counted_once_for_a_group_on_the_same_ra
         counted.append(pfs)
         return vf_accounting.unused(pfs)
 
-    monkeypatch.setattr(victim_search, "unused", count)
+    monkeypatch.setattr(least_loss, "unused", count)
     names = [f"n{number}" for number in range(5)]
     for name in names:
         node = life.make_node(name, tuple(life.make_pf(k, 1, network=f"rail{k}") for k in range(8)))
