@@ -6,13 +6,17 @@ Members of a group start together or not at all. ``name_from`` can replace ``nam
 value is the name, for templates from which a controller makes several groups. Without both, the group is the pods of
 one controller. For a pod with a PodGroup, which has a name and a count, ``min`` can be absent. ``disruption`` says
 whether preemption can evict members one by one.
+
+``slices`` divides the members by rank: each 8 consecutive ranks share a value of the label. With a list, slices of one
+size are whole in those of the next larger one: ``[{"size": 32, "within": RACK}, {"size": 8, "within": CLIQUE}]``.
 """
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from mooring import names
 from mooring.annotations.run_time import run_time_s
@@ -31,12 +35,22 @@ Rails = Literal["same", "index"]
 Disruption = Literal["group", "pod"]
 # How many values the message about differing members contains.
 _NAMED = 3
-_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs", "spares"})
+_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs", "spares", "slices"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
     r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
+
+
+class Slice(NamedTuple):
+    """Each ``size`` consecutive ranks are on nodes with one value of the label ``within``."""
+
+    size: int
+    within: str
+
+    def __repr__(self) -> str:
+        return f"{self.size} within {self.within!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,7 @@ class GroupRequest:
     ``min`` is the number of members that must start together. ``within`` is the node label whose value all members
     share, ``prefer`` lists preferred such labels from narrow to wide. ``name_from`` is the pod label whose value is the
     name. ``disruption`` is how preemption treats the members; the default is "group". ``runs`` is how many seconds each
-    member runs at most. ``spares`` is for how many further members room is kept.
+    member runs at most. ``spares`` is for how many further members room is kept. ``slices`` are from wide to narrow.
     """
 
     name: str | None = None
@@ -58,6 +72,7 @@ class GroupRequest:
     disruption: Disruption | None = None
     runs: int | None = None
     spares: int | None = None
+    slices: tuple[Slice, ...] = ()
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -84,17 +99,32 @@ def _said(value: object) -> str:
 def _read(text: str) -> GroupRequest:
     document = parse(text, names.GROUP, AnnotationError).fields(_KNOWN)
     name = document.optional("name", _name)
-    return GroupRequest(
+    within = document.optional("within", _label_key)
+    slices = document.optional("slices", _slices) or ()
+    group_request = GroupRequest(
         name=name,
         min=document.optional("min", lambda value: value.integer(1, MOST_MEMBERS)),
-        within=document.optional("within", _label_key),
+        within=within,
         prefer=document.optional("prefer", _levels) or (),
         rails=document.optional("rails", _rails),
         name_from=document.optional("name_from", lambda value: _name_from(value, name)),
         disruption=document.optional("disruption", _disruption),
         runs=document.optional("runs", run_time_s),
         spares=document.optional("spares", lambda value: value.integer(0, MOST_SPARES)),
+        slices=slices,
     )
+    if rule := slices_conflict(slices, group_request.min or 0, within or "", group_request.spares or 0):
+        document.whole.at("slices", None).fail(rule)
+    return group_request
+
+
+def slices_conflict(slices: tuple[Slice, ...], min_members: int, within: str, spares: int) -> str:
+    """Return how slices contradict a group's other fields; empty if they do not."""
+    if slices and min_members % slices[0].size:
+        return f"size {slices[0].size} does not divide min {min_members}"
+    if any(one.within == within for one in slices):
+        return f"label {within!r} is that of field 'within' too"
+    return f"field 'spares' is {spares}, and slices have no spares" if slices and spares else ""
 
 
 # Members have equal texts, so their values are cached. Long texts are rare, and would fill the memory.
@@ -122,6 +152,26 @@ def _levels(value: Value) -> tuple[str, ...]:
     if twice := next((one for index, one in enumerate(found) if one in found[:index]), ""):
         value.fail(f"names label {twice!r} twice")
     return found
+
+
+def _slices(value: Value) -> tuple[Slice, ...]:
+    """Return the slices from wide to narrow."""
+    entries = value.items(MOST_LEVELS) if isinstance(value.raw, list) else [value]
+    if not entries:
+        value.fail("is an empty list")
+    slices = sorted(map(_slice, entries), reverse=True)
+    for wide, narrow in pairwise(slices):
+        if wide.size == narrow.size or wide.size % narrow.size:
+            value.fail(f"size {wide.size} is not a multiple of the next smaller size, {narrow.size}")
+    labels = [one.within for one in slices]
+    if twice := next((label for label in labels if labels.count(label) > 1), ""):
+        value.fail(f"names label {twice!r} twice")
+    return tuple(slices)
+
+
+def _slice(value: Value) -> Slice:
+    entry = value.fields(Slice._fields)
+    return Slice(entry.required("size").integer(2, MOST_MEMBERS), _label_key(entry.required("within")))
 
 
 def _rails(value: Value) -> Rails:

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 from mooring import names
 from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
+from scheduler.kube.member_order import Order, by_index
 from scheduler.kube.objects import Owner, Pod
 
 # The source of a group's name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, or a controller.
@@ -42,17 +43,25 @@ class GroupMembership(NamedTuple):
     """A pod's group, its name in messages, and the pod's own annotation about it.
 
     A name that the annotation takes from a label is stored as the request's ``name``. ``owner`` is the uid of the pod's
-    controller, empty if it has none.
+    controller, empty if it has none. ``order`` is the pod's place by rank in a group with slices.
     """
 
     key: GroupKey
     title: str
     asked: GroupRequest = _NOTHING
     owner: str = ""
+    order: Order | None = None
 
 
 def read_membership(pod: Pod) -> GroupMembership | None:
     """Return a pod's group; None for a pod without one. Raise ValueError with the broken rule."""
+    membership = _read_membership(pod)
+    if membership is None or not membership.asked.slices:
+        return membership
+    return membership._replace(order=by_index(pod))
+
+
+def _read_membership(pod: Pod) -> GroupMembership | None:
     if pod.spec.workload_ref is not None:
         raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
     own, label = _pod_groups(pod)

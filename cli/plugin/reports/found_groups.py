@@ -15,11 +15,11 @@ from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
 from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
-from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.cache.groups.start import node_times
 from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused
 from scheduler.kube.jobs import Job
+from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.promises import promise_in
@@ -112,7 +112,8 @@ class FoundGroup:
         """Return how the placed members use each level that the group names, from narrow to wide."""
         if isinstance(self.group, Refused) or self.labels is None:
             return []
-        keys = dict.fromkeys((*self.group.prefer, *((self.group.within,) if self.group.within else ())))
+        labels = (*(one.within for one in self.group.slices[::-1]), *self.group.prefer, self.group.within)
+        keys = dict.fromkeys(label for label in labels if label)
         placed = set(self.members.of("placed", "leaving"))
         nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in placed]
         return list(level_uses(keys, [self.labels.get(node, {}) for node in nodes]))

@@ -15,7 +15,7 @@ from scheduler.cache.groups.sources import Group
 from scheduler.kube.group_membership import Naming
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
-_WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "START", "WHY")
+_WIDE = ("SOURCE", "WITHIN", "PREFER", "SLICES", "RAILS", "START", "WHY")
 # Left out where the others have to fit a terminal.
 _ONLY_WIDE = ("REFUSED-BY",)
 _SOURCES: Mapping[Naming, str] = {
@@ -53,8 +53,13 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
     )
     if not wide:
         return own
-    asked = (group.within, ",".join(group.prefer), group.rails) if group else ("", "", "")
+    asked = (group.within, ",".join(group.prefer), _slices(group), group.rails) if group else ("", "", "", "")
     return (*own, *cells(_SOURCES[one.key.naming], *asked, one.starts, one.why if one.waiting else ""))
+
+
+def _slices(group: Group) -> str:
+    """Return the slices from narrow to wide, such as ``8 within 'clique'``."""
+    return ", ".join(map(repr, group.slices[::-1]))
 
 
 def _domain(one: FoundGroup) -> tuple[Cell, ...]:
@@ -110,6 +115,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
         ("start", one.starts),
         ("within", group.within if group else ""),
         ("prefer", ", ".join(group.prefer) if group else ""),
+        ("slices", _slices(group) if group else ""),
         ("rails", group.rails if group else ""),
         ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
         *(("level", f"{level.label}: {level.text}") for level in one.levels),
@@ -156,6 +162,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "waiting": one.waiting,
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],
+        "slices": [one._asdict() for one in group.slices] if group else [],
         "rails": group.rails if group else None,
         "domain": {"label": domain[0], "value": domain[1]} if domain else None,
         "levels": [

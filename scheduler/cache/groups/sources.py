@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring import names
-from mooring.annotations.group import GroupRequest, Rails, difference
+from mooring.annotations.group import GroupRequest, Rails, Slice, difference, slices_conflict
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.kube.refused import Refused
@@ -24,7 +24,7 @@ class Group:
     At least ``min`` of them start, all on nodes with one value of the label ``within``, if that is not empty. If
     possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
     is None if that of the members counts. ``as_a_whole``: its members may only be preempted all together. Room for
-    ``spares`` more members is kept.
+    ``spares`` more members is kept. Each of the ``slices``, from wide to narrow, is in one domain of its label.
     """
 
     key: GroupKey
@@ -35,6 +35,7 @@ class Group:
     priority: int | None = None
     as_a_whole: bool = False
     spares: int = 0
+    slices: tuple[Slice, ...] = ()
 
 
 # A PodGroup's policy, why it is not supported, or None while there is no PodGroup.
@@ -53,16 +54,16 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     request = next(iter(requests), GroupRequest())
     if pod_group is None:
         return Group(
-            key, request.min or 1, request.within or "", request.prefer, request.rails, spares=request.spares or 0
+            key,
+            request.min or 1,
+            request.within or "",
+            request.prefer,
+            request.rails,
+            spares=request.spares or 0,
+            slices=request.slices,
         )
-    for field, own, group_value in (
-        ("min", request.min, pod_group.min),
-        ("within", request.within, pod_group.within or None),
-        ("disruption", request.disruption, "group" if pod_group.as_a_whole else "pod"),
-    ):
-        if own is not None and own != group_value:
-            says = "does not set it" if group_value is None else f"sets {group_value!r}"
-            return Refused(f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}")
+    if contradiction := _contradiction(pod_group, request):
+        return Refused(f"annotation {names.GROUP!r}.{contradiction}")
     return Group(
         key,
         pod_group.min,
@@ -72,4 +73,19 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         pod_group.priority,
         pod_group.as_a_whole,
         request.spares or 0,
+        request.slices,
     )
+
+
+def _contradiction(pod_group: GroupPolicy, request: GroupRequest) -> str:
+    """Return how an annotation contradicts its PodGroup; empty if it does not."""
+    for field, own, group_value in (
+        ("min", request.min, pod_group.min),
+        ("within", request.within, pod_group.within or None),
+        ("disruption", request.disruption, "group" if pod_group.as_a_whole else "pod"),
+    ):
+        if own is not None and own != group_value:
+            says = "does not set it" if group_value is None else f"sets {group_value!r}"
+            return f"{field}: {own!r} contradicts its PodGroup, which {says}"
+    rule = slices_conflict(request.slices, pod_group.min, pod_group.within, request.spares or 0)
+    return f"slices: {rule}" if rule else ""

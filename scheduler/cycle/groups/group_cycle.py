@@ -134,7 +134,7 @@ def _put_back(
             snapshot.put_on(decision)
         else:
             displaced_members.append(bind.pod_info)
-    if displaced_members and any(map(needs_order, demand.distinct_members)):
+    if displaced_members and (demand.group.slices or any(map(needs_order, demand.distinct_members))):
         return None
     among = among_rows(placement.target.domain, demand.group.within, nodes)
     place = partial(place_member, snapshot, among=among, budget=budget)
@@ -146,7 +146,8 @@ def _put_back(
 
 def _labels(demand: GroupDemand) -> Iterator[str]:
     """Yield the labels by which members are placed."""
-    yield from (key for key in (*demand.group.prefer, demand.group.within) if key)
+    group = demand.group
+    yield from (key for key in (*group.prefer, group.within, *(one.within for one in group.slices)) if key)
     for member in demand.distinct_members[:MOST_SHAPES]:
         affinity_info = member.affinity_info
         yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))

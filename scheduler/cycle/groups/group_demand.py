@@ -1,7 +1,7 @@
 """The input of a decision about a group, as data. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from scheduler.cache.assigned_pod import AssignedPod
@@ -17,7 +17,7 @@ class GroupDemand:
     ``priority`` is the group's, and ``placed`` are the members that have a node. ``since`` is the number of the event
     after which the decision began; a decision that continues an earlier one at ``first_domain`` keeps the number of the
     first. The last ``spares`` of the members only reserve room; ``needed`` has those without which the group does not
-    start.
+    start. ``ranks`` are those of the waiting and placed members, by uid, if the group has slices.
     """
 
     group: Group
@@ -29,6 +29,7 @@ class GroupDemand:
     first_domain: int = 0
     spares: int = 0
     needed_spares: int = 0
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def shapes(self) -> list[PodInfo]:
@@ -60,7 +61,7 @@ class GroupDemand:
 
     def orders(self, wanted: int) -> list[Sequence[PodInfo]]:
         """Return the members in each order in which to try them if this many must be placed."""
-        if len(self.shapes) == 1:
+        if len(self.shapes) == 1 or self.group.slices:
             return [self.members]
         orders = [self._by_size, self.real_members]
         # Small members first: most of them fit.

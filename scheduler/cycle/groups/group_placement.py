@@ -31,6 +31,7 @@ from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.members import alike, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
+from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
@@ -56,6 +57,7 @@ class _LazySums:
     snapshot: GroupSnapshot
     demand: GroupDemand
     rows_of_shapes: Sequence[Rows]
+    room: MemberRoom
     sums: NetworkSums | None = None
 
     def read(self, budget: GroupBudget) -> Turns[None]:
@@ -76,8 +78,9 @@ def place_group(
 ) -> Turns[DomainPlacement | GroupUnschedulable]:
     """Place a group; on success its members are on their nodes in the snapshot."""
     passing_rows = yield from _passing_rows(snapshot, demand, budget)
-    sums = _LazySums(snapshot, demand, passing_rows)
-    outcome = yield from _try_targets(snapshot, demand, budget, passing_rows, sums)
+    room = MemberRoom(demand.members, demand.shapes, passing_rows, snapshot.cache.nodes, demand.group.slices)
+    sums = _LazySums(snapshot, demand, passing_rows, room)
+    outcome = yield from _try_targets(snapshot, demand, budget, sums)
     if isinstance(outcome, DomainPlacement):
         return outcome
     best = of_all_domains(snapshot, demand, outcome, budget.placement)
@@ -107,9 +110,8 @@ def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBud
     return rows_of_shapes
 
 
-def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, passing_rows: Sequence[Rows]) -> Iterator[Target]:
+def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
     """Yield the targets to try, in order."""
-    room = MemberRoom(demand.members, demand.shapes, passing_rows, snapshot.cache.nodes)
     if not demand.placed and (key := together_by(demand.members)):
         # The first placed member determines the domain of the others.
         yield from targets(replace(demand, group=_within(demand.group, key)), room, snapshot.cache)
@@ -124,14 +126,14 @@ def _within(group: Group, key: str) -> Group:
 
 
 def _try_targets(
-    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: _LazySums
+    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, sums: _LazySums
 ) -> Turns[DomainPlacement | GroupUnschedulable]:
     """Try one domain after another, starting at the demand's first domain, or at the first of all if there are fewer
     now.
     """
     best, best_rank, count = None, (0, 0), 0
     for first in dict.fromkeys((demand.first_domain, 0)):
-        for number, target in enumerate(_all_targets(snapshot, demand, passing_rows)):
+        for number, target in enumerate(_all_targets(snapshot, demand, sums.room)):
             budget.charge(snapshot.cache.nodes.size)
             if number < first:
                 continue
@@ -167,7 +169,7 @@ def _try_target(
         if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
             is_cut = True
             break
-        refusals, tried_count = yield from _fill(snapshot, members, target, demand.group.within, budget)
+        refusals, tried_count = yield from _fill(snapshot, members, target, demand, budget, sums.room)
         count += tried_count
         extra_count += tried_count if best is not None else 0
         if len(snapshot.binds) == len(members):
@@ -181,7 +183,7 @@ def _try_target(
         assert shortage is not None, "a domain is tried at least once"
         return replace(shortage, is_cut=is_cut), count
     # Nothing changes in a snapshot: the same members go to the same nodes again.
-    refusals, _ = yield from _fill(snapshot, best, target, demand.group.within, budget)
+    refusals, _ = yield from _fill(snapshot, best, target, demand, budget, sums.room)
     return DomainPlacement(target, left_over(snapshot, target, refusals)), count
 
 
@@ -214,13 +216,23 @@ def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Row
 
 
 def _fill(
-    snapshot: GroupSnapshot, members: Sequence[PodInfo], target: Target, within: str, budget: GroupBudget
+    snapshot: GroupSnapshot,
+    members: Sequence[PodInfo],
+    target: Target,
+    demand: GroupDemand,
+    budget: GroupBudget,
+    room: MemberRoom,
 ) -> Turns[tuple[Refusals, int]]:
     """Place as many members in a domain as fit, if enough can; return what `place_members` does.
 
     The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the domain.
     """
-    among, parts = among_rows(target.domain, within, snapshot.cache.nodes), deque(map(Among, target.parts()))
+    nodes = snapshot.cache.nodes
+    if demand.group.slices:
+        slices = SlicePlacement(snapshot, demand, budget, partial(place_member, snapshot, budget=budget))
+        yield from slices.place(members, target.domain.row_numbers(nodes), room)
+        return slices.refusals, slices.count
+    among, parts = among_rows(target.domain, demand.group.within, nodes), deque(map(Among, target.parts()))
 
     def place(member: PodInfo) -> Turns[Decision]:
         while parts:

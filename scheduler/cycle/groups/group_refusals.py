@@ -87,7 +87,7 @@ def of_all_domains(
 def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Unschedulable) -> Unschedulable:
     """Return a refusal with the events that can help any member, because a member may free its place for another."""
     group, kinds = demand.group, demand.distinct_members
-    is_plain = group.rails is None and not group.within and not group.prefer
+    is_plain = group.rails is None and not group.within and not group.prefer and not group.slices
     if is_plain and len(kinds) == 1 and not reads_other_nodes(kinds[0]):
         return refusal
     events = refusal.requeue_on | LEAVING | ClusterEvent.NODE

@@ -11,9 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
+from mooring.annotations.group import Slice
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
 from scheduler.cycle.groups.members import apart_by_host, needs
+from scheduler.cycle.groups.slice_domains import slice_domains
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node admits.
@@ -27,10 +29,15 @@ class MemberRoom:
     """
 
     def __init__(
-        self, members: Sequence[PodInfo], shapes: Sequence[PodInfo], rows_of_shapes: Sequence[Rows], nodes: NodeColumns
+        self,
+        members: Sequence[PodInfo],
+        shapes: Sequence[PodInfo],
+        rows_of_shapes: Sequence[Rows],
+        nodes: NodeColumns,
+        slices: Sequence[Slice] = (),
     ) -> None:
         self._count, self._shapes, self._rows_of_shapes, self._nodes = len(members), shapes, rows_of_shapes, nodes
-        self._members = members
+        self._members, self._slices = members, slices
 
     @cached_property
     def _counts(self) -> list[int]:
@@ -58,8 +65,20 @@ class MemberRoom:
         return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
 
     def of_any(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        """Return how many of the group's members each domain admits if others are left out, by counting the smallest
-        first.
+        """Return how many of the group's members each domain admits if others are left out, in whole slices and a
+        remainder.
+        """
+        counts = self.of_any_rank(rows, domain_of_row, domains)
+        return np.minimum(counts, self._in_slices(rows, domain_of_row, domains)) if self._slices else counts
+
+    def _in_slices(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
+        slices = slice_domains(self._slices, self._nodes, rows, domain_of_row)
+        free = self.of_any_rank(slices.rows, slices.domain_of_row, slices.count())
+        return slices.admitted(free, domains)[0] + self._count % self._slices[0].size
+
+    def of_any_rank(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
+        """Return how many of the group's members each domain admits, whatever slices they are in, by counting the
+        smallest first.
         """
         counts = np.zeros(domains, np.int64)
         for room, count in zip(self._rooms, self._counts, strict=True):
@@ -72,7 +91,7 @@ class MemberRoom:
 
     def of_all(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
         """Return how many members in the group's mix each domain admits; ``domain_of_row`` is each row's domain."""
-        counts = np.full(domains, _MANY, np.int64)
+        counts = self._in_slices(rows, domain_of_row, domains) if self._slices else np.full(domains, _MANY, np.int64)
         for room, count in zip(self._rooms, self._counts, strict=True):
             counts = np.minimum(counts, self._members_for(_sum_by_domain(domain_of_row, domains, room[rows]), count))
         for free, demands in self._free_and_demands:

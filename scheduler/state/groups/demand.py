@@ -3,10 +3,11 @@
 from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.groups_by_pod import Members
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import as_member, spare_members
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.member_order import by_index, ranks
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.groups.decision import count_missing_members
 from scheduler.state.shared_state import SharedState
@@ -50,5 +51,13 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
         first_domain,
         len(spares),
         needed_spares,
+        _ranks(members, state) if group.slices else {},
     )
     return demand, owners
+
+
+def _ranks(members: Members, state: SharedState) -> dict[str, int]:
+    """Return the ranks of a group's pods, but of those of earlier runs under its name."""
+    owners = members.owners(members.of("waiting", "placed", "leaving"))
+    memberships = [(uid, state.groups_by_pod.of(uid)) for uid in members.states]
+    return ranks({uid: (one.order, one.owner) for uid, one in memberships if one and one.order and one.owner in owners})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devcluster.apiserver.status import ApiError
@@ -176,6 +177,8 @@ class Actions:
             self._source.random() < 0.3,
             self._source.choice(("", "", "same", "index")),
         )
+        if len(self._jobs.jobs) % 2 and job.min % 2 == 0 and not job.within:
+            job = replace(job, slices=True)
         self._jobs.create(job)
         if job.by_pod_group and self._source.random() < 0.7:
             self._jobs.put_pod_group(job)

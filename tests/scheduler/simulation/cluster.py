@@ -213,7 +213,7 @@ class Cluster:
             "metadata": {
                 "name": name,
                 "annotations": annotations,
-                "labels": {"owned": "yes"} if more.get("owned") else {},
+                "labels": ({"owned": "yes"} if more.get("owned") else {}) | more.get("labels", {}),
                 "ownerReferences": [owner] if owner else [],
             },
             "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},

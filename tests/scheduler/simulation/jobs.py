@@ -30,6 +30,8 @@ _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _API = "scheduling.k8s.io/v1beta1"
 _CONTROLLERS = "/apis/batch/v1/namespaces/default/jobs"
 
+_INDEX, _SLICE = "batch.kubernetes.io/job-completion-index", 2
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -45,6 +47,8 @@ class Job:
     with_claims: bool = False
     within: bool = False
     rails: str = ""
+    # Each two ranks are in one rack.
+    slices: bool = False
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Jobs:
     preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
+    # How many slices were placed, or joined.
+    sliced: int = 0
     # How many decisions were made while members of an earlier run had succeeded.
     run_again: int = 0
     _claims: int = 0
@@ -123,10 +129,16 @@ class Jobs:
         else:
             group = {"name": job.name, "min": job.min} | ({"within": RACK} if job.within else {})
         group |= {"rails": job.rails} if job.rails else {}
+        group |= {"slices": {"size": _SLICE, "within": RACK}} if job.slices else {}
         if group:
             annotations[names.GROUP] = json.dumps(group)
         owner = self.controllers.get(job.name)
-        name = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner)
+        used = {_index(pod) for pod in self.pods(job) if pod.phase != "Failed" and pod.uid in self.made[job.name]}
+        index = next(number for number in itertools.count() if number not in used)
+        labels = {_INDEX: str(index)}
+        name = self.cluster.create_pod(
+            job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner, labels=labels
+        )
         uid = next(pod.uid for pod in self.cluster.pods() if pod.name == name)
         self.owners[uid] = owner["uid"] if owner else ""
         self.members[job.name].add(uid)
@@ -197,6 +209,7 @@ class Jobs:
             self.run_again += bool(self._succeeded(job, machine, others))
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
             self._check_racks(job, machine, before, binds, mine)
+            self._check_slices(job, [*before, *(bind.assigned for bind in binds if bind.pod_info.uid in mine)], mine)
             # Another scheduler binds where it likes.
             ours = [one for one in placed if one.uid in self.batches]
             networks = {one.assignment.vfs[0].network for one in ours if one.assignment and one.assignment.vfs}
@@ -258,6 +271,20 @@ class Jobs:
         if job.within and (len(chosen) > 1 or not chosen <= allowed):
             self.broken.append(f"members of {job.name} go to racks {sorted(chosen)}, of {dict(racks)} before")
 
+    def _check_slices(self, job: Job, placed: Sequence[AssignedPod], chosen: Set[str]) -> None:
+        """Check that the chosen members are where most of their slice is."""
+        pods = {pod.uid: pod for pod in self.pods(job)}
+        if not job.slices or len({self.owners[one.uid] for one in placed}) > 1:
+            return
+        for number in range(job.size):
+            mine = [one for one in placed if one.uid in pods and _index(pods[one.uid]) // _SLICE == number]
+            before = Counter(rack_of(one.node) for one in mine if one.uid not in chosen)
+            racks = {rack_of(one.node) for one in mine if one.uid in chosen}
+            allowed = {rack for rack in before if before[rack] == max(before.values())} if before else racks
+            self.sliced += bool(racks)
+            if len(racks) > 1 or not racks <= allowed:
+                self.broken.append(f"slice {number} of {job.name} goes to racks {sorted(racks)}, of {dict(before)}")
+
     def preempt(self, machine: Machine, order: DeleteVictims) -> None:
         """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
         gone = {one.uid for one in order.victims}
@@ -279,6 +306,8 @@ class Jobs:
         there = len(placed) + len(self._succeeded(job, machine, owners))
         if len(kept) + there < job.min and not self._may_have_started(job, machine, owners, placed):
             self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")
+        placed_pods = [one for uid in placed if (one := cache.assigned(uid)) is not None and uid not in gone]
+        self._check_slices(job, [*placed_pods, *kept], {one.uid for one in kept})
         for node in {one.node for one in kept}:
             stay = [one for one in cache.assigned_pods_on(node) if one.uid not in gone and not _is_leaving(one)]
             every = [*stay, *(one for one in kept if one.node == node)]
@@ -321,7 +350,7 @@ class Jobs:
             kept = self.kept(but_for=job.name)
             free = {name: node for name, node in nodes.items() if name not in kept}
             fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
-            if fits and not (job.with_claims or job.within or job.rails):
+            if fits and not (job.with_claims or job.within or job.rails or job.slices):
                 yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
             for pod in waiting:
                 if not told(pod):
@@ -334,6 +363,10 @@ class Jobs:
             all(_go_to(member, nodes[name], chosen.count(name), live) for name in set(chosen))
             for chosen in itertools.combinations_with_replacement(ready, count)
         )
+
+
+def _index(pod: PodState) -> int:
+    return int(pod.document["metadata"]["labels"][_INDEX])
 
 
 def _vfs(assigned: AssignedPod) -> list[str]:

@@ -15,19 +15,24 @@ victims must be put back.
 """
 
 import itertools
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_placement import among_rows, place_member, place_members
-from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.member_room import MemberRoom
+from scheduler.cycle.groups.members import alike, by_shape
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
+from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, pods_of, since
 from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
@@ -70,14 +75,24 @@ class RemovedVictims:
         self.victims += victims
         self.loss = loss_of(self.victims, self._broken)
 
+    def first(self, count: int) -> "RemovedVictims":
+        return RemovedVictims(self._objections, self.victims[:count])
+
 
 @dataclass(frozen=True, slots=True)
 class LeastLoss:
-    """Members on their nodes after the victims have left; ``among`` are the rows where they may be, None for all."""
+    """Members on their nodes after the victims have left.
+
+    ``among`` are the rows where they may be, None for all. In a slice they are those of its domain, by uid.
+    """
 
     binds: tuple[Bind, ...]
     removed: RemovedVictims
     among: Among | None
+    slices: Mapping[str, Among] = field(default_factory=dict)
+
+    def among_for(self, uid: str) -> Among | None:
+        return self.slices.get(uid, self.among)
 
 
 @dataclass(slots=True)
@@ -91,21 +106,57 @@ class VictimPlacement:
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
 
+    # In slices: the domain of each member, and the number of members and victims before victims were added.
+    _slices: dict[str, Among] = field(default_factory=dict)
+    _counts: list[tuple[int, int]] = field(default_factory=list)
+
     def run(self, members: Sequence[PodInfo]) -> Turns[LeastLoss | None]:
         """Place members until enough are placed; return None if that fails. Then restore the snapshot."""
         snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
-        needed = self.row_victims.demand.needed
-        yield from place_members(snapshot, members, needed, self._place)
+        demand = self.row_victims.demand
+        if demand.group.slices:
+            yield from self._place_slices(members)
+        else:
+            yield from place_members(snapshot, members, demand.needed, self._place_needed)
         binds = tuple(snapshot.binds.values())
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(self.removed.victims))
-        return LeastLoss(binds, self.removed, self.among) if len(binds) >= needed else None
+        return LeastLoss(binds, self.removed, self.among, self._slices) if len(binds) >= demand.needed else None
+
+    def _place_slices(self, members: Sequence[PodInfo]) -> Turns[None]:
+        """Place each slice in the first domain where that is possible, those with most free room first."""
+        snapshot, demand, rows_of_shapes = self.row_victims.snapshot, self.row_victims.demand, list[Rows]()
+        nodes, shapes = snapshot.cache.nodes, by_shape(members)
+        for member in shapes:
+            rows = yield from self.row_victims.rows_for(member, self.among)
+            rows_of_shapes.append(np.array(rows, np.intp))
+        inside = nodes.all_rows() if self.among is None else np.flatnonzero(self.among.flags)
+        budget = self.row_victims.budget
+        placement = SlicePlacement(snapshot, demand, budget, self._place_in_slice, demand.needed, self._undo)
+        yield from placement.place(members, inside, MemberRoom(members, shapes, rows_of_shapes, nodes))
+
+    def _place_in_slice(self, member: PodInfo, among: Among) -> Turns[Decision | None]:
+        if among is not self.among:
+            self.among, self._searches = among, {}
+        self._slices[member.uid] = among
+        return (yield from self._place(member))
+
+    def _undo(self, placed_count: int) -> Turns[None]:
+        """Restore the victims of the members that were placed after this many."""
+        while self._counts and self._counts[-1][0] >= placed_count:
+            _, victim_count = self._counts.pop()
+            victims = pods_of(self.removed.victims[victim_count:])
+            yield from self.row_victims.budget.move_all(self.row_victims.snapshot.restore, victims)
+            self.removed = self.removed.first(victim_count)
+
+    def _place_needed(self, member: PodInfo) -> Turns[Decision | None]:
+        is_enough = len(self.row_victims.snapshot.binds) >= self.row_victims.demand.needed
+        return None if is_enough else (yield from self._place(member))
 
     def _place(self, member: PodInfo) -> Turns[Decision | None]:
         """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
         row_victims, is_over_limit = self.row_victims, self.limit is not None and self.removed.loss > self.limit
-        is_enough = len(row_victims.snapshot.binds) >= row_victims.demand.needed
-        if is_enough or is_over_limit or row_victims.is_spent:
+        if is_over_limit or row_victims.is_spent:
             return None
         decision = yield from self._place_among(member, self.among)
         if isinstance(decision, Bind):
@@ -137,6 +188,7 @@ class VictimPlacement:
             yield from budget.move_all(snapshot.remove, best.victims)
             decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
             if isinstance(decision, Bind):
+                self._counts.append((len(snapshot.binds), len(self.removed.victims)))
                 self.removed.add(best.chosen)
                 return decision
             # The dry run counts VFs, and does not choose them.

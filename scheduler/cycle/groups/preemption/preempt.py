@@ -154,9 +154,9 @@ class GroupPreemption:
             if first is None:
                 yield from budget.move_all(snapshot.remove, pods_of(best.removed.victims))
                 yield from budget.move_all(snapshot.put_on, best.binds)
-                victims = yield from reprieve(snapshot, best.removed.victims, best.among, objections, budget)
+                victims = yield from reprieve(snapshot, best, objections, budget)
                 binds = tuple(snapshot.binds.values())
-                best = LeastLoss(binds, RemovedVictims(objections, victims), best.among)
+                best = replace(best, binds=binds, removed=RemovedVictims(objections, victims))
             has_new_budgets = first is None and best.removed.loss[0] > 0 and self._budgets.changes != budget_changes
             if self._is_valid(snapshot, best) and not has_new_budgets:
                 return _outcome(best, demand)

@@ -10,6 +10,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_placement import place_member
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.preemption.least_loss import LeastLoss
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Victim, importance, split, with_spare_members
 from scheduler.cycle.refusals import Among
@@ -19,11 +20,10 @@ _MAX_MOVES = 10_000
 
 
 def reprieve(
-    snapshot: GroupSnapshot, victims: Sequence[Victim], among: Among | None, objections: Objections, budget: GroupBudget
+    snapshot: GroupSnapshot, placement: LeastLoss, objections: Objections, budget: GroupBudget
 ) -> Turns[list[Victim]]:
-    """Put back victims that may stay, ``among`` whose rows the members are; return the others, the most important
-    first.
-    """
+    """Put back victims of a placement that may stay; return the others, the most important first."""
+    victims = placement.removed.victims
     violators, rest = split(objections, sorted(victims, key=importance))
     chosen, move_count = list[Victim](), 0
     for victim in (*violators, *rest):
@@ -31,7 +31,7 @@ def reprieve(
         binds = [bind for bind in snapshot.binds.values() if bind.assigned.node in nodes]
         budget.charge(len(snapshot.binds))
         move_count += len(binds)
-        if move_count > _MAX_MOVES or not (yield from _stays(snapshot, victim, binds, among, budget)):
+        if move_count > _MAX_MOVES or not (yield from _stays(snapshot, victim, binds, placement, budget)):
             chosen.append(victim)
     return sorted(with_spare_members(chosen, victims), key=importance)
 
@@ -40,7 +40,7 @@ def _stays(
     snapshot: GroupSnapshot,
     victim: Victim,
     binds: Sequence[Bind],
-    among: Among | None,
+    placement: LeastLoss,
     budget: GroupBudget,
 ) -> Turns[bool]:
     """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
@@ -49,7 +49,9 @@ def _stays(
     yield from budget.move_all(snapshot.restore, victim.pods)
     own_rows = nodes.flags([nodes.row_of[bind.assigned.node] for bind in binds])
     for bind in binds:
-        decision = yield from place_member(snapshot, bind.pod_info, Among(own_rows), budget)
+        among = placement.among_for(bind.pod_info.uid)
+        own_among = Among(own_rows if among is None else own_rows & among.flags)
+        decision = yield from place_member(snapshot, bind.pod_info, own_among, budget)
         if not isinstance(decision, Bind):
             decision = yield from place_member(snapshot, bind.pod_info, among, budget)
         if not isinstance(decision, Bind):

@@ -95,6 +95,18 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     assert apart.domain is None
 
 
+def test_slices_are_shown_with_the_use_of_their_labels() -> None:
+    """In the facts, in JSON and in the wide table; with each label's domains, the slices' first."""
+    group = {"name": "train", "min": 4, "slices": {"size": 2, "within": _GROUP["within"]}}
+    placed = [member(index, f"n{index}", group) for index in range(4)]
+    found = find(*placed, racks={"n0": "r2", "n1": "r2", "n2": "r1", "n3": "r1"})
+    said = draw(groups.detail(found[0]).tables[:1], coloured=False)
+    assert f"slices     2 within '{_GROUP['within']}'" in said
+    assert "2 domain(s): 'r2', 'r1'; 2 of 4 ring hops cross domains" in said
+    assert groups.as_item(found[0])["slices"] == [{"size": 2, "within": _GROUP["within"]}]
+    assert f"2 within '{_GROUP['within']}'" in draw(groups.report(found, wide=True).tables, coloured=False)
+
+
 def test_a_group_in_several_racks_shows_how_many_and_how_often_its_ring_leaves_one() -> None:
     """Ranks 0, 1 in one rack and 2, 3 in another: two of four hops cross, the last one back to rank 0 included."""
     placed = [member(index, f"n{index}") for index in range(4)]
@@ -189,6 +201,7 @@ async def test_one_group_is_shown_with_its_members(served: Served) -> None:
             "waiting",
             "within",
             "prefer",
+            "slices",
             "rails",
         ),
         *("domain", "levels", "hangs_on", "members"),

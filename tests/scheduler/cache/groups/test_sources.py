@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.annotations.group import GroupRequest, read_group
+from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
 from scheduler.cache.groups import sources
 from scheduler.cache.groups.sources import Group
@@ -43,6 +43,16 @@ def test_the_annotation_is_read() -> None:
     assert read_group({}) is None
 
 
+def test_slices_are_read_from_wide_to_narrow() -> None:
+    """In any order, or one alone."""
+    wide, narrow = Slice(32, "rack"), Slice(8, "clique")
+    levels = ['{"size":8,"within":"clique"}', '{"size":32,"within":"rack"}']
+    for entries in (levels, levels[::-1]):
+        asked = read_group({"mooring.dev/group": f'{{"min":64,"slices":[{",".join(entries)}]}}'})
+        assert asked == GroupRequest(min=64, slices=(wide, narrow))
+    assert read_group({"mooring.dev/group": f'{{"slices":{levels[0]}}}'}) == GroupRequest(slices=(narrow,))
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
@@ -50,12 +60,27 @@ def test_the_annotation_is_read() -> None:
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
         (
             '{"size":3}',
-            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, runs, spares, "
-            "within",
+            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, runs, slices, "
+            "spares, within",
         ),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'"),
         ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
+        ('{"slices":[]}', ".slices: is an empty list"),
+        ('{"slices":{"size":8}}', ".slices: field 'within' is missing"),
+        ('{"slices":{"size":1,"within":"a"}}', ".slices.size: 1 is not an integer from 2 to 4096"),
+        ('{"min":12,"slices":{"size":8,"within":"a"}}', ".slices: size 8 does not divide min 12"),
+        ('{"slices":[{"size":8,"within":"a"},{"size":4,"within":"a"}]}', ".slices: names label 'a' twice"),
+        (
+            '{"slices":[{"size":12,"within":"a"},{"size":8,"within":"b"}]}',
+            ".slices: size 12 is not a multiple of the next smaller size, 8",
+        ),
+        (
+            '{"slices":[{"size":8,"within":"a"},{"size":8,"within":"b"}]}',
+            ".slices: size 8 is not a multiple of the next smaller size, 8",
+        ),
+        ('{"within":"a","slices":{"size":8,"within":"a"}}', ".slices: label 'a' is that of field 'within' too"),
+        ('{"spares":1,"slices":{"size":8,"within":"a"}}', ".slices: field 'spares' is 1, and slices have no spares"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
         ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
         ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name because field 'name' is 'a'"),
@@ -77,15 +102,23 @@ def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
     """By a PodGroup of either API, whose name the annotation may repeat, by its name alone, or by its controller."""
     owners = [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]
     asked = GroupRequest(min=2)
-    assert read_membership(_pod(make_pod, pod_group="a")) == (("PodGroup", "default", "a"), "a", GroupRequest(), "")
-    assert read_membership(_pod(make_pod, label="b")) == (("coscheduling", "default", "b"), "b", GroupRequest(), "")
+    assert read_membership(_pod(make_pod, pod_group="a")) == GroupMembership(
+        GroupKey("PodGroup", "default", "a"), "a", GroupRequest()
+    )
+    assert read_membership(_pod(make_pod, label="b")) == GroupMembership(
+        GroupKey("coscheduling", "default", "b"), "b", GroupRequest()
+    )
     assert read_membership(_pod(make_pod, '{"min":2}', metadata={"ownerReferences": owners})) == GroupMembership(
         GroupKey("controller", "default", "u1"), "j", asked, "u1"
     )
     again = _pod(make_pod, '{"name":"a","rails":"same"}', pod_group="a")
-    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"), "")
+    assert read_membership(again) == GroupMembership(
+        GroupKey("PodGroup", "default", "a"), "a", GroupRequest(rails="same")
+    )
     named = GroupRequest("c", 2)
-    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == (("annotation", "default", "c"), "c", named, "")
+    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == GroupMembership(
+        GroupKey("annotation", "default", "c"), "c", named
+    )
     assert read_membership(make_pod()) is None
 
 
@@ -95,7 +128,7 @@ def test_a_group_takes_its_name_from_a_label_of_the_pod(make_pod: MakePod, value
     labels = {"labels": {"example.com/key": value}}
     by_label = _pod(make_pod, '{"name_from":"example.com/key","min":2}', metadata=labels)
     asked = GroupRequest(value, 2)
-    assert read_membership(by_label) == (("annotation", "default", value), value, asked, "")
+    assert read_membership(by_label) == GroupMembership(GroupKey("annotation", "default", value), value, asked)
     if value == "c":
         assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == read_membership(by_label)
 
@@ -104,7 +137,9 @@ def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) ->
     """As the annotation's own name may."""
     labels = {"labels": {"set": "a"}}
     again = _pod(make_pod, '{"name_from":"set","rails":"same"}', pod_group="a", metadata=labels)
-    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"), "")
+    assert read_membership(again) == GroupMembership(
+        GroupKey("PodGroup", "default", "a"), "a", GroupRequest(rails="same")
+    )
 
 
 @pytest.mark.parametrize(

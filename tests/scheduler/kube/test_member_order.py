@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.cache.groups.order import by_index
+from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
 
 _JOBSET, _LWS = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io"

@@ -1,0 +1,181 @@
+"""Place members slice by slice: consecutive ranks, each slice whole in one domain of its label. Pure.
+
+Method: slices are placed in the order of ranks, the narrow ones of a wide one inside its domain. A slice is tried in
+the domains that admit it by plain sums (`scheduler.cycle.groups.slice_domains`): first that of the slice before it,
+then the smallest that admits all further ones, then the largest. So few domains are used, and exact fits first. If not
+all of its members fit, none stays, and the next domain is tried. Once a slice has placed members, the others join them
+one by one, or wait.
+
+Correctness: sums may show too much room, never too little. Equal members whose rows admit what the sums show are
+therefore placed whenever the sums suffice: each slice takes exactly its size from one domain.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import inf
+
+import numpy as np
+
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, Rows
+from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.member_room import MemberRoom
+from scheduler.cycle.groups.members import alike, by_size
+from scheduler.cycle.groups.slice_domains import SliceDomains, slice_domains
+from scheduler.cycle.refusals import Among
+from scheduler.kube.cluster_event import LEAVING, ClusterEvent
+from scheduler.kube.pod_info import PodInfo
+
+# Members that one attempt tries.
+_MOST_TRIED = 20_000
+
+
+@dataclass(slots=True)
+class SlicePlacement:
+    """One attempt to place a group's slices on a snapshot.
+
+    ``place_member`` chooses a member's node in a domain. No slice is tried after ``wanted`` members are placed. With
+    ``undo``, members have victims: the sums do not show all room, so domains that seem too small are tried last. It
+    restores the victims of the members that were placed after a number of others.
+    """
+
+    snapshot: GroupSnapshot
+    demand: GroupDemand
+    budget: GroupBudget
+    place_member: Callable[[PodInfo, Among], Turns[Decision | None]]
+    wanted: float = inf
+    undo: Callable[[int], Turns[None]] | None = None
+    count: int = 0
+    # Why members do not fit, for one member of each kind.
+    refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
+    _domains: SliceDomains = field(init=False)
+    # How many members each domain of the narrowest level still admits.
+    _free: Amounts = field(init=False)
+    # By level and number of the slice: the domains of its placed members; -1 for none.
+    _homes: dict[tuple[int, int], Counter[int]] = field(default_factory=dict)
+    # Why a member of the last slice that was tried does not fit.
+    _inner: Unschedulable | None = None
+
+    def place(self, members: Sequence[PodInfo], rows: Rows, room: MemberRoom) -> Turns[None]:
+        """Place as many slices in some rows as fit."""
+        nodes = self.snapshot.cache.nodes
+        self.budget.charge_column(nodes.size)
+        domains = slice_domains(self.demand.group.slices, nodes, rows, np.zeros(len(rows), np.int64))
+        self._domains, self._free = domains, room.of_any_rank(domains.rows, domains.domain_of_row, domains.count())
+        for pod in self.demand.placed:
+            numbers = np.flatnonzero(domains.rows == nodes.row_of.get(pod.node, -1))
+            for depth, level in enumerate(domains.levels) if pod.uid in self.demand.ranks else ():
+                home = int(level.domain_of_row[numbers[0]]) if len(numbers) else -1
+                slice_number = self.demand.ranks[pod.uid] // level.slice.size
+                self._homes.setdefault((depth, slice_number), Counter())[home] += 1
+        ranked = sorted(members, key=lambda member: self.demand.ranks[member.uid])
+        yield from self._place(ranked, 0, 0, is_whole=False)
+
+    def _place(self, members: Sequence[PodInfo], depth: int, domain: int, *, is_whole: bool) -> Turns[bool]:
+        """Place members in a domain of the level before ``depth``; return whether all fit. A whole slice ends at the
+        first that does not.
+        """
+        if depth == len(self._domains.levels):
+            return (yield from self._place_each(members, domain, is_whole=is_whole))
+        size, min_members = self._domains.levels[depth].slice.size, self.demand.group.min
+        rest, previous, too_many = len(members), -1, inf
+        all_fit = True
+        for number, group in groupby(members, lambda member: self.demand.ranks[member.uid] // size):
+            part = list(group)
+            # Lost ranks of a slice that the group needs come back.
+            need = size if (number + 1) * size <= min_members else len(part)
+            if self._is_over(is_whole=is_whole):
+                return False
+            if (depth, number) in self._homes:
+                home = self._homes[depth, number].most_common(1)[0][0]
+                fits = yield from self._place(part, depth + 1, home, is_whole=False)
+            elif need >= too_many:
+                fits = False
+            else:
+                candidates = self._candidates(depth, domain, need, rest, previous)
+                previous = yield from self._place_free(part, depth, candidates)
+                fits = previous >= 0
+                if not fits:
+                    self._refuse(part[0], depth, number)
+                    too_many = need
+            all_fit = all_fit and fits
+            if is_whole and not fits:
+                return False
+            rest -= len(part)
+        return all_fit
+
+    def _is_over(self, *, is_whole: bool) -> bool:
+        has_wanted = not is_whole and len(self.snapshot.binds) >= self.wanted
+        return self.count >= _MOST_TRIED or has_wanted
+
+    def _place_free(self, members: Sequence[PodInfo], depth: int, candidates: Sequence[int]) -> Turns[int]:
+        """Place a slice without placed members whole in one of these domains; return which, -1 if it fits in none."""
+        self._inner = None
+        for candidate in candidates:
+            placed_count, free = len(self.snapshot.binds), self._free.copy()
+            if (yield from self._place(members, depth + 1, candidate, is_whole=True)):
+                return candidate
+            yield from self.budget.move_all(self.snapshot.take_off, list(self.snapshot.binds)[placed_count:])
+            if self.undo is not None:
+                yield from self.undo(placed_count)
+            self._free = free
+        return -1
+
+    def _candidates(self, depth: int, domain: int, need: int, rest: int, previous: int) -> list[int]:
+        """Return the domains to try for a slice, in order; ``rest`` is the number of members from this slice on."""
+        level = self._domains.levels[depth]
+        admits = self._domains.admitted(self._free, 1, whole=need == level.slice.size)[depth + 1]
+        numbers = np.flatnonzero(level.wider == domain)
+        if self.undo is None:
+            numbers = numbers[admits[numbers] >= need]
+        smallest_first = numbers[np.argsort(admits[numbers], kind="stable")]
+        largest_first = numbers[np.argsort(-admits[numbers], kind="stable")]
+        first = [previous] if previous in numbers else []
+        return list(
+            dict.fromkeys((*first, *smallest_first[admits[smallest_first] >= rest].tolist(), *largest_first.tolist()))
+        )
+
+    def _place_each(self, members: Sequence[PodInfo], domain: int, *, is_whole: bool) -> Turns[bool]:
+        """Place members in a domain of the narrowest level, the largest first."""
+        among, failed = Among(self._flags(domain), self._domains.levels[-1].slice.within), set[Hashable]()
+        for member in by_size(members):
+            if self._is_over(is_whole=is_whole):
+                return False
+            if alike(member) in failed:
+                continue
+            self.count += 1
+            decision = yield from self.place_member(member, among)
+            if isinstance(decision, Bind):
+                self.snapshot.put_on(decision)
+                self._free[domain] -= 1
+                continue
+            if decision is None or is_whole:
+                self._inner = decision
+                return False
+            self.refusals.setdefault(alike(member), decision)
+            failed.add(alike(member))
+        return not failed
+
+    def _flags(self, domain: int) -> Flags:
+        flags: Flags = np.zeros(self.snapshot.cache.nodes.size, np.bool_)
+        flags[self._domains.rows[self._domains.domain_of_row == domain]] = True
+        return flags
+
+    def _refuse(self, member: PodInfo, depth: int, number: int) -> None:
+        """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""
+        one, inner = self._domains.levels[depth].slice, self._inner
+        most = int(self._domains.admitted(self._free, 1)[depth + 1].max(initial=0))
+        reason = (
+            f"no domain of label {one.within!r} has room for ranks {number * one.size} to "
+            f"{(number + 1) * one.size - 1}, the largest for {most}"
+        )
+        why: Why = {"v": 1}
+        events = LEAVING | ClusterEvent.NODE
+        if inner is not None:
+            reason, events, why = f"{reason}: {inner.reason}", events | inner.requeue_on, inner.why
+        self.refusals[alike(member)] = Unschedulable(member, reason, events, why)
