@@ -116,6 +116,10 @@ class Pf:
             raise ValueError(f"pf {self.name!r} has no VFs")
         return pci.vf_address(self.vf0, self.stride, index)
 
+    def lists(self, index: int, address: str) -> bool:
+        """Return whether VF ``index`` is on offer and has this PCI address."""
+        return index in self.vfs and self.vf_pci(index) == address
+
 
 # The programs of a node, with their names in ``programs``.
 ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni", "mooring-cri-shim")

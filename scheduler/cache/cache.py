@@ -35,7 +35,7 @@ from scheduler.constraints.protocol import VFS
 from scheduler.kube.pod_info import PodInfo, with_namespace
 from scheduler.kube.pod_resources import SCORED, add
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import VfAccounting, disputes, free_vfs_of, vfs_in_inventory
+from scheduler.placement.vf_accounting import VfAccounting, vfs_in_inventory
 
 
 class Cache:
@@ -275,18 +275,17 @@ class Cache:
         for assigned_pod in assigned_pods:
             amounts = add(amounts, dict(_amounts(assigned_pod)))
         ports = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
-        return DerivedUsage(node_info, amounts, ports, free_vfs_of(node_info.inventory, self._pods.claims(name)))
+        return DerivedUsage(
+            node_info, amounts, ports, VfAccounting(node_info.inventory, self._pods.claims(name)).free_vfs
+        )
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""
         node_info = self.node(name)
-        has_vfs = node_info is not None and self._vf_accountings[name].is_disputed
-        if node_info is None or not (has_vfs or self.nodes.unit_pools):
+        if node_info is None:
             return {}
-        claims = self._pods.claims(name)
-        unit_disputes = self.unit_pools.disputes(name, claims) if self.nodes.unit_pools else {}
-        vfs = disputes(node_info.inventory, claims) if node_info.inventory is not None and has_vfs else {}
-        return unit_disputes | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
+        unit_disputes = self.unit_pools.disputes(name, self._pods.claims(name)) if self.nodes.unit_pools else {}
+        return unit_disputes | {Unit(VFS, pci): uids for pci, uids in self._vf_accountings[name].disputes().items()}
 
     def check(self) -> None:
         self._pods.check()
@@ -306,8 +305,8 @@ class Cache:
         view, nodes = self.derive_usage(name), self.nodes
         assert nodes.facts[row] == view.node_info, f"node {name!r}: the row's facts are not the node's"
         assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
-        claimed_twice = disputes(view.node_info.inventory, self._pods.claims(name)) if view.node_info.inventory else {}
-        assert self._vf_accountings[name].is_disputed == bool(claimed_twice), (
+        accounting = VfAccounting(view.node_info.inventory, self._pods.claims(name))
+        assert self._vf_accountings[name].disputes() == accounting.disputes(), (
             f"node {name!r}: disputes are missed or made up"
         )
         assert nodes.free_vfs_of_row[row] == view.free_vfs, (

@@ -21,20 +21,11 @@ from scheduler.kube.refused import Refused
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.glob import glob
 from scheduler.placement.place import VfDemand
-from scheduler.placement.unmet_part import interface_parts, rails_of
+from scheduler.placement.unmet_part import rails_of, unmet_part
 
 K = TypeVar("K", bound=Hashable)
 # Number of names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
 _MAX_KINDS = 256
-
-
-class _Kind(NamedTuple):
-    """PFs that support the same settings: the interfaces whose settings they support, and for others the reason,
-    computed when needed.
-    """
-
-    able: int
-    reasons: dict[int, str]
 
 
 class _PfMatch(NamedTuple):
@@ -42,7 +33,6 @@ class _PfMatch(NamedTuple):
 
     selectors: int
     usable: int
-    kind: _Kind
 
 
 # The fields of an interface that select a PF, besides its rate; and an interface that selects none.
@@ -59,13 +49,12 @@ class Eligibility:
         # None if each interface takes any PF that has its rate.
         selective = set(map(_selectors_of, request.interfaces)) != {_EVERY_PF}
         self._selectors = _Selectors(request.interfaces) if selective else None
-        self._kinds: dict[Hashable, _Kind] = {}
+        # For PFs that support the same settings, the interfaces whose settings they support.
+        self._able: dict[Hashable, int] = {}
         # The interfaces that no PF can distinguish by settings.
         self._equal = _masks_by_value(
             [(_without_values(interface.settings), interface.netdev) for interface in request.interfaces]
         ).values()
-        # The PFs evaluated last: a row's PFs are evaluated to filter it and again to place on it.
-        self._last: tuple[Sequence[Pf], list[_PfMatch]] = (), []
         self.rates = [interface.settings.min_tx_rate or 0 for interface in request.interfaces]
         indexes = sorted(range(len(self.rates)), key=self.rates.__getitem__)
         self._sorted_rates = [self.rates[index] for index in indexes]
@@ -99,48 +88,39 @@ class Eligibility:
             return ""
         first = next(bits(self._every & ~usable))
         if not selectors >> first & 1:
-            return interface_parts(self._interfaces[first]).unmet_by(pfs)
-        able = zip(pfs, matches, strict=True)
-        return min([self._reason(first, pf, match.kind) for pf, match in able if match.selectors >> first & 1])
+            return unmet_part(self._interfaces[first], pfs)
+        selected = [pf for pf, match in zip(pfs, matches, strict=True) if match.selectors >> first & 1]
+        return min([self._refusal(self._interfaces[first], pf) for pf in selected])
 
-    def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
-        if refusal := pf.access.refused(self._namespace, pf.network):
-            return refusal
-        reason = kind.reasons.get(index)
-        if reason is None:
-            interface = self._interfaces[index]
-            reason = kind.reasons[index] = _refusal(interface.settings, interface.netdev, pf)
-        return reason
+    def _refusal(self, interface: VfRequest, pf: Pf) -> str:
+        """Return why this PF's VFs cannot be assigned to an interface that selects it; empty if they can."""
+        return (
+            pf.access.refused(self._namespace, pf.network)
+            or refused_netdev(interface.netdev, pf)
+            or refused_settings(interface.settings, pf)
+        )
 
     def _matches(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
-        if self._last[0] is not pfs:
-            self._last = pfs, self._judge(pfs)
-        return self._last[1]
-
-    def _judge(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
         masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
-        matches, terms, kind = [], None, _Kind(0, {})
+        matches, terms, able = [], None, 0
         for pf, mask in zip(pfs, masks, strict=False):
             # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.
             if terms != (terms := _terms_of(pf)):
-                kind = self._kind(terms, pf)
+                able = self._able_with(terms, pf)
             selectors = reservable & mask
-            matches.append(_PfMatch(selectors, selectors & kind.able, kind))
+            matches.append(_PfMatch(selectors, selectors & able))
         return matches
 
-    def _kind(self, terms: Hashable, pf: Pf) -> _Kind:
-        kind = self._kinds.get(terms)
-        if kind is None:
-            if len(self._kinds) >= _MAX_KINDS:
-                self._kinds.clear()
-            able = 0
-            for mask in () if pf.access.refused(self._namespace, pf.network) else self._equal:
-                interface = self._interfaces[next(bits(mask))]
-                able |= 0 if _refusal(interface.settings, interface.netdev, pf) else mask
-            kind = self._kinds[terms] = _Kind(able, {})
-        return kind
+    def _able_with(self, terms: Hashable, pf: Pf) -> int:
+        able = self._able.get(terms)
+        if able is None:
+            if len(self._able) >= _MAX_KINDS:
+                self._able.clear()
+            masks = [mask for mask in self._equal if not self._refusal(self._interfaces[next(bits(mask))], pf)]
+            able = self._able[terms] = sum(masks)
+        return able
 
 
 # All fields of a PF that determine whether its VFs can have given settings, and for which namespaces they are.
@@ -212,11 +192,6 @@ def _without_values(settings: VfSettings) -> Hashable:
 def eligibility(request: PodRequest) -> Eligibility:
     """Return the results of a request; equal requests share them."""
     return Eligibility(request)
-
-
-def _refusal(settings: VfSettings, netdev: bool | None, pf: Pf) -> str:
-    """Return why this PF's VFs cannot be assigned with these settings, with or without a netdev; empty if they can."""
-    return refused_netdev(netdev, pf) or refused_settings(settings, pf)
 
 
 def refused_netdev(netdev: bool | None, pf: Pf) -> str:

@@ -10,7 +10,6 @@ from typing import Literal
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment
-from mooring.annotations.inventory import Pf
 from mooring.annotations.rates import VfRates
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.errors import AnnotationError
@@ -152,7 +151,7 @@ class _Needs:
         needs_more = peak > current or increase > 0
         index = self._indexes.get(vf.pf)
         pf = self._free_vfs.pfs[index] if index is not None else None
-        if index is None or pf is None or not _is_on(pf, vf):
+        if index is None or pf is None or not pf.lists(vf.vf, vf.pci):
             return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if needs_more else None
         if new != old and (refusal := refused_settings(_changed_rates(old, new), pf)):
             return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
@@ -200,7 +199,3 @@ def _changed_rates(old: VfRates, new: VfRates) -> VfSettings:
         new.min_tx_rate if new.min_tx_rate != old.min_tx_rate else None,
         new.max_tx_rate if new.max_tx_rate != old.max_tx_rate else None,
     )
-
-
-def _is_on(pf: Pf, vf: AssignedVf) -> bool:
-    return vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci

@@ -78,78 +78,26 @@ class FreeVfs(NamedTuple):
 EMPTY = FreeVfs()
 
 
-def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs:
-    """Compute what is left from all claims."""
-    if inventory is None:
-        return EMPTY
-    rates_by_pf: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
-    holders = set[tuple[str, int, str, str]]()
-    for claim in claims:
-        for vf in vfs_in_inventory(inventory, claim.assignment):
-            rates = rates_by_pf[vf.pf]
-            rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
-            holders.add((vf.pf, vf.vf, claim.uid, claim.namespace))
-    shares, indexes = shares_of(inventory.pfs), {pf.name: index for index, pf in enumerate(inventory.pfs)}
-    for pf_name, _, _, namespace in holders if shares else ():
-        shares = with_change(shares, indexes[pf_name], namespace, 1)
-    pfs, ports = inventory.pfs, shared_ports_of(inventory.pfs)
-    states = [_derive_state(pf, rates_by_pf[pf.name]) for pf in pfs]
-    reserved = [rate for _, rate in states]
-    return FreeVfs(
-        pfs,
-        tuple(mask for mask, _ in states),
-        tuple(
-            PfCapacity(mask.bit_count(), offer - reservation)
-            for (mask, _), offer, reservation in zip(
-                states, offers_of(pfs, ports), sum_by_port(reserved, ports) if ports else reserved, strict=True
-            )
-        ),
-        ports,
-        shares,
-    )
-
-
-def full_capacities(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
-    """Return what PFs have if no VF is used."""
-    return tuple(
-        PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, shared_ports_of(pfs)), strict=True)
-    )
-
-
 def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
     """Return the PFs with what they have if no VF is used, in numbers."""
-    return FreeVfs(pfs, (), full_capacities(pfs), shared_ports_of(pfs), shares_of(pfs))
+    ports = shared_ports_of(pfs)
+    capacities = tuple([PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, ports), strict=True)])
+    return FreeVfs(pfs, (), capacities, ports, shares_of(pfs))
 
 
 def vfs_in_inventory(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     """Return the VFs of an assignment that the inventory lists under the same PF, index and address."""
     pfs = {pf.name: pf for pf in inventory.pfs}
-    return [
-        vf
-        for vf in assignment.vfs
-        if (pf := pfs.get(vf.pf)) is not None and vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci
-    ]
-
-
-def _derive_state(pf: Pf, claims: Mapping[int, int]) -> tuple[int, int]:
-    """Return a PF's free VFs as bits, and the Mb/s that its VFs reserve."""
-    rates = dict(claims)
-    for entry in pf.out:
-        for index in entry.vfs if entry.min_tx_rate else ():
-            rates[index] = max(rates.get(index, 0), entry.min_tx_rate)
-    free = pf.usable.mask
-    for index in claims:
-        free &= ~(1 << index)
-    return free, sum(rates.values())
+    return [vf for vf in assignment.vfs if (pf := pfs.get(vf.pf)) is not None and pf.lists(vf.vf, vf.pci)]
 
 
 class _PfAccount:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
-    __slots__ = ("_claims", "_out", "_pf", "_usable", "disputes", "free", "reserved")
+    __slots__ = ("_claims", "_out", "_usable", "disputes", "free", "pf", "reserved")
 
     def __init__(self, pf: Pf) -> None:
-        self._pf = pf
+        self.pf = pf
         self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
         # The pods that claim each VF, with the rate that each of them reserves; replaced when they change.
         self._claims: dict[int, Mapping[str, int]] = {}
@@ -193,11 +141,11 @@ class _PfAccount:
         claimants = self._claims.get(vf)
         return claimants.get(uid) if claimants is not None else None
 
-    def is_claimed(self, vf: int) -> bool:
-        return vf in self._claims
+    def claimants(self, vf: int) -> tuple[str, ...]:
+        return tuple(sorted(self._claims.get(vf, ())))
 
     def capacity(self) -> PfCapacity:
-        return PfCapacity(self.free.bit_count(), self._pf.offer_mbps - self.reserved)
+        return PfCapacity(self.free.bit_count(), self.pf.offer_mbps - self.reserved)
 
     def _rate(self, vf: int) -> int:
         """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
@@ -206,7 +154,7 @@ class _PfAccount:
 
 
 class VfAccounting:
-    """What one node has left, updated claim by claim; always equal to `free_vfs_of` of the same claims.
+    """What one node has left, updated claim by claim; always equal to a new instance of the same claims.
 
     ``model`` are its PFs without their PCIe root, for requests that do not select by it.
     """
@@ -227,15 +175,8 @@ class VfAccounting:
             self._count(claim)
         # All at once: repeating it for each claim would take a quarter of a second on a node with the most PFs and
         # claims.
-        self.free_vfs = FreeVfs(
-            self.pfs,
-            tuple(pf_account.free for pf_account in self._pf_accounts),
-            tuple(
-                self._port_capacities() if self._ports else [pf_account.capacity() for pf_account in self._pf_accounts]
-            ),
-            self._ports,
-            self._shares,
-        )
+        self.free_vfs = FreeVfs(self.pfs, (0,) * len(self.pfs), (PfCapacity(0, 0),) * len(self.pfs))
+        self._show(range(len(self.pfs)))
 
     def copy(self) -> "VfAccounting":
         """Return an independent copy."""
@@ -263,19 +204,19 @@ class VfAccounting:
             self._pf_accounts[index].release(vf.vf, claim.uid)
         self._show({index for index, _ in vfs})
 
-    @property
-    def is_disputed(self) -> bool:
-        """Return whether any VF is claimed by more than one pod."""
-        return any(pf_account.disputes for pf_account in self._pf_accounts)
+    def disputes(self) -> dict[str, tuple[str, ...]]:
+        """Return the PCI addresses that more than one pod claims, with the pods' uids."""
+        accounts = [pf_account for pf_account in self._pf_accounts if pf_account.disputes]
+        return {account.pf.vf_pci(vf): account.claimants(vf) for account in accounts for vf in sorted(account.disputes)}
 
     @property
     def is_plain(self) -> bool:
         """Return whether each VF has at most one claim, so that a pod's VFs are free when it is deleted."""
-        return not self._any_out and not self.is_disputed
+        return not self._any_out and not self.disputes()
 
     def is_taken(self, claim: Claim) -> bool:
         """Return whether another claim has a VF of this one."""
-        return any(self._pf_accounts[index].is_claimed(vf.vf) for index, vf in self._listed_vfs(claim))
+        return any(self._pf_accounts[index].claimants(vf.vf) for index, vf in self._listed_vfs(claim))
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
         """Return the VFs that a pod's claim holds, as the PF's index and the rate."""
@@ -292,10 +233,8 @@ class VfAccounting:
         vfs = []
         for vf in claim.assignment.vfs:
             index = self._index.get(vf.pf)
-            if index is not None:
-                pf = self.pfs[index]
-                if vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci:
-                    vfs.append((index, vf))
+            if index is not None and self.pfs[index].lists(vf.vf, vf.pci):
+                vfs.append((index, vf))
         return vfs
 
     def _show(self, indexes: Iterable[int]) -> None:
@@ -337,12 +276,3 @@ def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
     """Return whether other nodes may have equal PFs."""
     return len(pfs) <= FEW and sum([len(pf.out) for pf in pfs]) <= FEW
-
-
-def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[str, ...]]:
-    """Return the PCI addresses that more than one pod claims, with the pods' uids."""
-    claimants: dict[str, list[str]] = {}
-    for claim in claims:
-        for vf in vfs_in_inventory(inventory, claim.assignment):
-            claimants.setdefault(vf.pci, []).append(claim.uid)
-    return {pci: tuple(sorted(uids)) for pci, uids in claimants.items() if len(uids) > 1}

@@ -14,7 +14,7 @@ from mooring.annotations.spares import read_spares
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
-from scheduler.placement.vf_accounting import Claim, FreeVfs, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
+from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, reserve_rates, vfs_in_inventory
 
 NO_INVENTORY = "no inventory"
 NO_SHIM = "mooring-cri-shim has not started in this boot"
@@ -161,12 +161,12 @@ def _use(node: Node, claims: Sequence[Claim] | None) -> NodeUse:
     shares: tuple[ShareUse, ...] = ()
     disputed: dict[str, tuple[str, ...]] = {}
     if inventory is not None:
-        free = free_vfs_of(inventory, claims or ())
+        accounting = VfAccounting(inventory, claims or ())
+        free = accounting.free_vfs
         pfs = _pfs(inventory, claims, free)
         shares = tuple(_shares(free, is_known=claims is not None))
         keys = {claim.uid: claim.pod for claim in claims or ()}
-        found = disputes(inventory, claims or ())
-        disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
+        disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in accounting.disputes().items()}
     reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}
     impaired = {
         one.type: one.message or one.reason or ""
@@ -244,7 +244,7 @@ def _pfs(inventory: Inventory, claims: Sequence[Claim] | None, free: FreeVfs) ->
         for vf in vfs_in_inventory(inventory, claim.assignment):
             held.setdefault(vf.pf, set()).add(vf.vf)
     alone = replace(inventory, pfs=tuple(replace(pf, port=None) for pf in inventory.pfs))
-    own = free_vfs_of(alone, claims).capacities
+    own = VfAccounting(alone, claims).free_vfs.capacities
     found = []
     for pf, room, own_room, offer in zip(inventory.pfs, free.capacities, own, offers, strict=True):
         used = len(held.get(pf.name, ()))

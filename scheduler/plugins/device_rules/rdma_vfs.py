@@ -33,7 +33,7 @@ from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
 from scheduler.placement.shares import caps_for
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities, unused
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, unused
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -253,11 +253,11 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
             # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
             return NOT_KEPT
         _, pfs = offer
-        capacities = full_capacities(pfs)
-        if sum([pf.mbps for pf in capacities]) < rate or sum([pf.vfs for pf in capacities]) < count:
+        free_vfs = unused(pfs)
+        if sum([pf.mbps for pf in free_vfs.capacities]) < rate or free_vfs.vf_count < count:
             # Most nodes, if a request is too large for any: even a search that takes no step costs something.
             return False
-        placement = _place(request, unused(pfs), steps)
+        placement = _place(request, free_vfs, steps)
         return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

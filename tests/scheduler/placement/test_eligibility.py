@@ -150,7 +150,7 @@ def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
         assert eligibility.refusal((pf,)) == ""
     selectors = eligibility._selectors
     assert selectors is not None
-    sizes = [len(selectors._by_name), len(selectors._by_network), len(eligibility._kinds)]
+    sizes = [len(selectors._by_name), len(selectors._by_network), len(eligibility._able)]
     assert max(sizes) <= subject._MAX_KINDS
 
 
@@ -163,7 +163,10 @@ def test_settings_are_judged_once_for_all_nodes_of_a_model(
     beyond: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """64 interfaces that all differ, at 40 nodes whose rates all differ; also where the last of them fits nowhere."""
+    """64 interfaces that all differ, at 40 nodes whose rates all differ.
+
+    Where the last of them fits nowhere, it alone is judged again for each node's message.
+    """
     judged = 0
 
     def counting(settings: VfSettings, pf: Pf) -> str:
@@ -179,4 +182,4 @@ def test_settings_are_judged_once_for_all_nodes_of_a_model(
     pod = make_pod(request=[*rates, {"max_tx_rate": 100_000 + beyond}])
     machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
     assert machine.step(0.0)
-    assert judged <= 64 + beyond
+    assert judged <= 64 + beyond * 40 * 4

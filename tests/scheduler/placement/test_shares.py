@@ -18,8 +18,9 @@ from scheduler.placement.assign import OUT_OF_BUDGET, demands_on, place_within
 from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
 from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import Claim, VfAccounting, free_vfs_of
+from scheduler.placement.vf_accounting import Claim, VfAccounting
 from scheduler.plugins.device_rules.rdma_vfs import _VfSums
+from tests.scheduler.placement.derived_vfs import free_vfs_of
 
 HALF = Access(max_share=50, entry=1)
 

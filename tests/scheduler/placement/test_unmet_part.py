@@ -10,7 +10,7 @@ from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
-from scheduler.placement.unmet_part import InterfaceParts
+from scheduler.placement.unmet_part import unmet_part
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import identity, told
 
@@ -25,7 +25,7 @@ PFS: list[dict[str, Any]] = [
 
 def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields: Any) -> str:
     pfs = [make_pf(number, up=number not in down, **one) for number, one in enumerate(PFS)]
-    return InterfaceParts(VfRequest(VfSettings(min_tx_rate=rate), **fields)).unmet_by(pfs)
+    return unmet_part(VfRequest(VfSettings(min_tx_rate=rate), **fields), pfs)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_of_several_parts_that_leave_none_the_first_to_narrow_down_is_the_reason
 
 def test_a_node_without_any_pf_has_a_reason_of_its_own() -> None:
     """Whatever is requested of it."""
-    assert InterfaceParts(VfRequest(network="rail0")).unmet_by([]) == "node(s) had no PF on offer"
-    assert InterfaceParts(VfRequest()).unmet_by([]) == "node(s) had no PF on offer"
+    assert unmet_part(VfRequest(network="rail0"), []) == "node(s) had no PF on offer"
+    assert unmet_part(VfRequest(), []) == "node(s) had no PF on offer"
 
 
 def test_nodes_are_counted_by_the_part_that_leaves_them_none(
