@@ -13,7 +13,7 @@ import pytest
 from bench.served.apiservers import free_ports
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
-from mooring.kube.client import Client
+from mooring.kube.client import MERGE_PATCH, Client
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.controllers.player import WHOLE_NODE, Player
 from tests.scheduler.server.process import PODS, Cluster
@@ -61,6 +61,14 @@ class Stage(Player):
         await self.cluster.bound("other")
         yield
         await self.cluster.delete("other")
+
+    async def lose_node(self, name: str) -> None:
+        """Have a node be unreachable, as its lease has expired."""
+        taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+        status = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+        for path, body in (("", {"spec": {"taints": [taint]}}), ("/status", {"status": status})):
+            node = f"/api/v1/nodes/{name}{path}"
+            await self.client.request("PATCH", node, msgspec.json.encode(body), MERGE_PATCH)
 
     async def all_nodes_free(self) -> None:
         """See that no VF of any node is reserved: other pods get all of them."""

@@ -163,8 +163,9 @@ class Player:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Follow the namespace's pods."""
-        follow = asyncio.create_task(self._follow())
+        """Follow the namespace's pods, from now on: each change is one event."""
+        pods = msgspec.json.decode(await self.client.request("GET", self.path("Pod")))
+        follow = asyncio.create_task(self._follow(pods["metadata"]["resourceVersion"]))
         try:
             yield
         finally:
@@ -172,10 +173,11 @@ class Player:
             await asyncio.gather(follow, return_exceptions=True)
         assert follow.cancelled(), follow.exception()
 
-    async def _follow(self) -> None:
+    async def _follow(self, version: str) -> None:
+        since = {"watch": "1", "resourceVersion": version}
         async with (
             asyncio.TaskGroup() as kubelets,
-            self.client.stream(self.path("Pod"), {"watch": "1"}, silence_s=3600) as lines,
+            self.client.stream(self.path("Pod"), since, silence_s=3600) as lines,
         ):
             async for some in lines:
                 for line in some:

@@ -44,3 +44,20 @@ async def test_a_job_starts_whole_again_after_its_suspension_and_replaces_ranks_
     await stage.job_is("Complete", "train")
     assert groups.starts == 2
     await stage.all_nodes_free()
+
+
+async def test_a_rank_of_a_lost_node_is_made_again_while_the_old_pod_never_ends(stage: Stage) -> None:
+    """No kubelet confirms the deletion; the controller does not wait for it."""
+    groups = stage.watch_groups(_job_of, 3)
+    ranks = template({"min": 3, "rails": "index"}, restartPolicy="Never")
+    spec = {"completionMode": "Indexed", "completions": 3, "parallelism": 3, "template": ranks}
+    await stage.create("Job", {"metadata": {"name": "train"}, "spec": spec})
+    await stage.runs(*RANKS[:3])
+    lost = stage.live("train-1")["spec"]["nodeName"]
+    async with stage.slow_to_end("train-1"):
+        # What node-lifecycle-controller and taint-eviction-controller do.
+        await stage.lose_node(lost)
+        await stage.delete("Pod", "train-1")
+        await stage.runs(*RANKS[:3])
+        assert stage.live("train-1")["spec"]["nodeName"] != lost
+    assert groups.starts == 1
