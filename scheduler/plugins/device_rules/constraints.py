@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import Judgements
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
@@ -37,30 +38,15 @@ _NAME = "Constraints"
 _MOST_REASONS = 256
 
 
-class _Reasons:
-    """The reasons against nodes, numbered from 1 in the order of first use."""
-
-    def __init__(self) -> None:
-        self._marks: dict[str, int] = {}
-
-    def mark(self, text: str, kind: str) -> int:
-        if len(self._marks) >= _MOST_REASONS:
-            text = f"constraint {kind!r} rejected the node(s)"
-        return self._marks.setdefault(text, len(self._marks) + 1)
-
-    def of(self, mark: int) -> tuple[str, ...]:
-        return (list(self._marks)[mark - 1],)
-
-
 @lru_cache(maxsize=64)
-def _reasons_against(_kind: str, _request: Hashable) -> _Reasons:
-    return _Reasons()
+def _reasons_against(_kind: str, _request: Hashable) -> Judgements:
+    return Judgements()
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.wishes:
         return None
-    reasons, name = _Reasons(), None
+    reasons, name = Judgements(), None
     if len(pod_info.wishes) == 1 and (wish := pod_info.wishes[0]).kind.is_own:
         # The result for one set of units is kept, with the numbers of the reasons.
         reasons = name = _reasons_against(wish.kind.name, wish.request)
@@ -73,7 +59,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
             marks = marks + (marks == 0) * view.judge(column, judge, name)
         return marks
 
-    return UsageFilter(filter_rows, reasons.of)
+    return UsageFilter(filter_rows, lambda mark: (list(reasons.texts)[mark - 1],))
 
 
 def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
@@ -131,10 +117,13 @@ def _why(fault: UnitFault, kind: str) -> str:
             return FAULTS[InventoryFault.NOT_READY]
 
 
-def _refusing(wish: Wish, reasons: _Reasons) -> Callable[[UnitPool], int]:
+def _refusing(wish: Wish, reasons: Judgements) -> Callable[[UnitPool], int]:
     def mark(unit_pool: UnitPool) -> int:
         judged = _judge(wish, unit_pool)
-        return reasons.mark(judged, wish.kind.name) if isinstance(judged, str) else 0
+        if not isinstance(judged, str):
+            return 0
+        is_full = len(reasons.texts) >= _MOST_REASONS
+        return reasons.code(f"constraint {wish.kind.name!r} rejected the node(s)" if is_full else judged)
 
     return mark
 

@@ -121,9 +121,9 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
     def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
-        return _refusals(
-            conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
-        )
+        # For each row all reasons against it: the sum of the texts' codes.
+        codes = conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
+        return Refusals(codes, _TEXTS) if np.count_nonzero(codes) else None
 
     return filter_rows if lacks_volume or affinities or claims.late else None
 
@@ -264,13 +264,6 @@ def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -
     columns = [nodes.label(key).values for key in keys]
     for kind in kinds.tolist():
         yield {key: values[number] for key, values, number in zip(keys, columns, kind, strict=True)}
-
-
-def _refusals(codes: Amounts) -> Refusals | None:
-    """Return for each row all reasons against it: the sum of the texts' codes."""
-    if not np.count_nonzero(codes):
-        return None
-    return Refusals(codes, _TEXTS)
 
 
 _REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
