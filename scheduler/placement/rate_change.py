@@ -61,31 +61,23 @@ def _compare(interface: VfRequest, vf: AssignedVf) -> bool:
     return True
 
 
-def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, ...]:
-    """Return the rates that a request has for the VFs of its pod; raise AnnotationError if it changes other
-    fields too.
+_ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a node"
+
+
+def wanted_rates(request: PodRequest | None, assignment: Assignment) -> tuple[VfRates, ...]:
+    """Return the rates that a request (None: removed) has for the VFs of its pod; raise AnnotationError if it changes
+    other fields too.
     """
-    interfaces, vfs = request.interfaces, assignment.vfs
+    interfaces, vfs = request.interfaces if request is not None else (), assignment.vfs
     if len(interfaces) != len(vfs):
-        raise _count_error(len(vfs), str(len(interfaces)))
+        count = "none" if request is None else len(interfaces)
+        rule = f"the pod has {len(vfs)} VFs but now requests {count}: {_ONLY_RATES}"
+        raise AnnotationError(names.REQUEST, "", rule)
     for index, (interface, vf) in enumerate(zip(interfaces, vfs, strict=True)):
         if field := _other_difference(interface, vf):
             rule = f"differs from the assigned VF: {_ONLY_RATES}"
             raise AnnotationError(names.REQUEST, f"[{index}].{field}", rule)
     return tuple(VfRates(interface.settings.min_tx_rate, interface.settings.max_tx_rate) for interface in interfaces)
-
-
-def removed_request(assignment: Assignment) -> str:
-    """Return why a running pod's request cannot be removed."""
-    return str(_count_error(len(assignment.vfs), "none"))
-
-
-def _count_error(has: int, asks: str) -> AnnotationError:
-    rule = f"the pod has {has} VFs but now requests {asks}: {_ONLY_RATES}"
-    return AnnotationError(names.REQUEST, "", rule)
-
-
-_ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a node"
 
 
 def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:

@@ -8,7 +8,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
-from scheduler.placement.rate_change import asks_as_assigned, removed_request, wanted_rates
+from scheduler.placement.rate_change import asks_as_assigned, wanted_rates
 from scheduler.state.rates import rates_condition
 from scheduler.state.rates.feasibility import is_in_force
 
@@ -22,7 +22,7 @@ def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[V
     condition = pod.condition(rates_condition.CONDITION)
     try:
         if text is None and names.RIT_REQUEST not in pod.annotations:
-            return Refused(removed_request(assignment))
+            return wanted_rates(None, assignment)
         request = read_request({names.REQUEST: text}) if text is not None else None
         if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
             return assigned_rates(assignment) if rates_condition.is_open(condition) else None
