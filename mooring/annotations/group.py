@@ -7,8 +7,9 @@ value is the name, for templates from which a controller makes several groups. W
 one controller. For a pod with a PodGroup, which has a name and a count, ``min`` can be absent. ``disruption`` says
 whether preemption can evict members one by one.
 
-``slices`` divides the members by rank: each 8 consecutive ranks share a value of the label. With a list, slices of one
-size are whole in those of the next larger one: ``[{"size": 32, "within": RACK}, {"size": 8, "within": CLIQUE}]``.
+``roles`` gives a minimum to each value of the label ``role_from``: ``{"head": 1, "worker": 3}``; then ``min`` can be
+absent. ``slices`` divides the members by rank: each 8 consecutive ranks share a value of the label. With a list, slices
+of one size are whole in those of the next larger one: ``[{"size": 32, "within": RACK}, {"size": 8, "within": KEY}]``.
 """
 
 import re
@@ -27,6 +28,7 @@ from mooring.parsing import Value, parse
 MOST_MEMBERS = 4096
 # Members that may fail at one time.
 MOST_SPARES = 64
+MOST_ROLES = 64
 # Levels of a network: leaf, spine, core and a few more.
 MOST_LEVELS = 8
 # same: interface k of all members is on one network. index: interface k is on the k-th network of its node.
@@ -35,7 +37,6 @@ Rails = Literal["same", "index"]
 Disruption = Literal["group", "pod"]
 # How many values the message about differing members contains.
 _NAMED = 3
-_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption", "runs", "spares", "slices"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
@@ -61,6 +62,7 @@ class GroupRequest:
     share, ``prefer`` lists preferred such labels from narrow to wide. ``name_from`` is the pod label whose value is the
     name. ``disruption`` is how preemption treats the members; the default is "group". ``runs`` is how many seconds each
     member runs at most. ``spares`` is for how many further members room is kept. ``slices`` are from wide to narrow.
+    ``roles`` are the values of the pod label ``role_from``, each with the number of members that it needs.
     """
 
     name: str | None = None
@@ -73,6 +75,16 @@ class GroupRequest:
     runs: int | None = None
     spares: int | None = None
     slices: tuple[Slice, ...] = ()
+    roles: tuple[tuple[str, int], ...] = ()
+    role_from: str | None = None
+
+    @property
+    def least(self) -> int | None:
+        """Return how many members start together, if the annotation says it."""
+        return self.min or sum(count for _, count in self.roles) or None
+
+
+_KNOWN = frozenset(field.name for field in fields(GroupRequest))
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -112,10 +124,22 @@ def _read(text: str) -> GroupRequest:
         runs=document.optional("runs", run_time_s),
         spares=document.optional("spares", lambda value: value.integer(0, MOST_SPARES)),
         slices=slices,
+        roles=document.optional("roles", _roles) or (),
+        role_from=document.optional("role_from", _pod_label_key),
     )
-    if rule := slices_conflict(slices, group_request.min or 0, within or "", group_request.spares or 0):
+    if rule := slices_conflict(slices, group_request.least or 0, within or "", group_request.spares or 0):
         document.whole.at("slices", None).fail(rule)
+    if rule := roles_conflict(group_request, group_request.min):
+        document.whole.at("roles", None).fail(rule)
     return group_request
+
+
+def roles_conflict(group_request: GroupRequest, min_members: int | None) -> str:
+    """Return how the roles contradict a group's other fields; empty if they do not."""
+    if bool(group_request.roles) != (group_request.role_from is not None):
+        return "fields 'roles' and 'role_from' need each other"
+    total = sum(count for _, count in group_request.roles)
+    return f"min {min_members} is less than {total}, the sum of roles" if (min_members or total) < total else ""
 
 
 def slices_conflict(slices: tuple[Slice, ...], min_members: int, within: str, spares: int) -> str:
@@ -136,8 +160,22 @@ def _name(value: Value) -> str:
     return value.match(_NAME, "a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)")
 
 
+def _pod_label_key(value: Value) -> str:
+    return value.match(_LABEL_KEY, "the key of a pod label such as 'leaderworkerset.sigs.k8s.io/group-key'")
+
+
+def _roles(value: Value) -> tuple[tuple[str, int], ...]:
+    entries = value.fields().items()
+    if not 1 <= len(entries) <= MOST_ROLES:
+        value.fail(f"has {len(entries)} roles, not 1 to {MOST_ROLES}")
+    roles = tuple(sorted((role, entry.integer(1, MOST_MEMBERS)) for role, entry in entries))
+    if sum(count for _, count in roles) > MOST_MEMBERS:
+        value.fail(f"the sum exceeds {MOST_MEMBERS}")
+    return roles
+
+
 def _name_from(value: Value, name: str | None) -> str:
-    key = value.match(_LABEL_KEY, "the key of a pod label such as 'leaderworkerset.sigs.k8s.io/group-key'")
+    key = _pod_label_key(value)
     if name is not None:
         value.fail(f"{key!r} cannot give a name because field 'name' is {name!r}")
     return key

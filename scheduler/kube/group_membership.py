@@ -43,7 +43,8 @@ class GroupMembership(NamedTuple):
     """A pod's group, its name in messages, and the pod's own annotation about it.
 
     A name that the annotation takes from a label is stored as the request's ``name``. ``owner`` is the uid of the pod's
-    controller, empty if it has none. ``order`` is the pod's place by rank in a group with slices.
+    controller, empty if it has none. ``order`` is the pod's place by rank in a group with slices, and
+    ``role`` its role in a group with roles.
     """
 
     key: GroupKey
@@ -51,14 +52,16 @@ class GroupMembership(NamedTuple):
     asked: GroupRequest = _NOTHING
     owner: str = ""
     order: Order | None = None
+    role: str = ""
 
 
 def read_membership(pod: Pod) -> GroupMembership | None:
     """Return a pod's group; None for a pod without one. Raise ValueError with the broken rule."""
     membership = _read_membership(pod)
-    if membership is None or not membership.asked.slices:
+    if membership is None or not (membership.asked.slices or membership.asked.role_from):
         return membership
-    return membership._replace(order=by_index(pod))
+    role = "" if membership.asked.role_from is None else _label(pod, membership.asked.role_from, "role_from")
+    return membership._replace(order=by_index(pod) if membership.asked.slices else None, role=role)
 
 
 def _read_membership(pod: Pod) -> GroupMembership | None:
@@ -102,11 +105,15 @@ def _read_named(pod: Pod) -> GroupRequest | None:
     group_request = read_group(pod.annotations)
     if group_request is None or group_request.name_from is None:
         return group_request
-    name = (pod.metadata.labels or {}).get(group_request.name_from)
-    if not name:
-        rule = f"label {group_request.name_from!r} of the pod is missing or empty"
-        raise AnnotationError(names.GROUP, "name_from", rule)
-    return replace(group_request, name=name)
+    return replace(group_request, name=_label(pod, group_request.name_from, "name_from"))
+
+
+def _label(pod: Pod, key: str, field: str) -> str:
+    """Return the label that a field of the annotation names."""
+    value = (pod.metadata.labels or {}).get(key)
+    if not value:
+        raise AnnotationError(names.GROUP, field, f"label {key!r} of the pod is missing or empty")
+    return value
 
 
 def _pod_groups(pod: Pod) -> tuple[str, str]:
@@ -124,7 +131,7 @@ def _by_pod_group(pod: Pod) -> GroupMembership:
 
 
 def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
-    if group_request.min is None:
+    if group_request.least is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
     owner = _controller(pod)
     if (name := group_request.name) is not None:

@@ -116,6 +116,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
         ("within", group.within if group else ""),
         ("prefer", ", ".join(group.prefer) if group else ""),
         ("slices", _slices(group) if group else ""),
+        ("roles", ", ".join(f"{count} {role}" for role, count in group.roles) if group else ""),
         ("rails", group.rails if group else ""),
         ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
         *(("level", f"{level.label}: {level.text}") for level in one.levels),
@@ -163,6 +164,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],
         "slices": [one._asdict() for one in group.slices] if group else [],
+        "roles": dict(group.roles) if group else {},
         "rails": group.rails if group else None,
         "domain": {"label": domain[0], "value": domain[1]} if domain else None,
         "levels": [

@@ -44,6 +44,7 @@ class MemberState:
     is_latecomer: bool = False
     is_foreign: bool = False
     owner: str = ""
+    role: str = ""
     request: GroupRequest | None = None
     rank: Rank | None = None
 
@@ -63,6 +64,11 @@ class Members:
     arrivals: int = 0
     # The min for which the last one was placed; 0 if it is unknown.
     start_min: int = 0
+    # The roles of the last member's annotation, and how many members start together with them.
+    roles: tuple[tuple[str, int], ...] = ()
+    role_min: int = 0
+    # How many members there are by role, standing and owner.
+    _role_counts: Counter[tuple[str, Standing, str]] = field(default_factory=Counter)
     # How many placed members joined the group with a node.
     _latecomers: int = 0
     # How many wait, and how many are placed, by owner.
@@ -80,9 +86,33 @@ class Members:
 
     def count_for(self, owners: Set[str]) -> int:
         """Return how many members count for members of these owners: all placed ones, and the succeeded ones of these
-        owners.
+        owners. If a role lacks members, too few do, however many there are.
         """
-        return self.counts["placed"] + self.start.succeeded(self.start.with_partners(owners))
+        count = self.counts["placed"] + self.start.succeeded(self.start.with_partners(owners))
+        return self._with_roles(count, self._missing_by_role(owners))
+
+    def count_if_placed(self, owners: Set[str]) -> int:
+        """Return how many members would count if all waiting ones were placed."""
+        missing = self._missing_by_role(owners, "waiting")
+        count = self.counts["placed"] + self.start.succeeded(self.start.with_partners(owners)) + self.counts["waiting"]
+        return self._with_roles(count, missing)
+
+    def _with_roles(self, count: int, missing: Mapping[str, int]) -> int:
+        return min(count, self.role_min - sum(missing.values())) if missing else count
+
+    def missing_by_role(self, owners: Set[str], *also: Standing) -> dict[str, int]:
+        """Return how many members each role lacks before any waiting one of these owners can be placed.
+
+        Those in ``also`` count as placed.
+        """
+        return {} if owners <= self.start.owners else self._missing_by_role(owners, *also)
+
+    def _missing_by_role(self, owners: Set[str], *also: Standing) -> dict[str, int]:
+        missing, owners = dict(self.roles), self.start.with_partners(owners) if self.roles else owners
+        for (role, standing, owner), count in self._role_counts.items() if missing else ():
+            if role in missing and (standing in ("placed", *also) or (standing == "succeeded" and owner in owners)):
+                missing[role] -= count
+        return {role: count for role, count in missing.items() if count > 0}
 
     def count_missing(self, owners: Set[str], min_members: int) -> int:
         """Return how many more members must be placed before waiting ones of these owners can be; 0 if any
@@ -142,9 +172,10 @@ class Members:
 
     def judge(self, min_members: int) -> None:
         """Record whether the group has started; ``min_members`` is from its PodGroup, 0 if it has none."""
+        self.role_min = min_members or self.role_min
         numbers = [number for number in (min_members, self.start_min) if number]
         if numbers:
-            self.start.judge(min(numbers))
+            self.start.judge(min(numbers), self.roles)
 
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members in these states."""
@@ -156,19 +187,26 @@ class Members:
         is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
         if state.standing == "placed" and (previous is None or previous.standing != "placed"):
             self.arrivals += 1
-            self.start_min = self.start_min if is_latecomer else asked.min or self.start_min
+            self.start_min = self.start_min if is_latecomer else asked.least or self.start_min
+        if state.standing in ("waiting", "placed"):
+            self.roles = asked.roles
+            self.role_min = self.role_min if self.key.has_pod_group else asked.least or self.role_min
         # If a rejected pod names its group wrongly, only its PodGroup can be read.
         counts = state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING)
         self._remove(uid)
         state = self.states[uid] = replace(
-            state, is_latecomer=is_latecomer, owner=membership.owner, request=asked if counts else None
+            state,
+            is_latecomer=is_latecomer,
+            owner=membership.owner,
+            role=membership.role,
+            request=asked if counts else None,
         )
         self._count(state, 1)
         phase = _PHASES.get(state.standing)
         if phase is None or state.times is None or is_latecomer:
             self.start.drop(uid)
         else:
-            self.start.put(uid, phase, state.owner, state.times)
+            self.start.put(uid, phase, state.owner, state.times, state.role)
 
     def drop(self, uid: str) -> None:
         """Drop a pod."""
@@ -185,6 +223,7 @@ class Members:
         _add(self._waiting, state.owner if state.standing == "waiting" else None, change)
         _add(self._placed, state.owner if state.standing == "placed" else None, change)
         self._latecomers += change if state.is_latecomer and state.standing == "placed" else 0
+        _add(self._role_counts, (state.role, state.standing, state.owner) if state.role else None, change)
         _add(self.requests, state.request, change)
         _add(self._priorities, priority, change)
         _add(self._creations, creation, change)

@@ -68,6 +68,8 @@ class PlacedGroups:
         else:
             min_members = self._annotated_min(uids)
             spare = max(len(staying) - min_members, 0) if min_members > 1 else len(uids)
+            has_roles = any((membership := self.groups_by_pod.of(uid)) and membership.asked.roles for uid in uids)
+            spare = 0 if has_roles and min_members > 1 else spare
         return PlacedMembers(uids, spare, frozenset(placed).difference(uids))
 
     def whole_min(self, key: GroupKey) -> int:
@@ -83,7 +85,7 @@ class PlacedGroups:
     def _annotated_min(self, uids: list[str]) -> int:
         """Return the largest min of members by annotation; 0 if all allow each of them to be preempted."""
         asked = {membership.asked for uid in uids if (membership := self.groups_by_pod.of(uid)) is not None}
-        return 0 if all(one.disruption == "pod" for one in asked) else max(one.min or 1 for one in asked)
+        return 0 if all(one.disruption == "pod" for one in asked) else max(one.least or 1 for one in asked)
 
     def can_spare(self, uids: Iterable[str]) -> bool:
         """Return whether these pods may be preempted together without others of their groups."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring import names
-from mooring.annotations.group import GroupRequest, Rails, Slice, difference, slices_conflict
+from mooring.annotations.group import GroupRequest, Rails, Slice, difference, roles_conflict, slices_conflict
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.kube.refused import Refused
@@ -25,6 +25,7 @@ class Group:
     possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
     is None if that of the members counts. ``as_a_whole``: its members may only be preempted all together. Room for
     ``spares`` more members is kept. Each of the ``slices``, from wide to narrow, is in one domain of its label.
+    Each of the ``roles`` has at least so many members at the start.
     """
 
     key: GroupKey
@@ -36,6 +37,7 @@ class Group:
     as_a_whole: bool = False
     spares: int = 0
     slices: tuple[Slice, ...] = ()
+    roles: tuple[tuple[str, int], ...] = ()
 
 
 # A PodGroup's policy, why it is not supported, or None while there is no PodGroup.
@@ -55,12 +57,13 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     if pod_group is None:
         return Group(
             key,
-            request.min or 1,
+            request.least or 1,
             request.within or "",
             request.prefer,
             request.rails,
             spares=request.spares or 0,
             slices=request.slices,
+            roles=request.roles,
         )
     if contradiction := _contradiction(pod_group, request):
         return Refused(f"annotation {names.GROUP!r}.{contradiction}")
@@ -74,6 +77,7 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         pod_group.as_a_whole,
         request.spares or 0,
         request.slices,
+        request.roles,
     )
 
 
@@ -88,4 +92,7 @@ def _contradiction(pod_group: GroupPolicy, request: GroupRequest) -> str:
             says = "does not set it" if group_value is None else f"sets {group_value!r}"
             return f"{field}: {own!r} contradicts its PodGroup, which {says}"
     rule = slices_conflict(request.slices, pod_group.min, pod_group.within, request.spares or 0)
-    return f"slices: {rule}" if rule else ""
+    if rule:
+        return f"slices: {rule}"
+    rule = roles_conflict(request, pod_group.min)
+    return f"roles: {rule}" if rule else ""

@@ -14,7 +14,8 @@ Cost: a search in sorted times for each owner with ended pods, until the group h
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -48,6 +49,7 @@ class _PodTime(NamedTuple):
     phase: Phase
     owner: str
     time: float
+    role: str = ""
 
 
 @dataclass(slots=True)
@@ -84,10 +86,10 @@ class Start:
         """Return how many succeeded pods were bound no earlier than this."""
         return sum(_count_since(times, time) for times in self._succeeded.values())
 
-    def put(self, uid: str, phase: Phase, owner: str, times: NodeTimes) -> None:
+    def put(self, uid: str, phase: Phase, owner: str, times: NodeTimes, role: str = "") -> None:
         """Record a pod that is or was bound."""
         self._remove(uid)
-        entry = self._pods[uid] = _PodTime(phase, owner, times.created if phase == "alive" else times.bound)
+        entry = self._pods[uid] = _PodTime(phase, owner, times.created if phase == "alive" else times.bound, role)
         insort(self._times(phase).setdefault(owner, []), entry.time)
         self.end()
 
@@ -115,17 +117,27 @@ class Start:
         if self.owners and not self.owners & self._alive.keys() and not self.succeeded(self.owners):
             self.owners = frozenset()
 
-    def judge(self, min_members: int) -> None:
-        """Record that the group has started if this many members were placed, for owners that had not started."""
+    def judge(self, min_members: int, roles: Sequence[tuple[str, int]] = ()) -> None:
+        """Record that the group has started if this many members were placed, and of each role its number, for owners
+        that had not started.
+        """
         owners = self._alive.keys() - self.owners
         if not owners:
             return
         since = min(self._alive[owner][0] for owner in owners)
         ended = dict(self._ended_since(since, owners))
         count = sum(map(len, self._alive.values())) + self.succeeded(owners) + sum(ended.values())
-        if count >= min_members:
+        if count >= min_members and self._has_roles(roles, since, owners):
             lives_on = bool(self.owners & self._alive.keys())
             self.owners = (self.owners if lives_on else frozenset()) | owners | ended.keys()
+
+    def _has_roles(self, roles: Sequence[tuple[str, int]], since: float, owners: Set[str]) -> bool:
+        counts = Counter(
+            pod.role
+            for pod in (self._pods.values() if roles else ())
+            if pod.phase == "alive" or pod.time >= since or (pod.phase == "succeeded" and pod.owner in owners)
+        )
+        return all(counts[role] >= count for role, count in roles)
 
     def _ended_since(self, since: float, owners: Set[str]) -> Iterator[tuple[str, int]]:
         """Yield how many pods of each owner were bound since then and have ended; for ``owners`` without the succeeded

@@ -50,8 +50,10 @@ class MemberMessages:
 
 def incomplete(members: Members, min_members: int) -> str:
     """Return how many members exist, and why others do not count."""
-    member_count = members.count_for(members.next_owners) + members.counts["waiting"]
+    member_count = members.count_if_placed(members.next_owners)
     message = f"{member_count} of at least {min_members} members exist"
+    for role, count in members.missing_by_role(members.next_owners, "waiting").items():
+        message += f", {count} of role {role!r} missing"
     reasons = (
         (members.counts["gated"], "with scheduling gates"),
         (members.counts["refused"], "rejected as invalid"),

@@ -378,8 +378,9 @@ class PendingGroups:
             return group, group.reason
         if members.refusal:
             return group, members.refusal
-        missing = members.count_missing(members.next_owners, group.min) - members.counts["waiting"]
-        return group, incomplete(members, group.min) if missing > 0 else ""
+        owners = members.next_owners
+        is_complete = not members.count_missing(owners, group.min) or members.count_if_placed(owners) >= group.min
+        return group, "" if is_complete else incomplete(members, group.min)
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"

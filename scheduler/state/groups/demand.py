@@ -1,5 +1,6 @@
 """The input of a decision about a group, from the waiting pods and the cache. Pure."""
 
+from collections import Counter
 from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
@@ -32,6 +33,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
     owners = members.owners(pod_info.uid for pod_info in pod_infos)
     needed = count_missing_members(key, owners, state.pending_groups)
+    sorted_infos = _with_roles(sorted_infos, members, owners, needed)
     spares = spare_members(sorted_infos[0], group.spares) if group.spares and sorted_infos else []
     # A group does not start without room for its spares, unless it could preempt pods there; a member that is made
     # again does not wait for them.
@@ -54,6 +56,23 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
         _ranks(members, state) if group.slices else {},
     )
     return demand, owners
+
+
+def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[str], needed: int) -> list[PodInfo]:
+    """Return the members to place together: if roles lack members, the first of each role, and others until enough."""
+    missing = Counter(members.missing_by_role(owners))
+    if not missing:
+        return pod_infos
+    chosen, others = set[str](), list[str]()
+    for pod_info in pod_infos:
+        role = members.states[pod_info.uid].role
+        if missing[role] > 0:
+            missing[role] -= 1
+            chosen.add(pod_info.uid)
+        else:
+            others.append(pod_info.uid)
+    chosen.update(others[: needed - len(chosen)])
+    return [pod_info for pod_info in pod_infos if pod_info.uid in chosen]
 
 
 def _ranks(members: Members, state: SharedState) -> dict[str, int]:

@@ -179,6 +179,8 @@ class Actions:
         )
         if len(self._jobs.jobs) % 2 and job.min % 2 == 0 and not job.within:
             job = replace(job, slices=True)
+        elif job.min > 1 and not job.within:
+            job = replace(job, roles=True)
         self._jobs.create(job)
         if job.by_pod_group and self._source.random() < 0.7:
             self._jobs.put_pod_group(job)

@@ -31,6 +31,7 @@ _API = "scheduling.k8s.io/v1beta1"
 _CONTROLLERS = "/apis/batch/v1/namespaces/default/jobs"
 
 _INDEX, _SLICE = "batch.kubernetes.io/job-completion-index", 2
+_ROLE = "role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Job:
     rails: str = ""
     # Each two ranks are in one rack.
     slices: bool = False
+    # Rank 0 has a role of its own, and starts with the others.
+    roles: bool = False
 
 
 @dataclass
@@ -79,6 +82,10 @@ class Jobs:
     preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
+    # The uids of all pods that had rank 0.
+    firsts: set[str] = field(default_factory=set)
+    # How many decisions placed members of jobs with roles.
+    with_roles: int = 0
     # How many slices were placed, or joined.
     sliced: int = 0
     # How many decisions were made while members of an earlier run had succeeded.
@@ -130,17 +137,19 @@ class Jobs:
             group = {"name": job.name, "min": job.min} | ({"within": RACK} if job.within else {})
         group |= {"rails": job.rails} if job.rails else {}
         group |= {"slices": {"size": _SLICE, "within": RACK}} if job.slices else {}
+        group |= {"role_from": _ROLE, "roles": {"first": 1, "other": job.min - 1}} if job.roles else {}
         if group:
             annotations[names.GROUP] = json.dumps(group)
         owner = self.controllers.get(job.name)
         used = {_index(pod) for pod in self.pods(job) if pod.phase != "Failed" and pod.uid in self.made[job.name]}
         index = next(number for number in itertools.count() if number not in used)
-        labels = {_INDEX: str(index)}
+        labels = {_INDEX: str(index), _ROLE: "other" if index else "first"}
         name = self.cluster.create_pod(
             job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner, labels=labels
         )
         uid = next(pod.uid for pod in self.cluster.pods() if pod.name == name)
         self.owners[uid] = owner["uid"] if owner else ""
+        self.firsts |= {uid} if index == 0 else set()
         self.members[job.name].add(uid)
         self.made[job.name].add(uid)
 
@@ -205,6 +214,7 @@ class Jobs:
             uids_before = {one.uid for one in before}
             if count < job.min and not self._may_have_started(job, machine, owners, uids_before):
                 self.broken.append(f"{count} members of {name} count, of at least {job.min}, and it has not started")
+            self._check_roles(job, machine, owners, uids_before, {one.uid for one in placed})
             others = set(self.owners.values()) - owners
             self.run_again += bool(self._succeeded(job, machine, others))
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
@@ -243,7 +253,8 @@ class Jobs:
             for uid in self.members[job.name]
             if uid in self.times and (self.lives[uid] in lives or self.times[uid][1] >= since)
         }
-        return len(ever) >= job.min and owners <= {self.owners[uid] for uid in ever}
+        has_roles = not job.roles or bool(ever & self.firsts)
+        return has_roles and len(ever) >= job.min and owners <= {self.owners[uid] for uid in ever}
 
     def _note_bound(self, job: Job) -> None:
         """Note the members that have come to have a node: they are of the life of those that live, or begin one."""
@@ -270,6 +281,13 @@ class Jobs:
         allowed = {rack for rack in racks if racks[rack] == max(racks.values())} if before else chosen
         if job.within and (len(chosen) > 1 or not chosen <= allowed):
             self.broken.append(f"members of {job.name} go to racks {sorted(chosen)}, of {dict(racks)} before")
+
+    def _check_roles(self, job: Job, machine: Machine, owners: Set[str], before: Set[str], placed: Set[str]) -> None:
+        """Check that rank 0 counts if others do that have not started with one."""
+        uids = placed | self._succeeded(job, machine, owners)
+        self.with_roles += job.roles
+        if job.roles and not uids & self.firsts and not self._may_have_started(job, machine, owners, before):
+            self.broken.append(f"{sorted(uids)} of {job.name} start without rank 0")
 
     def _check_slices(self, job: Job, placed: Sequence[AssignedPod], chosen: Set[str]) -> None:
         """Check that the chosen members are where most of their slice is."""
@@ -350,7 +368,7 @@ class Jobs:
             kept = self.kept(but_for=job.name)
             free = {name: node for name, node in nodes.items() if name not in kept}
             fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
-            if fits and not (job.with_claims or job.within or job.rails or job.slices):
+            if fits and not (job.with_claims or job.within or job.rails or job.slices or job.roles):
                 yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
             for pod in waiting:
                 if not told(pod):

@@ -81,7 +81,7 @@ def _met(seed: int) -> Counter[str]:
     """Return how often a run met what it is for."""
     world = _told(seed)
     jobs = {"completed": world.jobs.completed, "after hold": world.jobs.after_hold, "run again": world.jobs.run_again}
-    jobs["sliced"] = world.jobs.sliced
+    jobs |= {"sliced": world.jobs.sliced, "with roles": world.jobs.with_roles}
     ours = {"binds": world.promises.binds, "victims": world.promises.preempted}
     return Counter(jobs | ours) + Counter(
         {f"kube-scheduler: {what}": n for what, n in world.kube_scheduler.met.items()}
@@ -99,6 +99,7 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     met = sum(map(_met, SEEDS_OF_ALL_CASES), Counter[str]())
     assert met["victims"] > 12
     assert met["sliced"] > 12
+    assert met["with roles"] > 12
     assert met["kube-scheduler: bound"] > 12
     assert met["completed"] > 12
     assert met["after hold"] > 3

@@ -55,7 +55,7 @@ class Member:
 
     @property
     def min(self) -> int:
-        return self.asked.min or 0
+        return self.asked.least or 0
 
     def says(self, rule: str, place: Place | None = None, *, is_note: bool = False) -> GroupFinding:
         return GroupFinding(self.file, self.there.owner, place or self.annotation, rule, is_note)
@@ -120,7 +120,7 @@ def _members(file: str, there: PodPlace) -> Iterator[Member]:
 def _asked(pod: Place) -> GroupRequest | None:
     """Return what a pod says about its group; None if it says nothing that can be read, or has a PodGroup."""
     asked = None if _has_pod_group(pod) else group_request(pod)
-    if asked is None or asked.min is None:
+    if asked is None or asked.least is None:
         return None
     labels = pod.at("metadata", "labels").value
     name = labels.get(asked.name_from) if isinstance(labels, dict) and asked.name_from is not None else None

@@ -57,7 +57,7 @@ def group_request(pod: Place) -> GroupRequest | None:
 
 
 def _labels(pod: Place, metadata: Mapping[str, Any]) -> object:
-    """Return a template's labels, and the one that gives its group's name: the controller may set that one."""
+    """Return a template's labels, and those that give its group's name and its role: the controller may set them."""
     labels, request = metadata.get("labels") or {}, group_request(pod)
-    key = request.name_from if request is not None else None
-    return {key: "value", **labels} if key is not None and isinstance(labels, dict) else labels
+    keys = (request.name_from, request.role_from) if request is not None else ()
+    return {key: "value" for key in keys if key} | labels if isinstance(labels, dict) else labels

@@ -95,6 +95,18 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     assert apart.domain is None
 
 
+def test_roles_are_shown_and_count() -> None:
+    """Three members of one role are not as many as the group needs."""
+    group = {"name": "train", "role_from": "role", "roles": {"head": 1, "worker": 2}}
+    workers = [member(index, f"n{index}", group) for index in range(3)]
+    for worker in workers:
+        worker["metadata"]["labels"] = {"role": "worker"}
+    (found,) = find(*workers)
+    assert (found.state, found.members.counted_as_placed) == ("Incomplete", 2)
+    assert "roles      1 head, 2 worker" in draw(groups.detail(found).tables[:1], coloured=False)
+    assert groups.as_item(found)["roles"] == {"head": 1, "worker": 2}
+
+
 def test_slices_are_shown_with_the_use_of_their_labels() -> None:
     """In the facts, in JSON and in the wide table; with each label's domains, the slices' first."""
     group = {"name": "train", "min": 4, "slices": {"size": 2, "within": _GROUP["within"]}}
@@ -202,6 +214,7 @@ async def test_one_group_is_shown_with_its_members(served: Served) -> None:
             "within",
             "prefer",
             "slices",
+            "roles",
             "rails",
         ),
         *("domain", "levels", "hangs_on", "members"),

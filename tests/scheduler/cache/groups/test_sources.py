@@ -43,6 +43,21 @@ def test_the_annotation_is_read() -> None:
     assert read_group({}) is None
 
 
+def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> None:
+    """Without ``min`` it is their sum; a pod without the label is refused."""
+    text = '{"name":"a","role_from":"type","roles":{"worker":3,"head":1}}'
+    membership = read_membership(_pod(make_pod, text, metadata={"labels": {"type": "head"}}))
+    assert membership is not None
+    asked = GroupRequest("a", roles=(("head", 1), ("worker", 3)), role_from="type")
+    assert (membership.asked, membership.role, asked.least) == (asked, "head", 4)
+    assert read_pod_info(_pod(make_pod, text)) == Refused(
+        "annotation 'mooring.dev/group'.role_from: label 'type' of the pod is missing or empty"
+    )
+    assert sources.read_group(KEY, GroupPolicy(3), [asked]) == Refused(
+        "annotation 'mooring.dev/group'.roles: min 3 is less than 4, the sum of roles"
+    )
+
+
 def test_slices_are_read_from_wide_to_narrow() -> None:
     """In any order, or one alone."""
     wide, narrow = Slice(32, "rack"), Slice(8, "clique")
@@ -60,8 +75,8 @@ def test_slices_are_read_from_wide_to_narrow() -> None:
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
         (
             '{"size":3}',
-            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, runs, slices, "
-            "spares, within",
+            ".size: unknown field; known fields are disruption, min, name, name_from, prefer, rails, role_from, "
+            "roles, runs, slices, spares, within",
         ),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not the key of a node label such as 'topology.kubernetes.io/rack'"),
@@ -81,6 +96,15 @@ def test_slices_are_read_from_wide_to_narrow() -> None:
         ),
         ('{"within":"a","slices":{"size":8,"within":"a"}}', ".slices: label 'a' is that of field 'within' too"),
         ('{"spares":1,"slices":{"size":8,"within":"a"}}', ".slices: field 'spares' is 1, and slices have no spares"),
+        ('{"roles":{"head":1}}', ".roles: fields 'roles' and 'role_from' need each other"),
+        ('{"role_from":"type"}', ".roles: fields 'roles' and 'role_from' need each other"),
+        ('{"role_from":"type","roles":{}}', ".roles: has 0 roles, not 1 to 64"),
+        ('{"role_from":"type","roles":{"a":0}}', ".roles.a: 0 is not an integer from 1 to 4096"),
+        ('{"role_from":"type","roles":{"a":4000,"b":97}}', ".roles: the sum exceeds 4096"),
+        (
+            '{"min":3,"role_from":"type","roles":{"a":1,"b":3}}',
+            ".roles: min 3 is less than 4, the sum of roles",
+        ),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
         ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
         ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name because field 'name' is 'a'"),

@@ -252,3 +252,39 @@ def test_files_are_named_as_for_kubectl_apply(
     assert main(["lint", str(one), "-f", str(other), "--filename=-"]) == 1
     files = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
     assert files == [str(one), str(other), "-"]
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completionMode: Indexed
+  completions: 4
+  parallelism: 4
+  template:
+    metadata:
+      annotations:
+        mooring.dev/group: '%s'
+    spec:
+      schedulerName: mooring
+      restartPolicy: Never
+      containers: [{name: c, image: i}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("group", "rule"),
+    [
+        ({"min": 4, "slices": {"size": 2, "within": "rack"}}, ""),
+        ({"min": 4, "slices": {"size": 3, "within": "rack"}}, "size 3 does not divide min 4"),
+        ({"roles": {"a": 4}, "role_from": "set-by-its-controller"}, ""),
+        ({"roles": {"a": 4}}, "fields 'roles' and 'role_from' need each other"),
+        ({"roles": {"a": 5}, "role_from": "role"}, "min: 5 exceeds 4, the number of pods that the controller makes"),
+    ],
+)
+def test_slices_and_roles_of_a_group_are_judged(group: dict[str, object], rule: str) -> None:
+    """As the scheduler does; the roles give the number that must start."""
+    rules = [rule for _, _, rule in said(JOB % json.dumps(group))]
+    assert len(rules) == bool(rule)
+    assert not rules or rule in rules[0]
