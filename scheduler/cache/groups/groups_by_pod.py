@@ -130,12 +130,10 @@ class Members:
         return (self._waiting.keys() & self.start.owners) or self._waiting.keys()
 
     def next_members(self) -> list[str]:
-        """Return the uids of the waiting members to schedule next."""
         owners = self.next_owners
         return [uid for uid in self.of("waiting") if self.states[uid].owner in owners]
 
     def owners(self, uids: Iterable[str]) -> frozenset[str]:
-        """Return the owners of these members."""
         return frozenset(self.states[uid].owner for uid in uids if uid in self.states)
 
     @property
@@ -151,7 +149,6 @@ class Members:
 
     @property
     def any_ours(self) -> bool:
-        """Return whether any member names this scheduler."""
         return not all(state.is_foreign for state in self.states.values())
 
     @property
@@ -178,7 +175,6 @@ class Members:
             self.start.judge(min(numbers), self.roles)
 
     def of(self, *standings: Standing) -> list[str]:
-        """Return the uids of the members in these states."""
         return [uid for uid, state in self.states.items() if state.standing in standings]
 
     def put(self, uid: str, state: MemberState, membership: GroupMembership) -> None:
@@ -209,7 +205,6 @@ class Members:
             self.start.put(uid, phase, state.owner, state.times, state.role)
 
     def drop(self, uid: str) -> None:
-        """Drop a pod."""
         self._remove(uid)
         self.start.drop(uid)
 
@@ -229,7 +224,6 @@ class Members:
         _add(self._creations, creation, change)
 
     def check(self) -> None:
-        """Raise AssertionError unless the counts match the members."""
         states = self.states.values()
         assert self.counts == Counter(state.standing for state in states), f"group {self.key} is miscounted"
         for standing, owners in (("waiting", self._waiting), ("placed", self._placed)):

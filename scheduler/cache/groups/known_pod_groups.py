@@ -41,7 +41,6 @@ class KnownPodGroups:
 
     @property
     def has_any(self) -> bool:
-        """Return whether there is any PodGroup."""
         return bool(self._policies)
 
     def of(self, key: GroupKey) -> Known:
@@ -49,27 +48,23 @@ class KnownPodGroups:
         return self._policies.get(key)
 
     def priority(self, key: GroupKey) -> int | None:
-        """Return the priority of a group's PodGroup; None if there is none."""
         policy = self._policies.get(key)
         return policy.priority if isinstance(policy, GroupPolicy) else None
 
     @property
     def lowest_priority(self) -> int | None:
-        """Return the lowest priority of any PodGroup; None if none has one."""
         return min(self._priorities, default=None)
 
     def pod_group(self, key: GroupKey) -> AnyPodGroup | None:
-        """Return a group's PodGroup as last received from the API server."""
         return self._objects.get(key)
 
     @staticmethod
     def key_of(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
-        """Return the group of a PodGroup."""
-        return _key(kind, identity)
+        return GroupKey(_NAMING[kind], identity.namespace, identity.name)
 
     def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
         """Apply a watch event; return the group if something about it has changed."""
-        key = _key(kind, event.identity)
+        key = self.key_of(kind, event.identity)
         old_policy = self._policies.get(key)
         match event:
             case Changed(_, item):
@@ -82,7 +77,7 @@ class KnownPodGroups:
 
     def keep(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[GroupKey]:
         """Apply a list of all PodGroups of a kind; return the groups that have lost theirs."""
-        keys = {_key(kind, identity) for identity in identities}
+        keys = {self.key_of(kind, identity) for identity in identities}
         removals = sorted(key for key in self._policies if key.naming == _NAMING[kind] and key not in keys)
         for key in removals:
             self._put(key, None, None)
@@ -103,10 +98,6 @@ class KnownPodGroups:
             self.whole_groups.add(key)
         else:
             self.whole_groups.discard(key)
-
-
-def _key(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
-    return GroupKey(_NAMING[kind], identity.namespace, identity.name)
 
 
 def _read(pod_group: AnyPodGroup) -> Known:

@@ -37,21 +37,15 @@ class PlacedGroups:
         """Return whether there is any group: without groups every pod is a victim by itself, with its own priority."""
         return self.known_pod_groups.has_any or next(iter(self.groups_by_pod), None) is not None
 
-    def whole_group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod if its PodGroup is disrupted as a whole; None for any other pod."""
-        membership, whole_groups = self.groups_by_pod.of(uid), self.known_pod_groups.whole_groups
-        if membership is None or membership.key not in whole_groups:
-            return None
-        return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
-
     def group_of(self, uid: str) -> GroupKey | None:
         """Return the group of a placed pod, unless its PodGroup allows each member to be preempted; None for any other
         pod.
         """
         membership = self.groups_by_pod.of(uid)
-        if membership is None or membership.key.has_pod_group:
-            return self.whole_group_of(uid)
-        return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
+        if membership is None or self.groups_by_pod.standing(uid) != "placed":
+            return None
+        key = membership.key
+        return key if not key.has_pod_group or key in self.known_pod_groups.whole_groups else None
 
     def members(self, key: GroupKey) -> PlacedMembers:
         """Return the placed members, and how many of them may be preempted one by one.
@@ -97,7 +91,6 @@ class PlacedGroups:
         return all(len(chosen - members.leaving) <= members.spare for members, chosen in groups)
 
     def placed(self, key: GroupKey) -> list[str]:
-        """Return the uids of a group's placed members."""
         members = self.groups_by_pod.get(key)
         return members.of("placed") if members is not None else []
 

@@ -94,7 +94,6 @@ class Start:
         self.end()
 
     def drop(self, uid: str) -> None:
-        """Drop a pod."""
         if uid in self._pods:
             self._remove(uid)
             self.end()
@@ -151,7 +150,6 @@ class Start:
                 yield owner, count
 
     def check(self) -> None:
-        """Raise AssertionError if the state contradicts itself."""
         for phase in ("alive", "succeeded", "gone"):
             pods = sorted((entry.owner, entry.time) for entry in self._pods.values() if entry.phase == phase)
             times = sorted((owner, time) for owner, times in self._times(phase).items() for time in times)

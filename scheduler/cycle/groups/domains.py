@@ -62,7 +62,6 @@ class Domain:
         return inside
 
     def row_numbers(self, nodes: NodeColumns) -> Rows:
-        """Return the numbers of the rows that are in the domain now."""
         inside = self.rows(nodes)
         return nodes.all_rows() if inside is None else np.flatnonzero(inside)
 
@@ -122,8 +121,9 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _empty_domain(group)
         return
-    level = _Level((group.within,), nodes, None, group.within)
-    yield from (level.domain(number) for number in level.largest(0))
+    values = nodes.label(group.within)
+    in_order = dict.fromkeys(values[row] for row in nodes.all_rows().tolist())
+    yield from (Domain(((group.within, value),)) for value in in_order if value is not None)
 
 
 def _empty_domain(group: Group) -> Domain:
@@ -194,7 +194,6 @@ def _parts_beside(
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
-    """Return the labels of a row with their values."""
     values = [nodes.label(key)[row] for key in keys]
     return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
 
@@ -206,7 +205,7 @@ class _Level:
         self,
         keys: Sequence[str],
         nodes: NodeColumns,
-        room: MemberRoom | None,
+        room: MemberRoom,
         within: str,
         narrower: "_Level | None" = None,
     ) -> None:
@@ -222,8 +221,7 @@ class _Level:
             column = nodes.label(key)
             numbers = numbers * len(column.values) + column.ids[rows]
         kinds, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
-        zeros: Amounts = np.zeros(len(kinds), np.int64)
-        admits = room.of_all(rows, domain_of_row, len(kinds)) if room is not None else zeros
+        admits = room.of_all(rows, domain_of_row, len(kinds))
         # Of equal domains the first row decides.
         order = np.lexsort((rows[first], admits))
         self._room, self._rows, self._domain_of_row, self._kinds = room, rows, domain_of_row, order
@@ -233,8 +231,6 @@ class _Level:
     @cached_property
     def _admits_any(self) -> Amounts:
         """How many of the group's members each domain admits if other members are left out."""
-        if self._room is None:
-            return self._admits
         return self._room.of_any(self._rows, self._domain_of_row, len(self._kinds))[self._kinds]
 
     def at_least(self, count: int) -> Iterator[int]:

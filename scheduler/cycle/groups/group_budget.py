@@ -98,7 +98,6 @@ class GroupBudget:
         self.charge(_A_SHAPE * (_A_MEMBER + nodes))
 
     def charge_column(self, nodes: int) -> None:
-        """Count reading one fact of each node."""
         self.charge(_A_COLUMN * (_A_MEMBER + nodes))
 
     def charge(self, looks: int) -> None:

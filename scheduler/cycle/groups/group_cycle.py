@@ -145,7 +145,6 @@ def _put_back(
 
 
 def _labels(demand: GroupDemand) -> Iterator[str]:
-    """Yield the labels by which members are placed."""
     group = demand.group
     yield from (key for key in (*group.prefer, group.within, *(one.within for one in group.slices)) if key)
     for member in demand.distinct_members[:MOST_SHAPES]:

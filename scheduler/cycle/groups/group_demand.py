@@ -33,7 +33,6 @@ class GroupDemand:
 
     @cached_property
     def shapes(self) -> list[PodInfo]:
-        """One member of each shape."""
         return by_shape(self.members)
 
     @cached_property

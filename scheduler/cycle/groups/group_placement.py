@@ -111,7 +111,6 @@ def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBud
 
 
 def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
-    """Yield the targets to try, in order."""
     if not demand.placed and (key := together_by(demand.members)):
         # The first placed member determines the domain of the others.
         yield from targets(replace(demand, group=_within(demand.group, key)), room, snapshot.cache)

@@ -36,7 +36,6 @@ def _spare(member: PodInfo, end: str) -> PodInfo:
 
 
 def is_spare(uid: str) -> bool:
-    """Return whether a uid is that of a spare member: it is no pod."""
     return _SPARE in uid
 
 
@@ -86,7 +85,6 @@ def needs_order(pod_info: PodInfo) -> bool:
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
-    """Return one member of each shape."""
     return list({member.shape: member for member in members}.values())
 
 
@@ -107,13 +105,11 @@ def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
 
 
 def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
-    """Return a sort key for the size of a member's requests, VFs first."""
     rate = sum(interface.min_tx_rate for interface in pod_info.interfaces)
     return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
 
 
 def needs(pod_info: PodInfo) -> list[int]:
-    """Return what a pod needs of each resource column."""
     amounts = [0] * LINE_COUNT
     for name, amount in pod_info.resources.items():
         if name in LINES:

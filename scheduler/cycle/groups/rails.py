@@ -6,7 +6,7 @@ group; placed members determine it. Both restrict the members' requests; then th
 """
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -23,9 +23,9 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.network_sums import Networks
 from scheduler.kube.pod_info import PodInfo
 
-# Number of choices of networks to try in each topology domain, of those that are tried in any case, and of those for
-# which the number of admitted members is computed.
-_MOST_CHOICES, _SAFE_CHOICES, _MAX_CHECKS = 32, 2, 128
+# Number of choices of networks to try in each topology domain, and of checks how many members a choice or its beginning
+# admits.
+_MOST_CHOICES, _MAX_CHECKS = 32, 256
 # Maximum number of networks to sort in natural order: 40,000 take 150 ms.
 _MOST_NATURAL = 4_096
 # No PF has this network.
@@ -64,7 +64,7 @@ def choices(
     Yield None before ``member_limit`` is first called, because mostly no sums are needed.
 
     ``networks`` are those of the nodes where members are tried. ``member_limit`` returns how many members these admit
-    on some networks. Choices that admit fewer than ``min_members`` are skipped, except the first ones. The choice of
+    on some networks. Choices that admit fewer than ``min_members`` are skipped, except the first one. The choice of
     ``nominated`` members comes first, because their victims have left. If not all members must be placed, choices that
     admit most come first: the other members join them there.
     """
@@ -85,74 +85,53 @@ def choices(
     # On one network, several interfaces of a member can share one PF.
     requests = [member.request for member in members if member.interfaces]
     is_packed = {request.pfs for request in requests if request is not None} == {"pack"}
-    attempts: Iterator[Networks | None] = itertools.islice(
-        _first_choices(candidates, member_limit, min_members, is_packed=is_packed), _MOST_CHOICES + 1
-    )
+    nominated_networks = tuple(_networks_of(nominated, count))
+    if all(network in among for network, among in zip(nominated_networks, candidates, strict=True)):
+        first = nominated_networks
+    else:
+        first = tuple(among[0 if is_packed else k % len(among)] for k, among in enumerate(candidates))
+    is_first = first == nominated_networks or not has_extra_members
+    if is_first:
+        yield first
+    yield None
+    with_room = _with_room(candidates, member_limit, min_members, is_packed=is_packed)
+    others = list(itertools.islice(with_room, _MOST_CHOICES)) or [first]
     if has_extra_members:
-        yield None
-        networks_by_room: list[Networks] = [choice for choice in attempts if choice is not None]
-        networks_by_room.sort(key=member_limit, reverse=True)
-        attempts = iter(networks_by_room)
-    theirs = tuple(_networks_of(nominated, count))
-    if all(network in among for network, among in zip(theirs, candidates, strict=True)):
-        attempts = itertools.chain([theirs], (choice for choice in attempts if choice != theirs))
-    yield from attempts
-
-
-def _first_choices(
-    candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int, *, is_packed: bool
-) -> Iterator[Networks | None]:
-    """Yield distinct choices: the first ones in any case, then None, then those that admit enough members."""
-    favourites, previous = _favourites(candidates, is_packed=is_packed), set[Networks]()
-    with_room = (choice for choice in itertools.islice(favourites, _MAX_CHECKS) if member_limit(choice) >= min_members)
-    first, others = itertools.islice(favourites, _SAFE_CHOICES), _with_room(candidates, member_limit, min_members)
-    for choice in itertools.chain(first, (None,), with_room, others):
-        if choice is None:
-            yield None
-        elif choice not in previous:
-            previous.add(choice)
-            yield choice
-
-
-def _favourites(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
-    """Yield choices with a different network for each interface, starting at each network, unless interfaces are
-    packed; then one network for all.
-    """
-    longest_first = sorted(candidates, key=len, reverse=True)
-    networks = list(dict.fromkeys(itertools.chain.from_iterable(longest_first)))
-    possible = [frozenset(candidate) for candidate in candidates]
-    for step in (0,) if is_packed else (1, 0):
-        for first in range(len(networks)):
-            rotation = [networks[(first + k * step) % len(networks)] for k in range(len(candidates))]
-            choice = tuple(
-                candidate[0] if len(candidate) == 1 else network
-                for network, candidate in zip(rotation, candidates, strict=True)
-            )
-            if all(network in among for network, among in zip(choice, possible, strict=True)):
-                yield choice
+        others.sort(key=member_limit, reverse=True)
+    yield from (choice for choice in others if choice != first or not is_first)
 
 
 def _with_room(
-    candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int
+    candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int, *, is_packed: bool
 ) -> Iterator[Networks]:
-    """Yield choices that admit enough members. Choices with the same beginning are skipped together, so few are
-    computed.
+    """Yield choices that admit enough members, in turns for each network of the first interface.
+
+    Choices with the same beginning are skipped together, so few are computed.
     """
-    count, iterators = 0, [iter([[network] for network in candidates[0]])]
-    while iterators:
-        prefix = next(iterators[-1], None)
-        if prefix is None:
-            iterators.pop()
-            continue
-        count += 1
-        if count > _MAX_CHECKS:
+    checks = itertools.count()
+
+    def extend(networks: Networks) -> Iterator[Networks]:
+        if next(checks) >= _MAX_CHECKS or member_limit(networks) < min_members:
             return
-        if member_limit(tuple(prefix)) < min_members:
-            continue
-        if len(prefix) == len(candidates):
-            yield tuple(prefix)
-        else:
-            iterators.append(iter([[*prefix, network] for network in candidates[len(prefix)]]))
+        if len(networks) == len(candidates):
+            yield networks
+            return
+        following = candidates[len(networks)]
+        start = following.index(networks[-1]) + 1 if networks[-1] in following else 0
+        rotation = [*following[start:], *following[:start]]
+        # Another network if there is one, then the same one again, because nodes may have no other.
+        unused = [network for network in rotation if network not in networks]
+        first = [*unused[:1], networks[-1]][:: -1 if is_packed else 1]
+        for network in dict.fromkeys((*first, *unused, *rotation)):
+            if network in following:
+                yield from extend((*networks, network))
+
+    iterators = deque(extend((network,)) for network in candidates[0])
+    while iterators:
+        iterator = iterators.popleft()
+        if (choice := next(iterator, None)) is not None:
+            yield choice
+            iterators.append(iterator)
 
 
 def _candidates(

@@ -117,12 +117,10 @@ class GroupScheduling(Part):
 
     @property
     def is_deciding(self) -> bool:
-        """Return whether a decision is in progress that is not paused."""
         return self._decision is not None
 
     @property
     def has_aside(self) -> bool:
-        """Return whether a decision is paused."""
         return bool(self._decisions_aside)
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
@@ -198,7 +196,6 @@ class GroupScheduling(Part):
         preemption: GroupPreempted,
         now: float,
     ) -> list[Instruction]:
-        """Carry out the outcome of a decision."""
         if isinstance(verdict, GroupPlacement):
             self.decisions["scheduled"] += 1
             self.placement_count += len(verdict.binds)

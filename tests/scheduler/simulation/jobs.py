@@ -307,7 +307,7 @@ class Jobs:
         """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
         gone = {one.uid for one in order.victims}
         groups = machine.placed_groups
-        for key in {key for uid in gone if (key := groups.whole_group_of(uid)) is not None}:
+        for key in {key for uid in gone if (key := groups.group_of(uid)) is not None and key.has_pod_group}:
             if left := set(groups.placed(key)) - gone:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
         for key in {key for uid in gone if (key := groups.group_of(uid)) is not None and not key.has_pod_group}:

@@ -252,7 +252,6 @@ def _networks(row_victims: RowVictims, domain: Domain, *, is_for_room: bool) -> 
 
 
 def _first_domains(row_victims: RowVictims) -> Set[Domain]:
-    """Return the domains of the nodes to try first."""
     within = row_victims.demand.group.within
     if not within:
         return frozenset()

@@ -68,13 +68,10 @@ class LastingPods:
     has_any = True
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
-        """Return how many of these pods do not end by themselves."""
         return sum(assigned_pod.always_restarts for assigned_pod in assigned_pods)
 
 
 class GroupPreemption:
-    """Searches for the victims of groups."""
-
     def __init__(
         self,
         cache: Cache,
@@ -122,7 +119,6 @@ class GroupPreemption:
         return tuple(result.reservation.rooms.values())
 
     def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
-        """Return the group's members that are nominated, with their reserved VFs."""
         return tuple(filter(None, (self._reserved.room_of(member.uid) for member in demand.members)))
 
     def _search(

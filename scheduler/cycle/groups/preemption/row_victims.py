@@ -101,7 +101,6 @@ class RowVictims:
         return ordered_rows
 
     def first_rows(self) -> list[int]:
-        """Return the rows to try first."""
         return self._rows_of(self._first)
 
     def _rows_of(self, node_names: Set[str]) -> list[int]:
@@ -145,5 +144,4 @@ class RowVictims:
 
 
 def is_terminating(assigned_pod: AssignedPod) -> bool:
-    """Return whether a pod is being deleted."""
     return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating
