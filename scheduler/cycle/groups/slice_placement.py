@@ -19,7 +19,7 @@ from math import inf
 import numpy as np
 
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import Flags, Rows
+from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
@@ -142,7 +142,8 @@ class SlicePlacement:
 
     def _place_each(self, members: Sequence[PodInfo], domain: int, *, is_whole: bool) -> Turns[bool]:
         """Place members in a domain of the narrowest level, the largest first."""
-        among, failed = Among(self._flags(domain), self._domains.levels[-1].slice.within), set[Hashable]()
+        flags = self.snapshot.cache.nodes.flags(self._domains.rows[self._domains.domain_of_row == domain])
+        among, failed = Among(flags, self._domains.levels[-1].slice.within), set[Hashable]()
         for member in by_size(members):
             if self._is_over(is_whole=is_whole):
                 return False
@@ -160,11 +161,6 @@ class SlicePlacement:
             self.refusals.setdefault(alike(member), decision)
             failed.add(alike(member))
         return not failed
-
-    def _flags(self, domain: int) -> Flags:
-        flags: Flags = np.zeros(self.snapshot.cache.nodes.size, np.bool_)
-        flags[self._domains.rows[self._domains.domain_of_row == domain]] = True
-        return flags
 
     def _refuse(self, member: PodInfo, depth: int, number: int) -> None:
         """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""
