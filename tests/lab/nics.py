@@ -7,7 +7,7 @@ A test takes a NIC as a parameter (`ETHERNET`, `EACH`), and gets the lab with th
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -70,22 +70,11 @@ _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
 EACH = (*ETHERNET, _INFINIBAND)
 ALL_MLX5 = (_MLX5, _INFINIBAND)
-# mlx5 as simvf and simib do it, for tests that have not run on the driver.
-SIMULATED_MLX5, SIMULATED_INFINIBAND = replace(MLX5, kernel="simvf.mlx5=3"), replace(INFINIBAND, kernel="simib.pfs=1")
-_SIMULATED_MLX5 = pytest.param(SIMULATED_MLX5, id="mlx5", marks=pytest.mark.other_nic)
-SIMULATED_ETHERNET = (pytest.param(SIMVF, id="simvf"), _SIMULATED_MLX5)
-SIMULATED_EACH = (
-    *SIMULATED_ETHERNET,
-    pytest.param(SIMULATED_INFINIBAND, id="infiniband", marks=pytest.mark.other_nic),
-)
 
 
 # For the loops that break every call, too long for each NIC: an ordinary run takes mlx5 Ethernet, or what -k picks.
 def one_of_each(*more: Nic) -> pytest.MarkDecorator:
-    nics = [
-        pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic)
-        for nic in (SIMVF, SIMULATED_MLX5, SIMULATED_INFINIBAND, *more)
-    ]
+    nics = [pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic) for nic in (SIMVF, MLX5, INFINIBAND, *more)]
     return pytest.mark.parametrize("nic", nics)
 
 

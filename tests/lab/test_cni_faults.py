@@ -13,8 +13,7 @@ import pytest
 
 from tests.cni.loops.fault_report import assert_nothing_is_left
 from tests.lab.calls.rdma_calls import CONF, Lab, run, second
-from tests.lab.nics import REBIND, Nic, one_of_each, with_nic
-from tests.lab.nics import SIMULATED_INFINIBAND as INFINIBAND
+from tests.lab.nics import INFINIBAND, REBIND, Nic, one_of_each, with_nic
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -27,7 +26,7 @@ GIVEN = {
     "mlx5": f"ip link set $pf vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address){REBIND}",
     "infiniband": INFINIBAND.init,
     "alone": INFINIBAND.init,
-    "no-ipoib": f"echo 2 >/sys/module/simib/parameters/no_ipoib\n{INFINIBAND.init}",
+    "no-ipoib": f"echo 2 >/sys/module/mlx5chip/parameters/no_ipoib\n{INFINIBAND.init}",
 }
 # RDMA devices that are given alone: requested without the netdevs that they have, or without having any.
 ALONE, WITHOUT_IPOIB = (replace(INFINIBAND, name=name) for name in ("alone", "no-ipoib"))

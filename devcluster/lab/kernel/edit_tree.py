@@ -21,15 +21,11 @@ MARK = "mooring-lab-edited"
 
 # Our files, by the folder of the kernel in which they are compiled.
 OURS = {
-    "drivers/net/simnic": (
-        *("simib.c", "simib.h", "simib_verbs.c", "simpci.c"),
-        *("simvf.c", "simvf.h", "simvf_ethtool.c", "simvf_mlx5.c"),
-    ),
+    "drivers/net/simnic": ("simpci.c", "simvf.c", "simvf.h", "simvf_ethtool.c"),
     "drivers/infiniband/sw/rxe": ("rxe_netns.h", "rxe_netns.c"),
     "drivers/net/mlx5chip": tuple(f"mlx5chip/{path.name}" for path in sorted((HERE / "mlx5chip").glob("*"))),
 }
-# The first driver that takes a function has it: simib declines all that is not InfiniBand.
-MAKEFILE = "obj-y := simib.o simib_verbs.o simvf.o simvf_ethtool.o simvf_mlx5.o simpci.o\n"
+MAKEFILE = "obj-y := simvf.o simvf_ethtool.o simpci.o\n"
 
 NET_C = "drivers/infiniband/sw/rxe/rxe_net.c"
 QP_C = "drivers/infiniband/sw/rxe/rxe_qp.c"

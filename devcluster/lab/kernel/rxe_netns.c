@@ -24,13 +24,6 @@ struct net *rxe_device_net(struct rxe_dev *rxe)
 	return net;
 }
 
-static int (*rxe_query_qp_unchanged)(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
-
-static int rxe_lab_query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
-{
-	return simvf_query_qp_errno() ?: rxe_query_qp_unchanged(qp, attr, mask, init);
-}
-
 /* ib_core refuses to move a device whose driver lacks this operation; there is nothing to do. */
 static void rxe_disassociate_ucontext(struct ib_ucontext *context)
 {
@@ -38,13 +31,8 @@ static void rxe_disassociate_ucontext(struct ib_ucontext *context)
 
 void rxe_lab_device(struct ib_device *dev, struct net_device *ndev)
 {
-	struct rxe_dev *rxe = container_of(dev, struct rxe_dev, ib_dev);
-
 	dev->dev.parent = ndev->dev.parent;
 	dev->ops.disassociate_ucontext = rxe_disassociate_ucontext;
-	rxe_query_qp_unchanged = dev->ops.query_qp;
-	if (simvf_guids(ndev, &dev->node_guid, &rxe->attr.sys_image_guid))
-		dev->ops.query_qp = rxe_lab_query_qp;
 }
 
 static int __net_init rxe_init_ns(struct net *net)

@@ -5,8 +5,6 @@
 #ifndef RXE_NETNS_H
 #define RXE_NETNS_H
 
-#include "../../../net/simnic/simvf.h"
-
 /* The netns of a device's netdev: routes and sockets of its QPs belong there. */
 struct net *rxe_device_net(struct rxe_dev *rxe);
 
@@ -23,9 +21,7 @@ static inline void rxe_release_gsi(struct rxe_qp *qp)
 		to_rdev(qp->ibqp.device)->port.qp_gsi_index = 0;
 }
 
-/* Change what the lab's devices do otherwise than soft-RoCE's: their parent, operations, and the GUIDs and errors that
- * the netdev's driver wants (simvf.h).
- */
+/* Change what the lab's devices do otherwise than soft-RoCE's: their parent, and an operation. */
 void rxe_lab_device(struct ib_device *dev, struct net_device *ndev);
 
 #endif

@@ -44,19 +44,11 @@ static int sve_set_coalesce(struct net_device *d, struct ethtool_coalesce *c, st
 	return 0;
 }
 
-/* mlx5: a queue is its channel's, and channels are there while the netdev is open (mlx5e_open_channels). */
-static bool sve_has(struct net_device *d, u32 q)
-{
-	struct sv_port *p = netdev_priv(d);
-
-	return q < SV_QUEUES && (!p->pf->mlx5 || netif_running(d));
-}
-
 static int sve_get_queue(struct net_device *d, u32 q, struct ethtool_coalesce *c)
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
 
-	if (!sve_has(d, q))	/* mlx5e_ethtool_get_per_queue_coalesce */
+	if (q >= SV_QUEUES)	/* mlx5e_ethtool_get_per_queue_coalesce */
 		return -EINVAL;
 	c->use_adaptive_rx_coalesce = e->adaptive[q];
 	/* where the kernel adapts it, what it has come to for this queue (net_dim_get_rx_moderation) */
@@ -69,7 +61,7 @@ static int sve_set_queue(struct net_device *d, u32 q, struct ethtool_coalesce *c
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
 
-	if (!sve_has(d, q))
+	if (q >= SV_QUEUES)
 		return -EINVAL;
 	e->adaptive[q] = c->use_adaptive_rx_coalesce;
 	e->rx_usecs[q] = c->rx_coalesce_usecs;
@@ -215,13 +207,6 @@ int sv_set_stamps(struct net_device *d, struct kernel_hwtstamp_config *c, struct
 	return 0;
 }
 
-/* mlx5e_open_rq and mlx5e_open_txqsq begin with the netdev's parameters. */
-void sv_ethtool_open(struct sv_port *p)
-{
-	if (p->pf->mlx5)
-		sv_ethtool_queues(&p->ethtool);
-}
-
 void sv_ethtool_init(struct sv_port *p)
 {
 	struct sv_ethtool *e = &p->ethtool;
@@ -229,7 +214,6 @@ void sv_ethtool_init(struct sv_port *p)
 
 	e->all_rx_usecs = 8;
 	e->all_tx_usecs = 16;
-	e->all_adaptive = p->pf->mlx5;	/* mlx5e_build_nic_params: where the device moderates, DIM is on */
 	sv_ethtool_queues(e);
 	for (i = 0; i < SV_INDIR; i++)
 		e->indir[i] = ethtool_rxfh_indir_default(i, SV_QUEUES);

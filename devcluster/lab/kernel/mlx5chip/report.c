@@ -2,7 +2,7 @@
 /*
  * What the firmware has, one line each, below /sys/module/mlx5chip/parameters:
  *
- *   shares    of the first PF: each VF with its weight, or "outside" of rate scheduling, as simvf's bw_share
+ *   shares    of the first PF: each VF with its weight, or "outside" of rate scheduling
  *   vports    of the first PF: what each VF's vport has
  *   steering  of each PF: flow tables, groups and entries, scheduling elements that are no vport's
  */
