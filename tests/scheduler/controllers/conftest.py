@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -14,9 +14,11 @@ from bench.served.apiservers import free_ports
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import NotFound
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.controllers.player import WHOLE_NODE, Player
 from tests.scheduler.server.process import PODS, Cluster
+from tests.support.polling import eventually
 
 NODES = ("n1", "n2", "n3", "n4")
 POOL = "example.com/pool"
@@ -70,6 +72,16 @@ class Stage(Player):
             node = f"/api/v1/nodes/{name}{path}"
             await self.client.request("PATCH", node, msgspec.json.encode(body), MERGE_PATCH)
 
+    async def is_empty(self) -> bool:
+        """Delete all that a script has made; return whether no pod was left."""
+        for kind in ("Job", "StatefulSet", "Pod"):
+            await self.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
+        left = msgspec.json.decode(await self.client.request("GET", self.path("Pod")))["items"]
+        for pod in left:
+            with suppress(NotFound):
+                await self.patch("Pod", pod["metadata"]["name"], metadata={"finalizers": None})
+        return not left
+
     async def all_nodes_free(self) -> None:
         """See that no VF of any node is reserved: other pods get all of them."""
         others = [f"other-{node}" for node in NODES]
@@ -96,5 +108,6 @@ async def stage(controlled: Path, make_node: MakeNode, make_pf: MakePf) -> Async
             async with stage.following():
                 yield stage
         finally:
-            for path in (stage.path("Job"), stage.path("StatefulSet"), stage.path("Pod"), PODS, "/api/v1/nodes"):
+            await eventually(stage.is_empty)
+            for path in (PODS, "/api/v1/nodes"):
                 await client.request("DELETE", path, params={"gracePeriodSeconds": "0"})

@@ -1,0 +1,1 @@
+"""With this file the folder is a package to pytest, and its control plane ends with its last test."""
