@@ -58,7 +58,6 @@ class Wanted:
             self._on_any.setdefault(protocol, set()).update(numbers)
 
     def clash(self, used_ports: Iterable[HostPorts]) -> bool:
-        """Return whether any of them is in use."""
         return any(
             not numbers.isdisjoint(memoryview(packed).cast(_NUMBER))
             for ports in used_ports

@@ -340,8 +340,6 @@ class NodeSystemInfo(Struct):
 
 
 class Image(Struct):
-    """A container image that a node has."""
-
     names: list[str] | None = None
     size_bytes: Int64 = 0
 

@@ -61,8 +61,6 @@ class PodGroupMetadata(Metadata):
 
 
 class PodGroup(Struct):
-    """The PodGroup of scheduling.k8s.io."""
-
     metadata: PodGroupMetadata
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)

@@ -174,7 +174,6 @@ _ON_NODES = "node requirements"
 
 
 def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
-    """Yield each term of the node affinity."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required.node_selector_terms if affinity and affinity.required else None
     yield from required or ()

@@ -28,7 +28,6 @@ MOST_AMOUNTS = 4096
 
 
 def amounts_named(spec: PodSpec) -> int:
-    """Return how many amounts a pod names, requests and limits."""
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     every = (
         *(container.resources for container in containers if container.resources is not None),

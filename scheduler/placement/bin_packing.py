@@ -156,7 +156,6 @@ def _largest_first(items: Sequence[Item]) -> list[int]:
 
 
 def _tightest_first(items: Sequence[Item]) -> list[int]:
-    """Return the items with the fewest bins first."""
     return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
 
 

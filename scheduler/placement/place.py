@@ -121,7 +121,6 @@ def _single_bins(indexes: Collection[int], free: Sequence[PfCapacity]) -> Bins:
 def _decide(
     items: Items, bins: Bins, preference: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
 ) -> FitResult:
-    """Solve one instance of the problem."""
     key = items, bins, preference, budget, ports
     outcome = outcomes.get(key)
     if outcome is None:

@@ -167,12 +167,10 @@ def _normalised(raw: Amounts) -> Amounts:
 
 
 def needs_others(pod_info: PodInfo) -> bool:
-    """Return whether a pod has required pod affinity."""
     return bool(pod_info.affinity_info.required_affinity)
 
 
 def keeps_others_off(assigned_pod: AssignedPod) -> bool:
-    """Return whether an assigned pod's required anti-affinity may reject other pods."""
     return assigned_pod.affinity_info is not None and bool(assigned_pod.affinity_info.required_anti_affinity)
 
 

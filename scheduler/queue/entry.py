@@ -39,12 +39,10 @@ class Entry:
 
     @property
     def sort_key(self) -> SortKey:
-        """Return the sort key of the active queue."""
         return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
 
     @property
     def backoff_key(self) -> BackoffKey:
-        """Return the sort key of the backoff queue."""
         return (self.ready_at, self.uid)
 
     @property
@@ -85,7 +83,6 @@ class EntryHeap:
         return None
 
     def pop(self) -> Entry | None:
-        """Remove the first entry and return it."""
         entry = self.first()
         if entry is not None:
             heapq.heappop(self._items)

@@ -134,7 +134,6 @@ class Queue:
         self._held.setdefault(namespace, {})[uid] = None
 
     def held(self) -> list[str]:
-        """Return the namespaces with held entries."""
         return list(self._held)
 
     def release(self, namespace: str, limit: int) -> None:
@@ -184,7 +183,6 @@ class Queue:
 
     @property
     def has_unschedulable(self) -> bool:
-        """Return whether any pod is unschedulable."""
         return bool(self._signatures)
 
     def answered(self, signature: Hashable) -> str:
@@ -292,7 +290,6 @@ class Queue:
         return min(times, default=None)
 
     def depths(self) -> dict[str, int]:
-        """Count the pods by place."""
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
         for entry in self._entries.values():
             counts[_COUNTED_AS.get(entry.place, entry.place)] += 1

@@ -56,7 +56,6 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     nothing: bool = False
 
     def keys(self) -> frozenset[str]:
-        """Return the label keys that the selector mentions."""
         return frozenset(key for key, _ in self.equal) | {need.key for need in self.needs}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -126,7 +125,6 @@ def select_labels(labels: Mapping[str, str]) -> Selector:
 
 
 def expressions_of(selector: LabelSelector | None) -> int:
-    """Return how many labels and expressions a selector has."""
     return 0 if selector is None else len(selector.match_labels or ()) + len(selector.match_expressions or ())
 
 

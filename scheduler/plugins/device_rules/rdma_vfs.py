@@ -113,7 +113,6 @@ def _place(request: PodRequest, free_vfs: FreeVfs, steps: Steps) -> Placement | 
 
 
 def _request_of(pod_info: PodInfo) -> PodRequest | None:
-    """Return a pod's request if it has interfaces."""
     return pod_info.request if pod_info.interfaces else None
 
 
@@ -214,7 +213,6 @@ class _VfSums(PreFilterExtensions):
                     self._mbps[index] -= sign * rate
 
     def _move_on_port(self, port: int, rate: int) -> None:
-        """Subtract a rate from every PF that shares a port."""
         for index, own in enumerate(self._shared_ports):
             if own == port:
                 self._mbps[index] -= rate

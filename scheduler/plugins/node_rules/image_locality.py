@@ -19,13 +19,11 @@ _MAX_CONTAINER_BYTES = 1000 * _MIB
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    """Return a scorer; None for a pod without an image."""
     images = [full_name(image) for image in pod_info.pod.spec.images]
     return (lambda rows: score(images, nodes, rows)) if images else None
 
 
 def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
-    """Return 0 to 100 for each row."""
     valid = nodes.valid[: nodes.size]
     total, weighted_bytes = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
     for image in images:

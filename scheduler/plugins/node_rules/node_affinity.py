@@ -49,7 +49,6 @@ def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Fl
 
 
 def weigh_preferred(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    """Add up the weights of the matching preferred terms."""
     affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
     preferences = affinity.preferred if affinity else None
     if not preferences:

@@ -63,7 +63,6 @@ class Tolerations:
                 self._equal.add((key, effect, toleration.value or ""))
 
     def cover(self, taint: Taint) -> bool:
-        """Return whether one of the tolerations covers the taint."""
         key, value, effect = taint
         exist = (key, ""), (key, effect), ("", ""), ("", effect)
         equal = (key, "", value), (key, effect, value)

@@ -158,7 +158,6 @@ def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: 
 
 
 def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
-    """Return for each node whether all bound volumes can be used there."""
     flags: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
         flags &= _holds(affinity, nodes, rows)
@@ -223,7 +222,6 @@ def _volume_obstacle(late: Sequence[UnboundClaim], volume_cache: VolumeCache, la
 
 
 def _may_be_free(claim: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
-    """Return which nodes have free volumes of the claim's class."""
     free = volume_cache.pv_index.free(claim.claim.storage_class)
     if None in free:
         return np.ones(len(rows), np.bool_)

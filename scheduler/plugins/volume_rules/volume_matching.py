@@ -31,7 +31,6 @@ NO_ROOM = "node(s) did not have enough free storage"
 
 
 def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
-    """Return whether a node with these labels may use a volume."""
     if affinity is None:
         return True
     return any(map(_term_holds, affinity.node_selector_terms or (), repeat(labels)))
@@ -82,7 +81,6 @@ class _Request(NamedTuple):
         )
 
     def can_be(self, volume: PersistentVolume) -> bool:
-        """Return whether a volume can be bound to the claim at all."""
         spec = volume.spec
         if volume.metadata.deletion_timestamp is not None or _size(spec.capacity) < self.wanted:
             return False
@@ -90,7 +88,6 @@ class _Request(NamedTuple):
         return volume_kind == (self.volume_mode, self.attributes_class)
 
     def suits(self, volume: PersistentVolume) -> bool:
-        """Return whether a free volume can be bound to the claim."""
         if volume.status.phase != "Available" or not self.can_be(volume):
             return False
         if self.selector is None or not set(self.access_modes).issubset(volume.spec.access_modes or ()):

@@ -81,7 +81,6 @@ class ExtenderHandlers:
         return await self._filter(body, _seed_reason)
 
     async def prioritize(self, body: Body) -> bytes:
-        """Score nodes."""
         args = wire_format.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refused):
