@@ -20,9 +20,9 @@ Turns = Generator[None, None, Outcome]
 # A group has this many times the steps of a single pod to search for VFs.
 _STEPS = 8
 # Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, all nodes for one shape
-# of members, a label that every node has a value of, a dry run, a value that is evaluated for the first time (such as
+# of members, a label that every node has a value of, a value that is evaluated for the first time (such as
 # the PFs of a node for a request), and a member that is put on a known node.
-_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_DRY_RUN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 700, 250, 150
+_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 250, 150
 # Maximum number of members that one turn tries. A machine with smaller turns also has smaller slices.
 MEMBERS_A_TURN = 16
 # About 15 ms.
@@ -88,10 +88,6 @@ class GroupBudget:
                 return evaluate()
             except TurnSpent:
                 yield
-
-    def charge_dry_runs(self, count: int) -> None:
-        """Count dry runs of a search for victims, or work that takes as long."""
-        self.charge(_A_DRY_RUN * count)
 
     def charge_shape(self, nodes: int) -> None:
         """Count the evaluation of all nodes for one shape of members."""

@@ -81,10 +81,8 @@ class GroupSnapshot:
         return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
 
     def _rules_read_changes(self, members: Collection[PodInfo]) -> bool:
-        if self._has_volumes and self._live.volumes.changes != self._volume_changes:
-            return True
-        nodes = self._live.nodes
-        if self._has_volumes and nodes.changes.end != self._end:
+        nodes, volume_changes = self._live.nodes, self._live.volumes.changes
+        if self._has_volumes and (volume_changes != self._volume_changes or nodes.changes.end != self._end):
             return True
         if self.cache.pod_counts.is_outdated:
             return True

@@ -29,6 +29,8 @@ from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import shares_of
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
+# Looks that a dry run takes.
+_A_DRY_RUN = 700
 # This many pods that are removed and put back, or only listed (such as those of whole groups on other nodes), and this
 # many rows that are sorted, take as long as one dry run.
 _PODS_AS_LONG, _LISTED_AS_LONG, _SORTED_AS_LONG = 4, 40, 100
@@ -67,7 +69,7 @@ class RowVictims:
     def charge(self, dry_runs: int) -> None:
         """Count work that takes as long as this many dry runs."""
         self.spent += dry_runs
-        self.budget.charge_dry_runs(dry_runs)
+        self.budget.charge(_A_DRY_RUN * dry_runs)
 
     def remove_terminating(self) -> Turns[None]:
         """Remove the pods that are being deleted: they leave anyway."""
