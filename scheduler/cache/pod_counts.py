@@ -9,7 +9,7 @@ A pod costs almost nothing here unless it has terms, or a question counts pods l
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 from weakref import WeakSet
 
 import msgspec
@@ -140,13 +140,6 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
         yield from ((namespace, label) for namespace in scope.namespaces)
 
 
-class CountFollower(Protocol):
-    """A listener that is called for each pod that is added or removed."""
-
-    def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        """Process that a pod is added to a row (``by`` 1), or removed (-1)."""
-
-
 class PodCounts:
     """All assigned pods by row, of any scheduler; the namespaces' labels; what services and controllers select."""
 
@@ -159,8 +152,8 @@ class PodCounts:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.terms: Mapping[TermKind, Terms] = {kind: Terms() for kind in TERM_KINDS}
         self.default_selectors = DefaultSelectors()
-        # The listeners for each pod that is added or removed.
-        self.followers: WeakSet[CountFollower] = WeakSet()
+        # The snapshots, which are called for each pod that is added or removed.
+        self.followers: WeakSet[PodCounts] = WeakSet()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
         self.add_all((row,), affinity_info)
@@ -195,15 +188,15 @@ class PodCounts:
         """Return whether these are the counts of an earlier moment, and a question now has another answer."""
         return False
 
-    def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether any plugin counts an assigned pod with this affinity info."""
+    def is_counted(self, affinity_info: AffinityInfo) -> bool:
+        """Return whether any plugin counts assigned pods with this affinity info."""
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
-        return group is not None and bool(group.moves)
+        if group is not None:
+            return bool(group.moves)
+        return any(weighted_terms(affinity_info)) or any(True for _ in self._questions_about(affinity_info))
 
-    def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether pods with this affinity info are assigned and no plugin counts them."""
-        group = self._groups.get(affinity_info.namespace, {}).get(affinity_info)
-        return group is not None and not group.moves
+    def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+        """Process that a pod is added to the counts that this one follows (``by`` 1), or removed (-1)."""
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
         """Record a namespace's labels; return whether they changed."""
@@ -251,11 +244,16 @@ class PodCounts:
         group = self._groups.setdefault(affinity_info.namespace, {})[affinity_info] = _Group()
         for kind, term, weight in weighted_terms(affinity_info):
             group.moves.append((self.terms[kind].use(term), weight))
+        group.moves += ((row_counts, 1) for row_counts in self._questions_about(affinity_info))
+        return group
+
+    def _questions_about(self, affinity_info: AffinityInfo) -> Iterator[RowCounts]:
+        """Yield the counts of the questions that count a pod."""
+        labels = self.namespace_labels(affinity_info.namespace)
         for place in (affinity_info.namespace, None):
             for question, row_counts in self._questions_in.get(place, {}).items():
-                if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
-                    group.moves.append((row_counts, 1))
-        return group
+                if question.counts(affinity_info, labels):
+                    yield row_counts
 
     def _close(self, affinity_info: AffinityInfo) -> None:
         groups = self._groups[affinity_info.namespace]

@@ -70,13 +70,9 @@ class PodCountsSnapshot(PodCounts):
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         self._move(row, affinity_info, -1)
 
-    def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
+    def is_counted(self, affinity_info: AffinityInfo) -> bool:
         """Return True: pods without questions cost little here."""
         return True
-
-    def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
-        """Return False, for the same reason."""
-        return False
 
     def namespace_names(self) -> frozenset[str]:
         return self._live.namespace_names()
@@ -98,8 +94,6 @@ class PodCountsSnapshot(PodCounts):
         return row_counts
 
     def _move(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        for follower in self.followers:
-            follower.pod_moved(row, affinity_info, by)
         _shift(self._moves, row, affinity_info, by)
         for question, row_counts in self._counts_of.items():
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):

@@ -177,15 +177,10 @@ def counted_moves(cache: Cache) -> Move:
         if kind is None:
             return False
         if (is_counted := counted.get(kind)) is None:
-            is_counted = counted[kind] = not counts.is_passed_over(kind)
-        if not is_counted:
-            return False
-        if sign > 0:
-            counts.add(row, kind)
-            return counts.is_asked_about(kind)
-        is_asked_about = counts.is_asked_about(kind)
-        counts.remove(row, kind)
-        return is_asked_about
+            is_counted = counted[kind] = counts.is_counted(kind)
+        if is_counted:
+            (counts.add if sign > 0 else counts.remove)(row, kind)
+        return is_counted
 
     return move
 
