@@ -100,14 +100,17 @@ class SchedulingCycle:
         self._preemption = preemption
         self.refusing_nodes, self._only_elsewhere = refusing_nodes or RefusingNodes(), False
 
-    def on(self, cache: Cache, reserved: ReservedRoom, *, only_elsewhere: bool = False) -> "SchedulingCycle":
+    def on(
+        self, cache: Cache, reserved: ReservedRoom, *, only_elsewhere: bool = False, keeps_few: bool = False
+    ) -> "SchedulingCycle":
         """Return a cycle for a snapshot of the cache that was taken just now.
 
-        With ``only_elsewhere``, exclude nodes that have just refused such a pod.
+        With ``only_elsewhere``, exclude nodes that have just refused such a pod. With ``keeps_few``, keep the scores of
+        the last shapes only: there are many, each of one pod.
         """
         cycle = copy.copy(self)
         cycle._cache, cycle._reserved, cycle._only_elsewhere = cache, reserved, only_elsewhere
-        cycle._signature_scores = self._signature_scores.snapshot(cache.nodes)
+        cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, keeps_few=keeps_few)
         return cycle
 
     @property

@@ -41,19 +41,23 @@ class KeptSignatureScores:
         self._shapes: OrderedDict[bytes, _Entry] = OrderedDict()
         self._now = 0.0
         self._characters = 0
+        self._most_rows = _MOST_ROWS
         # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it does not
         # have.
         self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
 
-    def snapshot(self, nodes: NodeColumns) -> "KeptSignatureScores":
+    def snapshot(self, nodes: NodeColumns, *, keeps_few: bool = False) -> "KeptSignatureScores":
         """Return the scores for a snapshot of the columns. A shape is evaluated here first, so that other snapshots
-        find it.
+        find it; with ``keeps_few`` only there, and the last ones are kept.
         """
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_budget_spent = self._on_budget_spent
-        snapshot._live = self, self._nodes.changes.end, self._nodes.renewals.end
+        if keeps_few:
+            snapshot._most_rows = 0
+        else:
+            snapshot._live = self, self._nodes.changes.end, self._nodes.renewals.end
         return snapshot
 
     def tick(self, now: float) -> None:
@@ -84,7 +88,7 @@ class KeptSignatureScores:
         return SignatureScores(_judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, characters: int) -> None:
-        most_shapes = max(_MOST_ROWS // rows_kept(self._nodes), _FEWEST)
+        most_shapes = max(self._most_rows // rows_kept(self._nodes), _FEWEST)
         while len(self._shapes) >= most_shapes or (self._shapes and self._characters > _MOST_CHARACTERS - characters):
             self._drop_first()
 

@@ -201,6 +201,20 @@ def _shape(
     )
 
 
+def without_identity(pod_info: PodInfo) -> PodInfo:
+    """Return a pod without its node selector, MACs and GUIDs, which members of a group may have each of their own."""
+    request, pod = pod_info.request, pod_info.pod
+    if request is not None:
+        interfaces = [replace(one, settings=replace(one.settings, mac=None, guid=None)) for one in request.interfaces]
+        request = replace(request, interfaces=tuple(interfaces))
+    spec = msgspec.structs.replace(pod.spec, node_selector=None)
+    annotations = {key: text for key, text in pod.annotations.items() if key not in (names.REQUEST, names.RIT_REQUEST)}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    pod = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+    shape = _shape(pod, pod_info.resources, pod_info.scored, pod_info.ports, len(pod_info.interfaces))
+    return msgspec.structs.replace(pod_info, pod=pod, request=request, shape=shape + repr(request).encode())
+
+
 def _request(pod: Pod) -> PodRequest | None:
     request = read_request(pod.annotations)
     if request is None:

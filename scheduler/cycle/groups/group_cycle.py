@@ -44,6 +44,8 @@ class GroupCycle:
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
+        if demand.has_many_shapes and not demand.similar_members:
+            yield from budget.move_all(demand.add_similar, demand.members)
         if (refusal := too_many_shapes(demand)) is not None:
             return refusal
         yield from self._prepare(demand, budget)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.sources import MOST_SHAPES, Group
 from scheduler.cycle.groups.members import by_shape, by_size, distinct
-from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.pod_info import PodInfo, without_identity
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,24 @@ class GroupDemand:
     spares: int = 0
     needed_spares: int = 0
     ranks: Mapping[str, int] = field(default_factory=dict)
+    # Of many shapes: the members as sums read them, without what may differ, so that sums show no less room.
+    similar_members: list[PodInfo] = field(default_factory=list, compare=False)
+
+    @cached_property
+    def has_many_shapes(self) -> bool:
+        """Whether the members have more shapes than all nodes are evaluated for."""
+        return len(by_shape(self.members)) > MOST_SHAPES
+
+    def add_similar(self, member: PodInfo) -> None:
+        self.similar_members.append(without_identity(member))
+
+    @property
+    def summed_members(self) -> Sequence[PodInfo]:
+        return self.similar_members or self.members
 
     @cached_property
     def shapes(self) -> list[PodInfo]:
-        return by_shape(self.members)
+        return by_shape(self.summed_members)
 
     @cached_property
     def distinct_members(self) -> list[PodInfo]:
@@ -51,7 +65,12 @@ class GroupDemand:
 
     def without_spares(self) -> "GroupDemand":
         return replace(
-            self, members=self.real_members, needed=self.needed - self.needed_spares, spares=0, needed_spares=0
+            self,
+            members=self.real_members,
+            needed=self.needed - self.needed_spares,
+            spares=0,
+            needed_spares=0,
+            similar_members=[],
         )
 
     @cached_property

@@ -78,7 +78,7 @@ def place_group(
 ) -> Turns[DomainPlacement | GroupUnschedulable]:
     """Place a group; on success its members are on their nodes in the snapshot."""
     passing_rows = yield from _passing_rows(snapshot, demand, budget)
-    room = MemberRoom(demand.members, demand.shapes, passing_rows, snapshot.cache.nodes, demand.group.slices)
+    room = MemberRoom(demand.summed_members, demand.shapes, passing_rows, snapshot.cache.nodes, demand.group.slices)
     sums = _LazySums(snapshot, demand, passing_rows, room)
     outcome = yield from _try_targets(snapshot, demand, budget, sums)
     if isinstance(outcome, DomainPlacement):

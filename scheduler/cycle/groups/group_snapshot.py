@@ -35,7 +35,9 @@ class GroupSnapshot:
         self._has_volumes = any(kind.volumes for kind in demand.distinct_members)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.reserved = reserved.snapshot()
-        self.cycle = cycle.on(self.cache, self.reserved, only_elsewhere=only_elsewhere)
+        self.cycle = cycle.on(
+            self.cache, self.reserved, only_elsewhere=only_elsewhere, keeps_few=demand.has_many_shapes
+        )
         self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.

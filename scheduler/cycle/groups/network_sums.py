@@ -32,7 +32,7 @@ class NetworkSums:
     def __init__(self, size: int, demand: GroupDemand) -> None:
         self._size, self._count = size, len(demand.members)
         self._namespace = demand.group.key.namespace
-        counts, requests = Counter(member.shape for member in demand.members), Counter[PodRequest]()
+        counts, requests = Counter(member.shape for member in demand.summed_members), Counter[PodRequest]()
         for member in demand.shapes:
             if member.request is not None and member.interfaces:
                 requests[member.request] += counts[member.shape]

@@ -19,7 +19,7 @@ from mooring import names
 from mooring.annotations.group import GroupRequest, difference
 from mooring.parsing import shorten
 from scheduler.cache.groups.sources import MOST_SHAPES
-from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.pod_info import PodInfo, without_identity
 
 
 class GroupFinding(NamedTuple):
@@ -209,17 +209,17 @@ def _held(members: Sequence[Member], waits: Sequence[Wait | None], needed: int, 
 
 def _shapes(members: Sequence[Member]) -> Iterator[GroupFinding]:
     """Yield a finding where the members ask for more different things than a group may."""
-    if sum(member.made.shapes for member in members) <= MOST_SHAPES:
+    if len(members) <= MOST_SHAPES:
         return
-    counts: dict[bytes, int] = {}
+    shapes = set[bytes]()
     for member in members:
         try:
             pod_info = read_template(member.there)
         except msgspec.ValidationError:
             return
         if isinstance(pod_info, PodInfo):
-            counts[pod_info.shape] = max(counts.get(pod_info.shape, 0), member.made.shapes)
-    if (count := sum(counts.values())) > MOST_SHAPES:
+            shapes.add(without_identity(pod_info).shape)
+    if (count := len(shapes)) > MOST_SHAPES:
         title = _title(members[0].asked)
         rule = f"the members of {title} request {count} different things, the most is {MOST_SHAPES}: it never starts"
         yield members[0].says(rule)

@@ -43,8 +43,7 @@ class MadePods:
     Of each controller's, ``at_first`` are made before one of them is ready, as ``wait`` says. None is made before those
     of the controllers ``after`` in the same object are. ``labels`` are those that the controller sets and whose values
     are unique in the namespace; ``replica_label`` has one for each replica. Replicas that are not ``independent`` are
-    often one job. ``shapes`` is how many different requests the controller makes of the template. ``later`` is the
-    field by which some are made only when others have ended.
+    often one job. ``later`` is the field by which some are made only when others have ended.
     """
 
     pods: int | None
@@ -56,7 +55,6 @@ class MadePods:
     labels: Mapping[str, LabelGroup] = field(default_factory=dict)
     replica_label: str = ""
     independent: bool = True
-    shapes: int = 1
     later: Place | None = None
 
     @property
@@ -174,7 +172,6 @@ def _job_set(there: PodPlace) -> Iterator[MadePods]:
         },
         replica_label=f"{_JOB_SET}/job-key",
         independent=False,
-        shapes=(replicas or 1) if by_selector else 1,
         later=_later(job),
     )
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
@@ -37,6 +38,7 @@ _A_SEARCH, _A_ROOM_SEARCH = 100_000, 20_000
 _MAX_ROUNDS = 10
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to unreleased VFs of deleted pods on the nominated nodes."
+_MANY_SHAPES = f"preemption is not supported for a group with more than {MOST_SHAPES} different requests."
 _RULED = "preemption is not supported for a group whose members have volumes, or rules about pods on other nodes."
 _SPENT = "the search for preemption victims ran out of steps."
 _UNSTEADY = "nodes changed too often during the search for preemption victims."
@@ -99,6 +101,8 @@ class GroupPreemption:
             return GroupPreempted(reason=NEVER)
         if _has_rules(demand):
             return GroupPreempted(reason=_RULED)
+        if demand.has_many_shapes:
+            return GroupPreempted(reason=_MANY_SHAPES)
         return (yield from self._search(demand, budget, self._budgets, demand.priority, _A_SEARCH))
 
     def search_room(
@@ -109,7 +113,7 @@ class GroupPreemption:
         There is no such room if rules about other pods restrict where members may be. An unfinished search changes
         nothing that is kept.
         """
-        if _has_rules(demand):
+        if _has_rules(demand) or demand.has_many_shapes:
             return ()
         kept = self._nominated_members(demand)
         first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *kept))

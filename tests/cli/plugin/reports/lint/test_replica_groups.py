@@ -284,9 +284,9 @@ def test_pods_that_come_when_others_have_ended_are_noted() -> None:
     assert said(job) == ([], [])
 
 
-@pytest.mark.parametrize(("pools", "finds"), [(64, False), (70, True)])
-def test_more_different_requests_than_a_group_may_have_are_found(pools: int, finds: bool) -> None:
-    """Here by node selectors. The scheduler refuses the whole group."""
+@pytest.mark.parametrize(("pools", "by_selector", "finds"), [(64, False, False), (70, False, True), (70, True, False)])
+def test_more_different_requests_than_a_group_may_have_are_found(pools: int, by_selector: bool, finds: bool) -> None:
+    """Here by runtime classes, for which the scheduler refuses the whole group; node selectors do not count."""
     one = manifest("JobSet", name="g", min=pools)
     jobs = one["spec"]["replicatedJobs"]
     text = json.dumps(jobs.pop())
@@ -294,7 +294,8 @@ def test_more_different_requests_than_a_group_may_have_are_found(pools: int, fin
         job = json.loads(text)
         job |= {"name": f"r{number}", "replicas": 1}
         job["template"]["spec"] |= {"completions": 1, "parallelism": 1}
-        job["template"]["spec"]["template"]["spec"]["nodeSelector"] = {"pool": f"p{number}"}
+        differences = {"nodeSelector": {"pool": f"p{number}"}} if by_selector else {"runtimeClassName": f"p{number}"}
+        job["template"]["spec"]["template"]["spec"] |= differences
         jobs.append(job)
     found, _ = said(one)
     expected = f"the members of group 'g' request {pools} different things, the most is 64: it never starts"

@@ -1,0 +1,71 @@
+"""A group of many shapes that differ only in selector, MAC or GUID is scheduled as any other."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mooring.annotations.pf_terms import Allow
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.kube.objects import Pod
+from tests.scheduler.group_life import Life, binds, orders, told
+
+_COUNT = MOST_SHAPES + 6
+
+
+def _nodes(life: Life, count: int = _COUNT, **pf: Any) -> None:
+    for number in range(count):
+        node = life.make_node(f"n{number}", (life.make_pf(0, 1, **pf),), labels={"host": f"n{number}"})
+        life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
+
+
+def _member(life: Life, number: int, settings: Mapping[str, str], spec: Mapping[str, Any]) -> Pod:
+    text = json.dumps({"name": "train", "min": _COUNT})
+    return life.member(f"train-{number}", text, request=[dict(settings)], spec=dict(spec))
+
+
+def test_members_with_a_node_selector_each(life: Life) -> None:
+    """As an exclusive JobSet makes them: each goes to its own node."""
+    _nodes(life)
+    for number in range(_COUNT):
+        life.see(_member(life, number, {}, {"nodeSelector": {"host": f"n{_COUNT - 1 - number}"}}))
+    nodes = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(life.work())}
+    assert nodes == {f"train-{number}": f"n{_COUNT - 1 - number}" for number in range(_COUNT)}
+
+
+@pytest.mark.parametrize("setting", ["mac", "guid"])
+def test_members_with_an_address_each(life: Life, setting: str) -> None:
+    """All are bound with their own; and one that none of the nodes may have keeps all from starting."""
+    link = "infiniband" if setting == "guid" else "ethernet"
+    _nodes(life, link=link, can=frozenset({setting}), allow=Allow(mac=True, guid=True))
+    beginning = "02:00:00:00:00:" if setting == "mac" else "02:00:00:00:00:00:00:"
+    for number in range(_COUNT):
+        life.see(_member(life, number, {setting: f"{beginning}{number:02x}"}, {}))
+    decided = binds(life.work())
+    assert len(decided) == _COUNT
+    assert all(f"{beginning}" in json.dumps(one.annotations) for one in decided)
+
+
+def test_one_member_without_a_place_keeps_all_from_starting(life: Life) -> None:
+    """Its selector matches no node, and nobody is evicted for the group."""
+    _nodes(life)
+    life.see(life.make_pod("low", [{}], spec={"nodeSelector": {"host": "n0"}}))
+    life.bound(*binds(life.work()))
+    for number in range(_COUNT):
+        life.see(_member(life, number, {}, {"nodeSelector": {"host": f"n{number}"}, "priority": 10}))
+    decided = life.work()
+    assert (binds(decided), orders(decided)) == ([], [])
+    assert "preemption is not supported for a group with more than 64 different requests." in told(decided)["train-0"]
+
+
+def test_members_that_differ_in_more_are_refused(life: Life) -> None:
+    """All nodes are evaluated for each."""
+    _nodes(life)
+    for number in range(_COUNT):
+        container = {"name": "c", "resources": {"requests": {"memory": f"{number + 1}Mi"}}}
+        life.see(_member(life, number, {}, {"containers": [container]}))
+    decided = life.work()
+    assert binds(decided) == []
+    assert f"its members make {_COUNT} different requests; the limit is 64" in told(decided)["train-0"]
