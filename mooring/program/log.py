@@ -43,6 +43,20 @@ def set_up(program: str, level: int = logging.INFO) -> None:
         ),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
+
+
+class _LibraryHandler(logging.Handler):
+    """Logs what libraries report by `logging`, such as asyncio, as the program's own lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno,
+            "a library reports",
+            library=record.name,
+            reason=record.getMessage(),
+            exc_info=record.exc_info,
+        )
 
 
 def _named(program: str) -> Processor:
