@@ -215,8 +215,8 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
         "scheduler_scheduling_algorithm_duration_seconds_count 2.0",
         *(
             f'scheduler_framework_extension_point_duration_seconds_count{{extension_point="{point}",profile="mooring",'
-            'status="Success"} 1.0'
-            for point in ("PreFilter", "Filter", "Score", "Reserve", "Bind")
+            f'status="Success"}} {count:.1f}'
+            for point, count in (("PreFilter", 2), ("Filter", 2), ("Score", 1), ("Reserve", 1), ("Bind", 1))
         ),
         'scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 2.0',
         'scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1.0',
