@@ -258,7 +258,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([Refused(OUT_OF_BUDGET), Placement((0,))])
-    monkeypatch.setattr("scheduler.plugins.device_rules.rdma_vfs.place_within", lambda *_, **__: next(outcomes))
+    monkeypatch.setattr("scheduler.plugins.device_rules.rdma_vfs.place_request", lambda *_, **__: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))
         machine.nodes(Changed(Identity(name), node), 0.0)
