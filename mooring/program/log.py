@@ -43,7 +43,7 @@ def set_up(program: str, level: int = logging.INFO) -> None:
         ),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_LibraryHandler()])
 
 
 class _LibraryHandler(logging.Handler):
