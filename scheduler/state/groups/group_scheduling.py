@@ -210,7 +210,9 @@ class GroupScheduling(Part):
             message = f"{message} The members include {demand.needed_spares} spare."
         if preemption.reason:
             message = f"{message} preemption: {preemption.reason}"
-        needs_retry = verdict.comes_again or preemption.comes_again
+        # The next decision needs no room for spares. Without them, one that failed would fail again.
+        fits_without_spares = demand.needed_spares > 0 and preemption.reservation is not None and not preemption.victims
+        needs_retry = verdict.comes_again or preemption.comes_again or fits_without_spares
         reports = self._refuse(
             demand, verdict.refusal, message, now, verdict.binds, preemption, needs_retry=needs_retry
         )

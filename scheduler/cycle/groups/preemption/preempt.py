@@ -199,4 +199,4 @@ def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:
     rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]
     victims = frozenset(pod.uid for pod in pods)
     reservation = reserve(demand.group.key, rooms, victims=victims)
-    return GroupPreempted(reservation, tuple(pods), comes_again=not best.removed.victims)
+    return GroupPreempted(reservation, tuple(pods))
