@@ -6,8 +6,8 @@ which is reserved for a group. The reservation includes exact VFs, also those of
 
 Correctness: this is done only for pods that are in the queue and were never tried here, so a decision about them
 follows soon, and replaces or deletes these nominations. If only some members of a group have a node in their status,
-room is reserved for these: that of the others was not written yet, or there was none. A group that is not scheduled,
-because it is incomplete or rejected, reserves none.
+room is reserved for these: that of the others was not written yet, or there was none. A group that is rejected reserves
+none, and one that is incomplete only for a while (`scheduler.state.nomination_waits`).
 
 Cost: a dry run for each such pod, on its node alone, in portions.
 """
@@ -93,7 +93,8 @@ class NominationTakeover:
         return [self.state.pending_pods[uid] for uid in islice(uids, MOST_MEMBERS)]
 
     def _is_decided_soon(self, lot: _Lot) -> bool:
-        if lot.key is not None and not self.state.pending_groups.is_queued(lot.key):
+        groups = self.state.pending_groups
+        if lot.key is not None and (not groups.waits(lot.key) or groups.is_rejected(lot.key)):
             return False
         return not any(pending.attempts for pending in lot.rest)
 

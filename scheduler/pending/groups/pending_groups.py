@@ -176,10 +176,13 @@ class PendingGroups:
             self._queue.move_on_event(LEAVING, now)
 
     def group(self, key: GroupKey) -> Group:
-        """Return a group that is in the queue."""
+        """Return a group that is not rejected."""
         group = self._states[key].group
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
+
+    def is_rejected(self, key: GroupKey) -> bool:
+        return not isinstance(self._states[key].group, Group)
 
     def waits(self, key: GroupKey) -> bool:
         """Return whether a group has waiting members."""
@@ -297,10 +300,7 @@ class PendingGroups:
         return self.is_queued(key) and self.members(key).counted_as_placed < self.group(key).min
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
-        """Yield the groups with waiting members of which some are placed, but too few, and how many are needed.
-
-        A rejected group has no known number of needed members.
-        """
+        """Yield the groups with waiting members of which some are placed, but too few, and how many are needed."""
         for key, state in self._states.items():
             members, min_members = self.members(key), state.group.min if isinstance(state.group, Group) else 0
             if members.counts["placed"] and members.counted_as_placed < min_members:
@@ -352,9 +352,7 @@ class PendingGroups:
         if members is None or not members.counts["waiting"]:
             self._end(key)
             return
-        state = self._states.get(key)
-        if state is None:
-            state = self._states[key] = _State(Refused(""), message="new")
+        state = self._states.setdefault(key, _State(Refused(""), message="new", since=now))
         was_in_queue, state.rest = not state.message, None
         state.group, state.message = self._read(key)
         if was_in_queue == bool(state.message):

@@ -133,13 +133,24 @@ def test_the_room_of_some_members_is_kept_until_the_group_is_decided_about(life:
     assert _names(life.work(15.0)) == ["older"]
 
 
-@pytest.mark.parametrize("groups", [('{"name":"train","min":3}',) * 2, (PAIR, '{"name":"pair","min":1}')])
-def test_no_room_is_kept_for_a_group_that_is_not_decided_about(life: Life, groups: tuple[str, str]) -> None:
-    """One of its members is missing, or they contradict each other."""
+def test_no_room_is_kept_for_a_group_whose_members_contradict_each_other(life: Life) -> None:
     life.nodes("n1", "n2")
+    groups = (PAIR, '{"name":"pair","min":1}')
     life.see(*(_on(life.member("", group), f"n{number}") for number, group in enumerate(groups, 1)))
     assert life.machine.step(life.now) is None
     assert _kept_on(life) == {}
+
+
+def test_room_is_kept_for_a_while_for_a_group_of_which_a_member_is_missing(life: Life) -> None:
+    """It was deleted before the new leader's first decision, and may be made again."""
+    life.nodes("n1", "n2")
+    members = [life.member(f"m{number}", '{"name":"train","min":3}') for number in range(2)]
+    life.see(*(_on(member, f"n{number}") for number, member in enumerate(members, 1)))
+    _take_over(life)
+    life.see(life.make_pod("other", [{}]))
+    assert _names(life.work(29.0)) == []
+    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
+    assert _names(life.work(15.0)) == ["other"]
 
 
 def test_what_is_kept_on_one_node_are_other_vfs_for_each_pod(life: Life) -> None:
