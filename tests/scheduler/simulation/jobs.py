@@ -138,6 +138,7 @@ class Jobs:
         group |= {"rails": job.rails} if job.rails else {}
         group |= {"slices": {"size": _SLICE, "within": RACK}} if job.slices else {}
         group |= {"role_from": _ROLE, "roles": {"first": 1, "other": job.min - 1}} if job.roles else {}
+        group |= {"spares": 1} if self.has_spare(job) else {}
         if group:
             annotations[names.GROUP] = json.dumps(group)
         owner = self.controllers.get(job.name)
@@ -152,6 +153,10 @@ class Jobs:
         self.firsts |= {uid} if index == 0 else set()
         self.members[job.name].add(uid)
         self.made[job.name].add(uid)
+
+    def has_spare(self, job: Job) -> bool:
+        """Return whether room is kept for one more member: of small jobs, where run times are declared."""
+        return self.cluster.declares_runs and job.size < 4 and not (job.slices or job.roles)
 
     def sync(self, job: Job) -> int:
         """Let the Job count its pods that have succeeded, and every second one be deleted; return how many were."""
@@ -353,7 +358,7 @@ class Jobs:
         waiting = ((job.name, pod) for job in self.jobs.values() for pod in self.pods(job) if not pod.node)
         return {pod.document["status"].get("nominatedNodeName", "") for name, pod in waiting if name != but_for}
 
-    def unsettled(self, nodes: dict[str, Json], live: Sequence[PodState]) -> Iterator[str]:
+    def unsettled(self, nodes: dict[str, Json], live: Sequence[PodState], spare_nodes: Set[str]) -> Iterator[str]:
         """Yield which jobs wait though they fit, and which members were not told why they wait."""
         for job in self.jobs.values():
             pods = self.pods(job)
@@ -365,10 +370,11 @@ class Jobs:
             counting += sum(self.owners[uid] in owners for uid in done) if len(owners) == 1 else 0
             needed = max(job.min - counting, 1)
             exists = not job.by_pod_group or self.has_pod_group(job)
-            kept = self.kept(but_for=job.name)
+            kept = self.kept(but_for=job.name) | spare_nodes
             free = {name: node for name, node in nodes.items() if name not in kept}
             fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
-            if fits and not (job.with_claims or job.within or job.rails or job.slices or job.roles):
+            is_simple = not (job.with_claims or job.within or job.rails or job.slices or job.roles)
+            if fits and is_simple and not self.has_spare(job):
                 yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
             for pod in waiting:
                 if not told(pod):

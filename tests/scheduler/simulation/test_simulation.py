@@ -126,10 +126,12 @@ def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatc
 
     monkeypatch.setattr(Backfill, "_promise", note)
     try:
-        assert simulate(seed, _promised_life).promises.binds > FEWEST
+        world = simulate(seed, _promised_life)
     except (AssertionError, ExceptionGroup) as broken:
         raise AssertionError(f"seed {seed}: {broken}") from broken
+    assert world.promises.binds > FEWEST
     assert promises
+    assert world.reserved_rooms.most_spares
 
 
 async def _life_by_wrong_clocks(world: World) -> None:

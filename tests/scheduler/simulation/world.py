@@ -34,6 +34,7 @@ from tests.scheduler.simulation.network import CLIENT, Network, accepting
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
 from tests.scheduler.simulation.rates import Rates
+from tests.scheduler.simulation.reserved_room import ReservedRooms, nodes_of_spares
 from tests.scheduler.simulation.schedulers import Decision, RecordedExtenderPods, Scheduler, machine
 from tests.scheduler.simulation.storage import Storage
 
@@ -68,6 +69,7 @@ class World:
         self.promises = Promises(loop, self.cluster, self.agents, self.storage, self.jobs)
         self.rates = Rates(self)
         self.promises.reserved = self.rates.reserved
+        self.reserved_rooms = ReservedRooms()
         self.disruptions = Disruptions(loop, self.cluster, self.jobs, self.network.bury)
         self.api.carried_out = self._see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
@@ -156,6 +158,8 @@ class World:
         for scheduler in self.slots.values():
             if scheduler.machine is not None:
                 scheduler.machine.check()
+                if self.promises.leader == scheduler.name and scheduler.name not in self.promises.paused:
+                    self.reserved_rooms.check(scheduler.name, scheduler.machine)
 
     async def settle(self) -> None:
         """Let all faults end; then whatever fits must be bound in bounded time, and the rest have its reason."""
@@ -182,7 +186,9 @@ class World:
     def unsettled(self) -> list[str]:
         """Return what is not yet as it must be in the end."""
         nodes, live = self.cluster.nodes(), list(self.cluster.live())
-        kept = self.jobs.kept()
+        machines = (one.machine for one in self.slots.values() if one.name == self.promises.leader)
+        spare_nodes = {node for one in machines if one is not None for node in nodes_of_spares(one)}
+        kept = self.jobs.kept() | spare_nodes
         free = {name: node for name, node in nodes.items() if name not in kept}
         late = []
         for pod in self.cluster.pods():
@@ -193,7 +199,7 @@ class World:
                     late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")
-        late += self.jobs.unsettled(nodes, live)
+        late += self.jobs.unsettled(nodes, live, spare_nodes)
         late += self.disruptions.left()
         late += self.rates.unsettled()
         return [*late, *self._untold_disputes(set(nodes)), *self._kept()]

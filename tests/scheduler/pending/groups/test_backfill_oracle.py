@@ -13,6 +13,7 @@ from mooring.annotations.inventory import Pf
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.reservations import START_S, Reservation
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed
@@ -20,6 +21,8 @@ from tests.scheduler.group_life import Life, binds, changed
 _STEP_S = 5.0
 # A pod ends in one step, and the group is decided about in the next.
 _LATE_S = 2 * _STEP_S
+# A backoff, and the interval at which the first group is chosen.
+_IDLE_S = 20.0
 
 
 @dataclass
@@ -52,6 +55,8 @@ class _World:
     starts: dict[str, float] = field(default_factory=dict)
     backfilled: int = 0
     compared: int = 0
+    # Since when a pod could start that waits.
+    fitting: dict[str, float] = field(default_factory=dict)
 
     def arrive(self, number: int) -> None:
         runs_s = self.random.choice((60, 120, 300, 600, 900))
@@ -83,6 +88,7 @@ class _World:
             self._started(bind, head_before)
         self._check(head_before)
         self._check_claims()
+        self._check_idle()
 
     def head(self) -> Reservation | None:
         reservations = self.life.machine.reservations
@@ -120,6 +126,25 @@ class _World:
         elif not self.overrun:
             assert head.since <= self.promises[name] + 1.0, f"{name}: {self.promises[name]} was promised"
             assert self.life.now <= self.promises[name] + _LATE_S, f"{name}: waits after its promise"
+
+    def _check_idle(self) -> None:
+        """No pod waits for long that fits and ends before the room of the first group is reserved."""
+        head, now, free = self.head(), self.life.now, dict(self.vfs)
+        for run in self.runs.values():
+            free[run.node] -= run.vfs
+        pending_pods = self.life.machine.pending_pods.pending
+        infos = [one.pod_info for one in pending_pods.values() if isinstance(one.pod_info, PodInfo)]
+        fitting = [
+            info.uid
+            for info in infos
+            if info.membership is None
+            and self.life.machine.cache.assigned(info.uid) is None
+            and len(info.interfaces) <= max(free.values())
+            and (head is None or (info.runs_s is not None and now + START_S + info.runs_s <= head.since))
+        ]
+        self.fitting = {uid: self.fitting.get(uid, now) for uid in fitting}
+        late = [uid for uid, since in self.fitting.items() if now - since > _IDLE_S]
+        assert not late, f"{late} fit since {self.fitting}"
 
     def _earliest(self, members: int, need: int) -> float | None:
         """Return when so many members fit, if pods end as they declare."""

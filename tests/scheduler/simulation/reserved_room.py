@@ -1,0 +1,57 @@
+"""What must hold of a leader's reservations after each step, with a few seconds for what it does at intervals."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from scheduler.cycle.reservations import Reservation
+from scheduler.state.machine import Machine
+
+# A leader looks at spares each second, and its decisions take their turns.
+_GRACE_S = 5.0
+
+
+@dataclass
+class ReservedRooms:
+    """Since when each leader's reservations are wrong, and how many spares had room at once at most."""
+
+    since: dict[tuple[str, str], float] = field(default_factory=dict)
+    most_spares: int = 0
+
+    def check(self, process: str, machine: Machine) -> None:
+        """Raise AssertionError if room is reserved twice, or has outlived its owner."""
+        reservations, now = machine.reservations.all(), machine.reservations.now
+        twice = list(_twice(reservations))
+        assert not twice, f"{process}: {twice}"
+        spares = [one for one in reservations if one.cause == "spare"]
+        self.most_spares = max(self.most_spares, len(spares))
+        wrongs = {(process, wrong) for one in spares for wrong in _wrongs(one, machine)}
+        self.since = {wrong: self.since.get(wrong, now) for wrong in wrongs}
+        late = [wrong for wrong, since in self.since.items() if now - since > _GRACE_S]
+        assert not late, late
+
+
+def nodes_of_spares(machine: Machine) -> set[str]:
+    return {room.node for one in machine.reservations.all() if one.cause == "spare" for room in one.rooms.values()}
+
+
+def _twice(reservations: list[Reservation]) -> Iterator[str]:
+    """Yield VFs that are reserved for two owners of one priority at one time: spares are gone when a promise begins."""
+    owners = dict[tuple[str, str, int], Reservation]()
+    for one in reservations:
+        for room in one.rooms.values():
+            for vf in room.assignment.vfs if room.assignment is not None else ():
+                other = owners.setdefault((room.node, vf.pci, room.priority), one)
+                if other is not one and {one.cause, other.cause} != {"spare", "backfill"}:
+                    yield f"{vf.pci} of {room.node} is reserved for {other.key} and {one.key}"
+
+
+def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
+    key = spares.group
+    members = machine.groups_by_pod.get(key) if key is not None else None
+    if members is None or not members.counts["placed"]:
+        yield f"spares of {spares.owner} outlive it"
+    taken = {(pod.node, vf.pci) for pod in machine.cache.assigned_pods() if pod.assignment for vf in pod.assignment.vfs}
+    for room in spares.rooms.values():
+        for vf in room.assignment.vfs if room.assignment is not None else ():
+            if (room.node, vf.pci) in taken:
+                yield f"{vf.pci} of {room.node} is reserved for a spare of {spares.owner} and used"
