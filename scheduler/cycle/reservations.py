@@ -5,7 +5,7 @@ first call, or from a later time on. For pods of the same or a lower priority it
 there, including VFs and rates; except for a pod that ends before. `scheduler.pending.reservations` keeps all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -169,7 +169,3 @@ class ReservedRoom:
     def has_left(self, assigned_pod: AssignedPod, at: float) -> bool:
         end = self._end_of(assigned_pod, self.now)
         return end is not None and end <= at
-
-    def ends(self) -> Iterator[float]:
-        """Yield when reservations end whose owners then end."""
-        yield from (one.until for one in self._by_key.values() if one.until is not None)

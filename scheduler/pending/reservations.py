@@ -13,14 +13,10 @@ from scheduler.pending.event_hints import of_leaving
 from scheduler.queue.queue import Queue
 
 
-def _never(_: AssignedPod, __: float) -> None:
-    """Let no pod end by itself."""
-
-
 class Reservations(ReservedRoom):
     """The current reservations; the end of one requeues the pods that its room can help."""
 
-    def __init__(self, queue: Queue, end_of: EndOf = _never) -> None:
+    def __init__(self, queue: Queue, end_of: EndOf = lambda _, __: None) -> None:
         super().__init__({}, {}, end_of)
         self._queue = queue
 

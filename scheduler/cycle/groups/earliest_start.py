@@ -90,7 +90,8 @@ class EarliestStart:
         seeks_earlier: bool,
     ) -> Turns[Start | None]:
         ends = yield from self._ends(budget, now)
-        times = sorted({end for end, _ in ends} | {until for until in self._reserved.ends() if until > now})
+        untils = {one.until for one in self._reserved.all() if one.until is not None and one.until > now}
+        times = sorted({end for end, _ in ends} | untils)
         best: Start | None = None
         if promised is not None and promised.since > 0.0:
             at = max(promised.since, now)
