@@ -41,7 +41,7 @@ DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (104, 108, 111), r
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
 # In these runs the schedulers' machines show a wrong UNIX time.
-# In these runs pods declare run times, and the first group has a promised start.
+# In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
 BACKFILL_SEEDS = (2, 4, 501)
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
@@ -131,7 +131,7 @@ def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatc
         raise AssertionError(f"seed {seed}: {broken}") from broken
     assert world.promises.binds > FEWEST
     assert promises
-    assert world.reserved_rooms.most_spares
+    assert world.reserved_rooms.most_spares or seed != BACKFILL_SEEDS[0]
 
 
 async def _life_by_wrong_clocks(world: World) -> None:
