@@ -8,6 +8,7 @@ A test takes a NIC as a parameter (`ETHERNET`, `EACH`), and gets the lab with th
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,15 +89,10 @@ LASTING = (
     " | .address |= if length > 17 then .[12:] else . end) | sort_by(.ifname)"
 )
 
-# What the modelled chip has for each VF of the first PF, and its steering; nothing where the lab's NIC is another. ADD
-# enrols all VFs of a PF in rate scheduling, where they stay with weight 0 below a root. The entries of a function's own
-# tables follow its netdev's addresses (mlx5e_fs_set_rx_mode_work), from the first time that it is up.
-FIRMWARE = """
+# For a shell: what the modelled chip has; nothing where the lab's NIC is another.
+FIRMWARE = f"""
 chip=/sys/module/mlx5chip/parameters
-firmware() {
-  sed 's/weight -1 /weight 0 /' $chip/vports
-  sed 's/ entries [0-9]*//; s/roots 0/roots 1/' $chip/steering
-}
+firmware() {{ sh {Path(__file__).parent / "inside/firmware.sh"}; }}
 """
 
 

@@ -20,7 +20,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -62,8 +61,7 @@ _ANNOUNCED_S = 10.0
 _LOOKS, _APART_S = 3, 2.0
 # The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
 _LASTING_ADDRESS = len("xx:") * 16 - 1
-_CHIP = Path("/sys/module/mlx5chip/parameters")
-_ENTRIES = re.compile(r" entries \d+")
+_FIRMWARE = Path(__file__).parents[2] / "lab/inside/firmware.sh"
 # What a report shows of an error.
 _MOST_TOLD = 2000
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
@@ -176,10 +174,8 @@ def state(setting: Setting) -> dict[str, Any]:
 
 
 def firmware() -> list[str]:
-    """Return what the lab's modelled chip has, as in tests/lab/nics.py; nothing where there is none."""
-    files = [path for path in (_CHIP / "vports", _CHIP / "steering") if path.exists()]
-    text = _ENTRIES.sub("", "".join(path.read_text() for path in files))
-    return text.replace("weight -1 ", "weight 0 ").replace("roots 0", "roots 1").splitlines()
+    """Return what the lab's modelled chip has; nothing where there is none."""
+    return subprocess.run(("sh", _FIRMWARE), capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def in_child(work: Callable[[], int]) -> int:

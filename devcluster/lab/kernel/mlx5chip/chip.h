@@ -13,12 +13,13 @@
  *   queues.c     event, completion, send and receive queues, and where received frames go
  *   ethernet.c   frames of the netdevs' queues; checksums and segments
  *   steering.c   flow tables as the driver writes them, and the walk through them
+ *   headers.c    a frame as a match sees it
  *   switch.c     the path of a frame from function to function
  *   wire.c       wireN, the netdev at the other end of a port's cable
  *   qps.c        queue pairs and memory keys
  *   rc.c         work requests of queue pairs
  *   datagrams.c  datagrams: rdma_cm between functions, and a subnet administrator
- *   report.c     what the firmware has, for tests: /sys/module/mlx5chip/parameters
+ *   report.c     what the firmware has, for tests: /sys/module/mlx5chip/parameters, /proc/mlx5chip
  *
  * Layouts are those of include/linux/mlx5/mlx5_ifc.h and device.h, which the drivers are compiled with. Where a reply
  * matters, a comment names the function that reads it, in drivers/net/ethernet/mellanox/mlx5/core unless another place
@@ -52,6 +53,7 @@
 #define CHIP_LARGEST_FRAME	10000
 
 struct chip_pf;
+struct seq_file;
 
 struct chip_wq {
 	u32 log_size, log_stride, log_page, offset;
@@ -123,7 +125,7 @@ struct chip_fn {
 	u8 cfg[CHIP_CFG_SIZE];
 	u32 msix[CHIP_VECTORS * 4];
 	DECLARE_BITMAP(uars, CHIP_UARS);
-	u8 *bar;	/* BAR0's memory, which processes map; NULL without iomem= */
+	u8 *bar;	/* BAR0's memory, which processes map; NULL without chip_bars= */
 	u64 cmdq;
 	u32 cmdq_high;
 	bool initialized;
@@ -307,12 +309,12 @@ struct chip_dest {
 	u8 type;
 	u32 id, tag;
 };
-#define CHIP_MATCH	128	/* outer headers, then miscellaneous parameters */
-void chip_headers(u8 *match, const u8 *frame, u32 len, int from);
+#define CHIP_OUTER	64	/* bytes of a match: outer headers, then miscellaneous parameters */
+#define CHIP_MATCH	128
 void chip_drop_steering(struct chip_fn *fn);
 enum chip_walk chip_walk(struct chip_pf *pf, u8 type, int vport, const u8 *match, struct chip_dest *to, u32 *n, u32 max);
 int chip_entries(struct chip_pf *pf, u8 type, int vport);
-void chip_count_steering(struct chip_pf *pf, u32 *tables, u32 *groups, u32 *entries);
+void chip_show_steering(struct seq_file *to, struct chip_pf *pf);
 int chip_create_table(struct chip_call *call);
 int chip_modify_table(struct chip_call *call);
 int chip_destroy_table(struct chip_call *call);
@@ -321,6 +323,9 @@ int chip_create_group(struct chip_call *call);
 int chip_destroy_group(struct chip_call *call);
 int chip_set_entry(struct chip_call *call);
 int chip_delete_entry(struct chip_call *call);
+
+/* headers.c */
+void chip_headers(u8 *match, const u8 *frame, u32 len, int from);
 
 /* switch.c */
 void chip_transmit(struct chip_fn *fn, u8 *frame, u32 len);

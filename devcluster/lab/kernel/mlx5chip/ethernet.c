@@ -16,6 +16,8 @@
 #define LARGEST_SEND	70000
 #define WQE_UNIT	16	/* of a send request's size, MLX5_SEND_WQE_DS of qp.h */
 #define INLINE_START	(WQE_UNIT + offsetof(struct mlx5_wqe_eth_seg, inline_hdr.start))
+/* MLX5_ETH_WQE_INSERT_VLAN of 6.12's qp.h, which Linux 7.2 has no more; the tag lies where inline headers begin. */
+#define INSERT_VLAN	(1 << 15)
 
 /* mlx5e_handle_rx_cqe of en_rx.c reads the completion. */
 void chip_receive(struct chip_fn *fn, u32 tir, u32 tag, const u8 *frame, u32 len)
@@ -154,7 +156,7 @@ static void send(struct chip_sq *sq, u64 base, u8 units)
 	struct mlx5_wqe_eth_seg *eth = sq_at(sq, base + WQE_UNIT);
 	u8 *frame = kmalloc(LARGEST_SEND + 2 * VLAN_HLEN, GFP_ATOMIC);
 	u16 inlined = be16_to_cpu(eth->inline_hdr.sz), mss = be16_to_cpu(eth->mss);
-	bool tagged = inlined & MLX5_ETH_WQE_INSERT_VLAN;
+	bool tagged = inlined & INSERT_VLAN;
 	u32 len;
 
 	if (!frame)
@@ -165,7 +167,7 @@ static void send(struct chip_sq *sq, u64 base, u8 units)
 	if (tagged && len > 2 * ETH_ALEN) {
 		memmove(frame + 2 * ETH_ALEN + VLAN_HLEN, frame + 2 * ETH_ALEN, len - 2 * ETH_ALEN);
 		put_unaligned_be16(ETH_P_8021Q, frame + 2 * ETH_ALEN);
-		put_unaligned_be16(be16_to_cpu(eth->insert.vlan_tci), frame + 2 * ETH_ALEN + 2);
+		memcpy(frame + 2 * ETH_ALEN + 2, eth->inline_hdr.start, sizeof(u16));
 		len += VLAN_HLEN;
 	}
 	if (mss && len > ETH_HLEN + sizeof(struct iphdr)) {

@@ -4,13 +4,11 @@
 #include <linux/irqdomain.h>
 #include <linux/kthread.h>
 #include <linux/logic_iomem.h>
+#include <linux/memblock.h>
 #include <linux/module.h>
 #include <linux/msi.h>
 #include <linux/unaligned.h>
 #include "chip.h"
-
-/* arch/um/include/shared/mem_user.h, which modules cannot include beside the kernel's own headers */
-extern unsigned long find_iomem(char *driver, unsigned long *len_out);
 
 #define PCIE		0x40
 #define BUSES		2
@@ -203,19 +201,21 @@ static long map_bar(unsigned long offset, size_t size, const struct logic_iomem_
 static const struct logic_iomem_region_ops window_ops = { .map = map_bar };
 
 /*
- * Processes map doorbell pages. User-Mode Linux can only give them what lies in a file of the host: iomem=chip,FILE.
- * The kernel's own accesses trap to bar_ops; chip_poll() reads what processes write.
+ * Processes map doorbell pages. User-Mode Linux can only give them its own memory: chip_bars=SIZE sets some aside for
+ * the BARs. The kernel's own accesses trap to bar_ops; chip_poll() reads what processes write.
  */
-static void place_window(void)
+static int __init set_bars_aside(char *size)
 {
-	unsigned long len, memory = find_iomem("chip", &len);
+	u64 len = memparse(size, NULL), at = memblock_phys_alloc(len, CHIP_BAR_SIZE);
 
-	in_memory = memory;
-	if (!memory)
-		return;
-	window.start = ALIGN(__pa(memory), CHIP_BAR_SIZE);
-	window.end = __pa(memory) + len - 1;
+	if (!at)
+		return -ENOMEM;
+	in_memory = true;
+	window.start = at;
+	window.end = at + len - 1;
+	return 0;
 }
+early_param("chip_bars", set_bars_aside);
 
 /* MSI-X: the message is the number of the interrupt */
 
@@ -253,24 +253,31 @@ static void free_irq_bit(struct irq_domain *domain, unsigned int virq, unsigned 
 }
 
 static const struct irq_domain_ops inner_ops = { .alloc = alloc_irq, .free = free_irq_bit };
-static struct irq_chip top = {
-	.name = "mlx5chip MSI-X",
-	.irq_ack = irq_chip_ack_parent,
-	.irq_mask = pci_msi_mask_irq,
-	.irq_unmask = pci_msi_unmask_irq,
-};
-static struct msi_domain_info msi_info = {
-	.flags = MSI_FLAG_USE_DEF_DOM_OPS | MSI_FLAG_USE_DEF_CHIP_OPS | MSI_FLAG_PCI_MSIX,
-	.chip = &top,
+static bool init_msix(struct device *dev, struct irq_domain *domain, struct irq_domain *parent,
+		      struct msi_domain_info *info)
+{
+	info->flags &= parent->msi_parent_ops->supported_flags;
+	info->flags |= MSI_FLAG_USE_DEF_DOM_OPS | MSI_FLAG_USE_DEF_CHIP_OPS | MSI_FLAG_NO_AFFINITY;
+	info->chip->irq_ack = irq_chip_ack_parent;
+	return true;
+}
+
+static const struct msi_parent_ops parent_ops = {
+	.supported_flags = MSI_GENERIC_FLAGS_MASK | MSI_FLAG_PCI_MSIX,
+	.init_dev_msi_info = init_msix,
 };
 
 static struct irq_domain *make_msi_domain(void)
 {
 	struct fwnode_handle *fwnode = irq_domain_alloc_named_fwnode("mlx5chip");
 	struct irq_domain_info info = { .fwnode = fwnode, .size = IRQS, .hwirq_max = IRQS, .ops = &inner_ops };
-	struct irq_domain *inner = irq_domain_instantiate(&info);
+	struct irq_domain *domain = irq_domain_instantiate(&info);
 
-	return IS_ERR(inner) ? NULL : pci_msi_create_irq_domain(fwnode, &msi_info, inner);
+	if (IS_ERR(domain))
+		return NULL;
+	domain->flags |= IRQ_DOMAIN_FLAG_MSI_PARENT;
+	domain->msi_parent_ops = &parent_ops;
+	return domain;
 }
 
 void chip_raise(struct chip_fn *fn, u32 vector)
@@ -355,7 +362,6 @@ static int __init chip_init(void)
 		if (err)
 			return err;
 	}
-	place_window();
 	return logic_iomem_add_region(&window, &window_ops) ?: make_bus();
 }
 /* When all drivers are there. */

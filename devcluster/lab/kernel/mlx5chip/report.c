@@ -4,10 +4,14 @@
  *
  *   shares    of the first PF: each VF with its weight, or "outside" of rate scheduling
  *   vports    of the first PF: what each VF's vport has
- *   steering  of each PF: flow tables, groups and entries, scheduling elements that are no vport's
+ *
+ * and in /proc/mlx5chip, of each PF: flow tables with their entries, flow groups, and how many scheduling elements are
+ * no vport's.
  */
 #include <linux/mlx5/vport.h>
 #include <linux/moduleparam.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
 #include "chip.h"
 
 static int show_shares(char *to, const struct kernel_param *param)
@@ -61,22 +65,26 @@ static u32 roots(struct chip_pf *pf)
 	return count;
 }
 
-static int show_steering(char *to, const struct kernel_param *param)
+static int show_steering(struct seq_file *to, void *unused)
 {
-	u32 tables, groups, entries;
-	int p, len = 0;
+	int p;
 
 	for (p = 0; p < chip_npf; p++) {
-		chip_count_steering(chip_pfs[p], &tables, &groups, &entries);
-		len += sysfs_emit_at(to, len, "%d tables %u groups %u entries %u roots %u\n", p, tables, groups, entries,
-				     roots(chip_pfs[p]));
+		chip_show_steering(to, chip_pfs[p]);
+		seq_printf(to, "%d roots %u\n", p, roots(chip_pfs[p]));
 	}
-	return len;
+	return 0;
 }
+
+static int __init report_init(void)
+{
+	if (chip_npf)
+		proc_create_single("mlx5chip", 0444, NULL, show_steering);
+	return 0;
+}
+late_initcall(report_init);
 
 static const struct kernel_param_ops shares_ops = { .get = show_shares };
 static const struct kernel_param_ops vports_ops = { .get = show_vports };
-static const struct kernel_param_ops steering_ops = { .get = show_steering };
 module_param_cb(shares, &shares_ops, NULL, 0444);
 module_param_cb(vports, &vports_ops, NULL, 0444);
-module_param_cb(steering, &steering_ops, NULL, 0444);

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Flow tables, groups and entries as the driver wrote them (fs_cmd.c), and what they make of a frame. */
 #include <linux/etherdevice.h>
-#include <linux/if_vlan.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/unaligned.h>
 #include "chip.h"
 
-#define OUTER	64	/* bytes of the outer headers in a match */
 #define DESTS	64
 #define STEPS	64	/* tables on the way of one frame */
 
 struct table {
-	u8 type;
-	int owner;	/* the vport of the driver that made it */
+	u8 type, level;
+	int vport, owner;	/* whose frames it is for; the vport of the driver that made it */
 	bool miss;
 	u32 miss_id;
 	struct list_head entries;	/* by index: the first that matches counts */
@@ -80,6 +77,8 @@ int chip_create_table(struct chip_call *call)
 	if (!table)
 		return MLX5_CMD_STAT_NO_RES_ERR;
 	table->type = CALL_IN(call, create_flow_table_in, table_type);
+	table->level = CALL_IN(call, create_flow_table_in, flow_table_context.level);
+	table->vport = asked_vport(call);
 	table->owner = chip_vport_number(call->fn);
 	INIT_LIST_HEAD(&table->entries);
 	set_miss(table, MLX5_ADDR_OF(create_flow_table_in, call->in, flow_table_context));
@@ -151,9 +150,9 @@ int chip_create_group(struct chip_call *call)
 		return MLX5_CMD_STAT_NO_RES_ERR;
 	group->owner = chip_vport_number(call->fn);
 	if (enabled & MLX5_MATCH_OUTER_HEADERS)
-		memcpy(group->mask, criteria, OUTER);
+		memcpy(group->mask, criteria, CHIP_OUTER);
 	if (enabled & MLX5_MATCH_MISC_PARAMETERS)
-		memcpy(group->mask + OUTER, criteria + OUTER, CHIP_MATCH - OUTER);
+		memcpy(group->mask + CHIP_OUTER, criteria + CHIP_OUTER, CHIP_MATCH - CHIP_OUTER);
 	xa_store(&call->fn->pf->groups, id, group, GFP_KERNEL);
 	CALL_OUT(call, create_flow_group_out, group_id, id);
 	return 0;
@@ -278,79 +277,75 @@ int chip_entries(struct chip_pf *pf, u8 type, int vport)
 	return table ? list_count_nodes(&table->entries) : -1;
 }
 
-void chip_count_steering(struct chip_pf *pf, u32 *tables, u32 *groups, u32 *entries)
+static void show_mac(struct seq_file *to, const char *name, u8 *mask, const u8 *value)
+{
+	if (!is_broadcast_ether_addr(mask))
+		return;
+	seq_printf(to, " %s %pM", name, value);
+	eth_zero_addr(mask);
+}
+
+/* What an entry compares: whole addresses by name, otherwise words with their masks. */
+static void show_match(struct seq_file *to, const struct group *group, const struct entry *e)
+{
+	u32 smac = MLX5_BYTE_OFF(fte_match_set_lyr_2_4, smac_47_16), i;
+	u32 dmac = MLX5_BYTE_OFF(fte_match_set_lyr_2_4, dmac_47_16);
+	u8 mask[CHIP_MATCH];
+
+	memcpy(mask, group->mask, CHIP_MATCH);
+	show_mac(to, "dmac", mask + dmac, e->value + dmac);
+	show_mac(to, "smac", mask + smac, e->value + smac);
+	for (i = 0; i < CHIP_MATCH; i += 4) {
+		u32 compared = get_unaligned_be32(mask + i);
+
+		if (compared)
+			seq_printf(to, " +%u %x/%x", i, get_unaligned_be32(e->value + i) & compared, compared);
+	}
+}
+
+/* Where frames go. Numbers of objects other than vports and tables differ from one probe to the next. */
+static void show_dest(struct seq_file *to, struct chip_pf *pf, u8 type, u32 id)
+{
+	struct table *table = type == MLX5_IFC_FLOW_DESTINATION_TYPE_FLOW_TABLE ? xa_load(&pf->tables, id) : NULL;
+	u32 number = table ? table->level : type == MLX5_IFC_FLOW_DESTINATION_TYPE_VPORT ? id : 0;
+
+	seq_printf(to, " to %u of type %u", number, type);
+}
+
+static void show_entry(struct seq_file *to, struct chip_pf *pf, struct entry *e)
+{
+	struct group *group = xa_load(&pf->groups, e->group);
+	u32 i;
+
+	if (group)
+		show_match(to, group, e);
+	seq_printf(to, " action %#x tag %u", e->action, e->tag);
+	for (i = 0; i < e->dests; i++)
+		show_dest(to, pf, e->dest[i].type, e->dest[i].id);
+	seq_putc(to, '\n');
+}
+
+void chip_show_steering(struct seq_file *to, struct chip_pf *pf)
 {
 	struct table *table;
 	struct group *group;
 	unsigned long n;
+	struct entry *e;
 
-	*tables = *groups = *entries = 0;
+	spin_lock_bh(&pf->steering);
 	xa_for_each(&pf->tables, n, table) {
-		++*tables;
-		*entries += list_count_nodes(&table->entries);
+		seq_printf(to, "%d table %u level %u owner %d vport %d\n", pf->index, table->type, table->level,
+			   table->owner - 1, table->vport - 1);
+		list_for_each_entry(e, &table->entries, list) {
+			seq_printf(to, "%d entry %u level %u owner %d vport %d", pf->index, table->type, table->level,
+				   table->owner - 1, table->vport - 1);
+			show_entry(to, pf, e);
+		}
 	}
 	xa_for_each(&pf->groups, n, group)
-		++*groups;
+		seq_printf(to, "%d group owner %d\n", pf->index, group->owner - 1);
+	spin_unlock_bh(&pf->steering);
 }
-
-/* A frame as a match sees it: fte_match_set_lyr_2_4 and fte_match_set_misc of mlx5_ifc.h. */
-#define SET(field, value)	MLX5_SET(fte_match_set_lyr_2_4, match, field, value)
-#define AT(field)		MLX5_ADDR_OF(fte_match_set_lyr_2_4, match, field)
-
-static void match_ports(u8 *match, u8 protocol, const u8 *l4, u32 len)
-{
-	if (protocol == IPPROTO_UDP && len >= 8) {
-		SET(udp_sport, get_unaligned_be16(l4));
-		SET(udp_dport, get_unaligned_be16(l4 + 2));
-	} else if (protocol == IPPROTO_TCP && len >= 20) {
-		SET(tcp_sport, get_unaligned_be16(l4));
-		SET(tcp_dport, get_unaligned_be16(l4 + 2));
-	}
-}
-
-static void match_ip(u8 *match, u16 ethertype, const u8 *l3, u32 len)
-{
-	const struct ipv6hdr *ip6 = (const void *)l3;
-	const struct iphdr *ip = (const void *)l3;
-
-	if (ethertype == ETH_P_IP && len >= sizeof(*ip)) {
-		SET(ip_version, 4);
-		SET(ip_protocol, ip->protocol);
-		memcpy(AT(src_ipv4_src_ipv6.ipv4_layout.ipv4), &ip->saddr, sizeof(ip->saddr));
-		memcpy(AT(dst_ipv4_dst_ipv6.ipv4_layout.ipv4), &ip->daddr, sizeof(ip->daddr));
-		if (len >= ip->ihl * 4)
-			match_ports(match, ip->protocol, l3 + ip->ihl * 4, len - ip->ihl * 4);
-	} else if (ethertype == ETH_P_IPV6 && len >= sizeof(*ip6)) {
-		SET(ip_version, 6);
-		SET(ip_protocol, ip6->nexthdr);
-		memcpy(AT(src_ipv4_src_ipv6), &ip6->saddr, sizeof(ip6->saddr));
-		memcpy(AT(dst_ipv4_dst_ipv6), &ip6->daddr, sizeof(ip6->daddr));
-	}
-}
-
-void chip_headers(u8 *match, const u8 *frame, u32 len, int from)
-{
-	u16 ethertype = get_unaligned_be16(frame + 2 * ETH_ALEN);
-	u32 at = ETH_HLEN;
-
-	memset(match, 0, CHIP_MATCH);
-	ether_addr_copy(AT(dmac_47_16), frame);
-	memcpy(AT(smac_47_16), frame + ETH_ALEN, ETH_ALEN);
-	if (ethertype == ETH_P_8021Q && len >= VLAN_ETH_HLEN) {
-		u16 tci = get_unaligned_be16(frame + ETH_HLEN);
-
-		SET(cvlan_tag, 1);
-		SET(first_vid, tci & VLAN_VID_MASK);
-		SET(first_prio, tci >> VLAN_PRIO_SHIFT);
-		ethertype = get_unaligned_be16(frame + ETH_HLEN + 2);
-		at += VLAN_HLEN;
-	}
-	SET(ethertype, ethertype);
-	match_ip(match, ethertype, frame + at, len - at);
-	MLX5_SET(fte_match_set_misc, match + OUTER, source_port, from);
-}
-#undef SET
-#undef AT
 
 static struct entry *first_match(struct chip_pf *pf, struct table *table, const u8 *match)
 {
