@@ -137,6 +137,7 @@ A_BOOT = 10
 BREAK = """
 passed() { cut -d' ' -f 3 $chip/fault; }
 fault() { echo "$1 $((1 + passed * $2 / 1000))" >$chip/fault; }
+left() { echo $(jq -r .msg /tmp/answer) $(ls /var/lib/mooring/vfs); }
 """
 
 
@@ -148,7 +149,7 @@ def break_each(faults: Sequence[tuple[str, int, str]]) -> str:
         passed=$in_{call}; [ {call} = add ] || add >/dev/null
         fault {kind} {permille}; {call} >/dev/null; echo {call}: $(cat $chip/fault); echo none >$chip/fault
         [ {call} = add ] || call DEL pod; for turn in 1 2 3; do call DEL pod; [ $status != 0 ] || break; done
-        echo del $status; same
+        echo del $status; [ $status = 0 ] && same || {{ left; exit 0; }}
         """
     return BREAK + script
 
@@ -157,18 +158,24 @@ def break_each(faults: Sequence[tuple[str, int, str]]) -> str:
 @pytest.mark.timeout(4500)
 @pytest.mark.parametrize("nic", IMPATIENT, ids=str)
 def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part, nic: Nic) -> None:
-    """Promise 5: after an ADD or DEL with a broken command, a later DEL leaves kernel and firmware as they were."""
+    """Promise 5: after an ADD or DEL with a broken command, a later DEL leaves all as it was, or keeps the VF."""
     random = part.random(f"firmware {nic}")
     faults = [(FAULTS[n % len(FAULTS)], random.randrange(1000), random.choice(("add", "del"))) for n in range(40)]
     if not part.whole:
         faults = random.sample(faults, 2)
     vfs = (nic.vf(0, **nic.wishes), second(nic))
-    for first in range(0, len(faults), A_BOOT):
-        some = faults[first : first + A_BOOT]
-        lines = run(with_nic(lab, nic), break_each(some), *vfs, mode="exclusive", timeout_s=1100)
+    while faults:
+        lines = run(with_nic(lab, nic), break_each(faults[:A_BOOT]), *vfs, mode="exclusive", timeout_s=1100)
         assert lines[:3] == ["add 0 null", "del 0", "same"]
-        assert lines[4::3] == ["del 0"] * len(some), lines
-        assert lines[5::3] == ["same"] * len(some), lines
+        answers = [lines[at : at + 3] for at in range(3, len(lines), 3)]
+        for (kind, *_), (_, status, outcome) in zip(faults, answers, strict=False):
+            # A command without an answer keeps its slot. The driver waits for all slots when it is unbound
+            # (mlx5_cmd_change_mod of cmd.c), for ever: the plugin keeps the VF, and the lab is booted again.
+            if status != "del 0" and kind.startswith("unanswered"):
+                assert outcome == f"the driver of vf {vfs[0]['pci']} cannot be rebound {vfs[0]['pci']}.json", lines
+            else:
+                assert [status, outcome] == ["del 0", "same"], lines
+        faults = faults[len(answers) :]
 
 
 @pytest.mark.slow
