@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.pages import ROOT, section
 
-_ROW = re.compile(r"^\| (`.+?) \|", re.MULTILINE)
+_ENTRY = re.compile(r"^- (`.+?): ", re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ _ROW = re.compile(r"^\| (`.+?) \|", re.MULTILINE)
     ],
 )
 def test_every_class_in_the_glossary_exists_in_the_source(heading: str, folders: tuple[str, ...], least: int) -> None:
-    """The first column of a source's table holds classes, and fields written in lower case, of these folders."""
+    """The entries of a source's list are classes, and fields written in lower case, of these folders."""
     texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
     classes = {node.name for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
-    rows = _ROW.findall(section("glossary.md", heading))
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    entries = _ENTRY.findall(section("glossary.md", heading))
+    named = {name for entry in entries for name in re.findall(r"`(\w+)`", entry)}
     assert len(named) >= least
     gone = {name for name in named - classes if name[0].isupper() or not any(f"{name}:" in text for text in texts)}
     assert gone == set()
