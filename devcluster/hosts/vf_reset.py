@@ -6,6 +6,7 @@ has been acknowledged. Sources: iavf_reset_task (Intel's iavf), hclgevf_reset_re
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
 from devcluster.hosts.netdevs import link
@@ -51,4 +52,5 @@ def _make_classes_again(sys: Path, folder: Path) -> None:
                 link(sys / "class" / name / device.name, folder / name / device.name)
             shutil.copytree(hidden, folder / f".made-{name}", symlinks=True)
             (folder / f".made-{name}").rename(folder / name)
-            shutil.rmtree(hidden)
+            # Not removed: a file system gives the inode number of a removed folder to the next one, and sysfs does not.
+            hidden.rename(folder / f".past-{name}-{time.monotonic_ns()}")
