@@ -210,8 +210,10 @@ class GroupScheduling(Part):
             message = f"{message} The members include {demand.needed_spares} spare."
         if preemption.reason:
             message = f"{message} preemption: {preemption.reason}"
-        # The next decision needs no room for spares. Without them, one that failed would fail again.
-        fits_without_spares = demand.needed_spares > 0 and preemption.reservation is not None and not preemption.victims
+        # The next decision needs no room for spares (`demand_of`). With another reservation, it would fail as this one.
+        reservation = preemption.reservation
+        is_by_search = reservation is not None and reservation.cause == "victims"
+        fits_without_spares = demand.needed_spares > 0 and is_by_search and not preemption.victims
         needs_retry = verdict.comes_again or preemption.comes_again or fits_without_spares
         reports = self._refuse(
             demand, verdict.refusal, message, now, verdict.binds, preemption, needs_retry=needs_retry

@@ -326,6 +326,17 @@ def test_room_of_spares_is_free_when_their_group_ends(life: Life) -> None:
     assert len(binds(life.work(1.0))) == 3
 
 
+@pytest.mark.timeout(30)
+def test_a_promised_group_with_spares_is_decided_no_more_often_than_others(life: Life) -> None:
+    """Its promise needs no victims: that alone does not say that the group fits without its spares."""
+    life.nodes("n1", "n2", "n3")
+    run(life, *(timed(life, name, "2h") for name in ("one", "two", "three")))
+    assert " It starts by " in wait(life, '{"name":"pair","min":2,"spares":1}')
+    before = life.machine.group_scheduling.decisions["unschedulable"]
+    life.work(60.0)
+    assert life.machine.group_scheduling.decisions["unschedulable"] - before < 10
+
+
 def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
     life.nodes("n1", "n2", "n3")
     running = '{"name":"running","min":2,"spares":1}'
