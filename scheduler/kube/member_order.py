@@ -1,6 +1,8 @@
 """The order of a group's members by rank: by their indexes, otherwise by their names in natural order."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.natural_order import MOST_DIGITS, natural
@@ -31,22 +33,67 @@ def _index(pod: Pod, keys: Sequence[str]) -> int:
     return next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS), -1)
 
 
-def ranks(pods: Mapping[str, tuple[Order, str]]) -> dict[str, int]:
+def ranks(pods: Mapping[str, tuple[Order, str]], min_members: int) -> dict[str, int]:
     """Return each member's rank from 0 by uid, given the order and the controller of all pods of the group.
 
-    It is the index in the member's set, after the members of earlier sets: a lost pod leaves its rank free, except the
-    last one of a set. Pods without an index have their place in the order as rank.
+    It is the index in the member's set, after the members of earlier sets: a lost pod leaves its rank free. If equal
+    sets have as many members as the group needs, so does the last one of a set. Empty if pods have no index.
     """
     sets = {uid: (order[0], owner if order[0] < 0 else "") for uid, (order, owner) in pods.items()}
-    sizes, first_names = dict[tuple[int, str], int](), dict[tuple[int, str], Order]()
+    set_sizes, first_names = dict[tuple[int, str], int](), dict[tuple[int, str], Order]()
     for uid, (order, _) in sorted(pods.items(), key=lambda pod: pod[1][0][2]):
-        sizes[sets[uid]] = max(sizes.get(sets[uid], 0), order[1] + 1)
+        set_sizes[sets[uid]] = max(set_sizes.get(sets[uid], 0), order[1] + 1)
         first_names.setdefault(sets[uid], order)
+    if max(set_sizes.values(), default=0) * len(set_sizes) == min_members:
+        set_sizes = dict.fromkeys(set_sizes, min_members // len(set_sizes))
     first_ranks, rank = dict[tuple[int, str], int](), 0
-    for one in sorted(sizes, key=lambda one: (one[0], first_names[one][2])):
+    for one in sorted(set_sizes, key=lambda one: (one[0], first_names[one][2])):
         first_ranks[one] = rank
-        rank += sizes[one]
+        rank += set_sizes[one]
     if all(order[1] >= 0 for order, _ in pods.values()) and rank <= MOST_MEMBERS:
         return {uid: first_ranks[sets[uid]] + order[1] for uid, (order, _) in pods.items()}
-    places = {order: place for place, order in enumerate(sorted({order for order, _ in pods.values()}))}
-    return {uid: places[order] for uid, (order, _) in pods.items()}
+    return {}
+
+
+def ranks_by_domain(uids: Sequence[str], sizes: Sequence[int], domains: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the ranks of members without an index, given by uid in the order of their names.
+
+    A member that is made again may have another name. So those on nodes have consecutive ranks in each of their
+    ``domains``, which are from wide to narrow, as are the ``sizes`` of slices. Of the others, those that are nearest by
+    name fill the slices that lack some, and the rest follows in order.
+    """
+    positions = {uid: position for position, uid in enumerate(uids)}
+    domain_of = {uid: tuple(domains[uid]) for uid in uids if uid in domains}
+    first_positions, ends = dict[tuple[str, ...], int](), dict[tuple[str, ...], int]()
+    for uid, domain in domain_of.items():
+        for wider in _prefixes(domain):
+            first_positions.setdefault(wider, positions[uid])
+    result, previous, rank = dict[str, int](), None, 0
+    for uid in sorted(domain_of, key=lambda uid: [first_positions[one] for one in _prefixes(domain_of[uid])]):
+        domain = domain_of[uid]
+        if previous is not None and domain != previous:
+            rank += -rank % next(size for size, old, new in zip(sizes, previous, domain, strict=True) if old != new)
+        result[uid], previous, rank = rank, domain, rank + 1
+        ends[domain] = rank
+    gaps = {domain: list(range(end, end + -end % sizes[-1])) for domain, end in ends.items()}
+    used = {*result.values(), *(rank for gap in gaps.values() for rank in gap)}
+    waiting = [uid for uid in uids if uid not in domains]
+    while waiting and (domain_at := {positions[uid]: one for uid, one in domain_of.items() if gaps[one]}):
+        open_positions = sorted(domain_at)
+        nearest = {uid: _nearest(positions[uid], open_positions) for uid in waiting}
+        for uid in sorted(waiting, key=lambda uid: abs(nearest[uid] - positions[uid])):
+            if gap := gaps[domain_at[nearest[uid]]]:
+                result[uid] = gap.pop(0)
+        waiting = [uid for uid in waiting if uid not in result]
+    others = (rank for rank in count() if rank not in used)
+    return result | dict(zip(waiting, others, strict=False))
+
+
+def _prefixes(path: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(path[: depth + 1]) for depth in range(len(path))]
+
+
+def _nearest(number: int, others: Sequence[int]) -> int:
+    """Return the nearest of other numbers, which are in order."""
+    place = bisect_left(others, number)
+    return min(others[max(place - 1, 0) : place + 1], key=lambda other: abs(other - number))

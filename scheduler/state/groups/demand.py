@@ -1,14 +1,17 @@
 """The input of a decision about a group, from the waiting pods and the cache. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.groups_by_pod import Members
+from scheduler.cache.groups.sources import Group
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import as_member, spare_members
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.member_order import by_index, ranks
+from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.groups.decision import count_missing_members
 from scheduler.state.shared_state import SharedState
@@ -53,7 +56,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
         first_domain,
         len(spares),
         needed_spares,
-        _ranks(members, state) if group.slices else {},
+        _ranks(group, members, placed_pods, state) if group.slices else {},
     )
     return demand, owners
 
@@ -75,8 +78,19 @@ def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[st
     return [pod_info for pod_info in pod_infos if pod_info.uid in chosen]
 
 
-def _ranks(members: Members, state: SharedState) -> dict[str, int]:
+def _ranks(group: Group, members: Members, placed_pods: Sequence[AssignedPod], state: SharedState) -> dict[str, int]:
     """Return the ranks of a group's pods, but of those of earlier runs under its name."""
     owners = members.owners(members.of("waiting", "placed", "leaving"))
     memberships = [(uid, state.groups_by_pod.of(uid)) for uid in members.states]
-    return ranks({uid: (one.order, one.owner) for uid, one in memberships if one and one.order and one.owner in owners})
+    pods = {uid: (one.order, one.owner) for uid, one in memberships if one and one.order and one.owner in owners}
+    if index_ranks := ranks(pods, group.min):
+        return index_ranks
+    domains = {pod.uid: _domain(group, pod.node, state) for pod in placed_pods}
+    uids = sorted(pods.keys() & members.of("waiting", "placed"), key=lambda uid: pods[uid][0])
+    return ranks_by_domain(uids, [one.size for one in group.slices], domains)
+
+
+def _domain(group: Group, node_name: str, state: SharedState) -> tuple[str, ...]:
+    """Return the values of the labels of a group's slices."""
+    node = state.cache.node(node_name)
+    return tuple(node.labels.get(one.within, "") if node is not None else "" for one in group.slices)

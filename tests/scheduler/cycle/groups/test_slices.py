@@ -1,6 +1,7 @@
 """Slices of consecutive ranks lie whole in one domain on each level; against brute force on small clusters."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from random import Random
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, binds, orders, told, victims
+from tests.scheduler.group_life import Life, binds, changed, orders, told, victims
 
 _RACK, _CLIQUE, _BLOCK = "rack", "clique", "block"
 # Members that the nodes of each clique hold, by rack and clique.
@@ -184,6 +186,68 @@ def test_a_lost_slice_goes_where_it_has_room_as_a_whole(started: tuple[Life, dic
         life.bound(*decided)
     assert len(places) == 3
     assert {node.split("-")[1] for node in places.values()} == {"c2"}
+
+
+def _see_names(life: Life, names: Iterable[str]) -> list[Bind]:
+    """Let members without an index come; return their Binds."""
+    text = json.dumps({"name": "train", "min": 12, "slices": {"size": 4, "within": _CLIQUE}})
+    life.see(*(life.member(name, text, request=[{}]) for name in names))
+    return binds(life.work(15.0))
+
+
+@pytest.mark.parametrize("hosts", [4, 5], ids=["full", "one free"])
+def test_members_of_other_names_join_the_slices_that_lack_them(life: Life, hosts: int) -> None:
+    """As the workers of a RayCluster: another pod takes the place of a lost one, and its name is random."""
+    random = Random(hosts)
+    _build(life, {"r0": [[1] * hosts] * 3})
+    names = iter(f"w-{number:08x}" for number in random.sample(range(2**32), 200))
+    pods = life.bound(*_see_names(life, [next(names) for _ in range(12)]))
+    for _ in range(30):
+        lost = random.sample(pods, random.randint(1, 3))
+        life.gone(*lost)
+        for pod in lost:
+            (bind,) = _see_names(life, [next(names)])
+            pods.remove(pod)
+            pods += life.bound(bind)
+        assert Counter((pod.spec.node_name or "").split("-")[1] for pod in pods) == {"c0": 4, "c1": 4, "c2": 4}
+
+
+def test_a_member_of_the_same_name_joins_its_slice_while_others_are_missing(life: Life) -> None:
+    """As the workers of an MPIJob, which have no index; each clique has a free node."""
+    _build(life, {"r0": [[1] * 5] * 3})
+    pods = life.bound(*_see_names(life, [f"train-worker-{rank}" for rank in range(12)]))
+    cliques = {pod.metadata.name: (pod.spec.node_name or "").split("-")[1] for pod in pods}
+    life.gone(*(pod for pod in pods if pod.metadata.name in ("train-worker-1", "train-worker-8")))
+    for name in ("train-worker-8", "train-worker-1"):
+        (bind,) = _see_names(life, [name])
+        life.bound(bind)
+        assert bind.assigned.node.split("-")[1] == cliques[name]
+
+
+def test_failed_pods_of_other_names_have_no_rank(life: Life) -> None:
+    """As those of a Job without indexes that starts again."""
+    _build(life, {"r0": [[4], [4], [4], [3]]})
+    pods = life.bound(*_see_names(life, [f"first-{rank}" for rank in range(12)]))
+    life.see(*(changed(pod, status={"phase": "Failed"}) for pod in pods))
+    found = _see_names(life, [f"first-{rank}-again" for rank in range(12)])
+    assert Counter(bind.assigned.node for bind in found) == {"r0-c0-0": 4, "r0-c1-0": 4, "r0-c2-0": 4}
+
+
+def test_a_rank_keeps_its_slice_while_the_last_of_an_earlier_job_is_missing(life: Life) -> None:
+    """Of a JobSet with a slice for each of its Jobs; each clique has a free node."""
+    _build(life, {"r0": [[1] * 5] * 3})
+    text = json.dumps({"name": "train", "min": 12, "slices": {"size": 4, "within": _CLIQUE}})
+
+    def member(job: int, index: int) -> Pod:
+        labels = _index(index) | {"jobset.sigs.k8s.io/job-global-index": str(job)}
+        return life.member(f"train-{job}-{index}", text, request=[{}], metadata={"labels": labels})
+
+    life.see(*(member(job, index) for job in range(3) for index in range(4)))
+    pods = {pod.metadata.name: pod for pod in life.bound(*binds(life.work()))}
+    life.gone(pods["train-0-3"], pods["train-1-0"])
+    life.see(member(1, 0))
+    (bind,) = binds(life.work())
+    assert bind.assigned.node.rpartition("-")[0] == (pods["train-1-1"].spec.node_name or "").rpartition("-")[0]
 
 
 def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Life) -> None:
