@@ -6,6 +6,7 @@ in the files are known. Nothing is said of a group that has a member of a kind w
 or a PodGroup.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import msgspec
 
 from cli.plugin.reports.lint.made_pods import MadePods, Wait, made_pods
 from cli.plugin.reports.lint.manifests import Place, PodPlace
+from cli.plugin.reports.lint.set_labels import role_labels
 from cli.plugin.reports.lint.template_pods import group_request, read_template
 from mooring import names
 from mooring.annotations.group import GroupRequest, difference
@@ -57,6 +59,14 @@ class Member:
     def min(self) -> int:
         return self.asked.least or 0
 
+    @property
+    def role(self) -> str | None:
+        """The value of the label with the pods' role; None if it is not known."""
+        labels = self.there.pod.at("metadata", "labels").value
+        known = role_labels(self.there) | (labels if isinstance(labels, dict) else {})
+        role = known.get(self.asked.role_from) if self.asked.role_from is not None else None
+        return role if isinstance(role, str) else None
+
     def says(self, rule: str, place: Place | None = None, *, is_note: bool = False) -> GroupFinding:
         return GroupFinding(self.file, self.there.owner, place or self.annotation, rule, is_note)
 
@@ -82,8 +92,9 @@ def _unnamed(members: Iterable[Member]) -> Iterator[list[Member]]:
     groups: dict[tuple[object, ...], list[Member]] = {}
     for member in members:
         if member.asked.name is member.asked.name_from is None:
-            one = replace(member, made=replace(member.made, controllers=1))
-            groups.setdefault((*member.object_key, member.made.controller), []).append(one)
+            made = member.made
+            one = member if made.owns_pods else replace(member, made=replace(made, controllers=1))
+            groups.setdefault((*member.object_key, "" if made.owns_pods else made.controller), []).append(one)
     yield from groups.values()
 
 
@@ -140,6 +151,7 @@ def _title(asked: GroupRequest) -> str:
 def _judge(members: Sequence[Member], others: Sequence[Member] = ()) -> Iterator[GroupFinding]:
     """Yield what is wrong with one group, once for each number that its members give."""
     yield from _shapes(members)
+    yield from _roles(members)
     totals = [member.made.total for member in members]
     if None in totals or not (total := sum(filter(None, totals))):
         return
@@ -156,6 +168,21 @@ def _judge(members: Sequence[Member], others: Sequence[Member] = ()) -> Iterator
                 "one by one"
             )
             yield member.says(rule, is_note=True)
+
+
+def _roles(members: Sequence[Member]) -> Iterator[GroupFinding]:
+    """Yield a finding for each role of which too few pods are made, if all of the group's pods and roles are known."""
+    first, counts = members[0], Counter[str]()
+    for member in members:
+        role = member.role
+        if member.made.total is None or role is None:
+            return
+        counts[role] += member.made.total
+    for role, needed in first.asked.roles:
+        if needed > counts[role]:
+            unless = ", unless other objects have members of it" if first.asked.name is not None else ""
+            rule = f"roles.{role}: {needed} exceeds {counts[role]}, the number of its pods: it never starts{unless}"
+            yield first.says(rule)
 
 
 def _exceeds(member: Member, total: int) -> str:

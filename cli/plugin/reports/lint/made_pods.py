@@ -43,7 +43,8 @@ class MadePods:
     Of each controller's, ``at_first`` are made before one of them is ready, as ``wait`` says. None is made before those
     of the controllers ``after`` in the same object are. ``labels`` are those that the controller sets and whose values
     are unique in the namespace; ``replica_label`` has one for each replica. Replicas that are not ``independent`` are
-    often one job. ``later`` is the field by which some are made only when others have ended.
+    often one job. ``later`` is the field by which some are made only when others have ended. Of pods that the object
+    itself owns, with ``owns_pods``, it is the controller.
     """
 
     pods: int | None
@@ -56,6 +57,7 @@ class MadePods:
     replica_label: str = ""
     independent: bool = True
     later: Place | None = None
+    owns_pods: bool = False
 
     @property
     def total(self) -> int | None:
@@ -340,7 +342,8 @@ def _ray(there: PodPlace) -> Iterator[MadePods]:
 
     Source: kuberay, ray-operator/controllers/ray/utils/util.go, GetWorkerGroupDesiredReplicas; common/pod.go,
     DefaultWorkerPodTemplate: RayWorkerReplicaNameKey, with the feature RayMultiHostIndexing (on since its beta), where
-    numOfHosts is above 1; rayjob_controller.go, JobDeploymentStatusInitializing.
+    numOfHosts is above 1; rayjob_controller.go, JobDeploymentStatusInitializing; raycluster_controller.go,
+    buildHeadPod and buildWorkerPod: SetControllerReference.
     """
     group = _above(there)
     if there.pod.path[-1] == "submitterPodTemplate":
@@ -349,7 +352,7 @@ def _ray(there: PodPlace) -> Iterator[MadePods]:
         workers = [f"workers{index}" for index in range(len(clusters) if isinstance(clusters, list) else 0)]
         yield MadePods(1, controller="submitter", after=dict.fromkeys(("head", *workers), wait))
     elif group.path[-1] == "headGroupSpec":
-        yield MadePods(1, controller="head", labels={"ray.io/cluster": LabelGroup("", 1, 1)})
+        yield MadePods(1, controller="head", labels={"ray.io/cluster": LabelGroup("", 1, 1)}, owns_pods=True)
     else:
         yield _ray_workers(_above(there, 3), group)
 
@@ -365,7 +368,8 @@ def _ray_workers(cluster: Place, group: Place) -> MadePods:
     labels = {"ray.io/cluster": LabelGroup("", _product(hosts, replicas), 1)}
     if hosts != 1:
         labels[_RAY_REPLICA] = LabelGroup(index, hosts, replicas)
-    return MadePods(hosts, replicas, controller=f"workers{index}", labels=labels, replica_label=_RAY_REPLICA)
+    made = MadePods(hosts, replicas, controller=f"workers{index}", labels=labels, replica_label=_RAY_REPLICA)
+    return replace(made, owns_pods=True)
 
 
 _KINDS: Mapping[str, Callable[[PodPlace], Iterator[MadePods]]] = {

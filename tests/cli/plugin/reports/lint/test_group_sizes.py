@@ -296,3 +296,34 @@ def test_members_that_say_different_things_of_their_group_are_named() -> None:
     field = "spec.template.metadata.annotations.mooring.dev/group"
     assert said(one, other) == [(field, "members of group 'g' differ in rails: 'same', none: it never starts")]
     assert said(other, alone) == []
+
+
+def _ray(**group: Any) -> dict[str, Any]:
+    """Return a RayCluster with a head and three workers."""
+    pod = template(1)
+    pod["metadata"]["annotations"]["mooring.dev/group"] = json.dumps(group)
+    workers = {"groupName": "w", "replicas": 3, "template": pod}
+    return whole("RayCluster", {"headGroupSpec": {"template": pod}, "workerGroupSpecs": [workers]})
+
+
+def test_head_and_workers_of_a_cluster_are_one_group_without_a_name() -> None:
+    """The RayCluster is the controller of all of them."""
+    assert said(_ray(min=4)) == []
+    ((_, rule),) = said(_ray(min=5))
+    assert rule.startswith("min: 5 exceeds 4, the number of pods that the controller makes")
+
+
+@pytest.mark.parametrize(
+    ("roles", "rule"),
+    [
+        ({"head": 1, "worker": 3}, ""),
+        ({"head": 2, "worker": 2}, "roles.head: 2 exceeds 1, the number of its pods: it never starts"),
+        ({"head": 1, "workers": 3}, "roles.workers: 3 exceeds 0, the number of its pods: it never starts"),
+    ],
+)
+def test_a_role_that_needs_more_pods_than_are_made_is_found(roles: dict[str, int], rule: str) -> None:
+    of_labels = {"name_from": "ray.io/cluster", "role_from": "ray.io/node-type"}
+    assert [one for _, one in said(_ray(**of_labels, roles=roles))] == ([rule] if rule else [])
+    named = [one for _, one in said(_ray(name="g", role_from="ray.io/node-type", roles=roles))]
+    assert named == ([f"{rule}, unless other objects have members of it"] if rule else [])
+    assert said(_ray(name="g", role_from="example.com/role", roles=roles)) == []
