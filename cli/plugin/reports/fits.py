@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-from cli.plugin.reports.lint.made_pods import made_pods
+from cli.plugin.reports.lint.made_pods import MadePods, made_pods
 from cli.plugin.reports.lint.manifests import ManifestError, PodPlace, pods
+from cli.plugin.reports.lint.set_labels import set_labels
+from cli.plugin.reports.lint.template_pods import group_request
 from cli.plugin.reports.recompute import PATHS, identity_of
 from mooring import names
 from mooring.kube.events import Changed
@@ -102,14 +104,30 @@ def _pods(files: Sequence[tuple[str, str]], namespace: str, now: float) -> Itera
                 if made.total is None:
                     raise ValueError(f"{place.owner}: how many pods its controller makes is not known")
                 for number in range(made.total):
-                    controller = number // made.pods if made.pods else 0
                     name = f"{place.owner}-{order}-{template}-{part}-{number}"
-                    pod = _pod(place, namespace, name, f"{file} {place.owner} {template} {part} {controller}", now)
+                    labels = _labels(place, made, number, order)
+                    pod = _pod(place, namespace, name, f"{order} {_controller(place, made, number)}", labels, now)
                     if pod.spec.scheduler_name == names.SCHEDULER_NAME:
                         yield place.owner, pod
 
 
-def _pod(place: PodPlace, namespace: str, name: str, controller: str, now: float) -> Pod:
+def _controller(place: PodPlace, made: MadePods, number: int) -> str:
+    """Return a name for the controller of one pod of a template."""
+    part = "" if made.owns_pods or not made.pods else f"{made.controller} {number // made.pods}"
+    return f"{place.whole.line} {'.'.join(place.whole.path)} {part}"
+
+
+def _labels(place: PodPlace, made: MadePods, number: int, order: int) -> Mapping[str, str]:
+    """Return the labels that the controller sets; raise ValueError if the pod's group needs another one."""
+    labels, asked = set_labels(place, made, number), group_request(place.pod)
+    own = place.pod.at("metadata", "labels").value
+    for key in (asked.name_from, asked.role_from) if asked is not None else ():
+        if key is not None and key not in labels and not (isinstance(own, dict) and own.get(key)):
+            raise ValueError(f"{place.owner}: the value of its pods' label {key!r} is not known")
+    return {key: f"{order}-{value}" if key in made.labels else value for key, value in labels.items()}
+
+
+def _pod(place: PodPlace, namespace: str, name: str, controller: str, labels: Mapping[str, str], now: float) -> Pod:
     """Return one pod of a template."""
     value: dict[str, Any] = dict(place.pod.value) if isinstance(place.pod.value, dict) else {}
     for part in place.pod.renamed:
@@ -121,6 +139,7 @@ def _pod(place: PodPlace, namespace: str, name: str, controller: str, now: float
         "name": name,
         "uid": f"fits {name}",
         "namespace": _namespace(place, metadata, namespace),
+        "labels": {**labels, **(metadata.get("labels") or {})},
     }
     kind, _, owner_name = place.owner.partition("/")
     owners = [] if kind == "Pod" else [{"kind": kind, "name": owner_name, "uid": controller, "controller": True}]

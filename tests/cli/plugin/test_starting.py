@@ -1,6 +1,7 @@
 """`kubectl mooring when` and `kubectl mooring fits` against an API server."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from mooring import names
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
 _GROUP = '{"name":"train","min":2,"runs":"1h"}'
+ROOT = Path(__file__).parents[3]
 _PROMISE = "It starts by 2026-01-01T02:00:30Z on nodes n1, n2, after default/old (ends by 2026-01-01T02:00:00Z)."
 
 
@@ -114,3 +116,56 @@ async def test_fits_reports_a_file_that_it_cannot_use(served: Served, tmp_path: 
     status, _, wrong = await served.run("fits", str(unknown))
     assert (status, "how many pods its controller makes is not known" in wrong) == (1, True)
     assert (await served.run("fits", str(tmp_path / "none.yaml")))[0] == 1
+
+
+async def test_fits_starts_the_jobs_of_the_documentation(served: Served, tmp_path: Path) -> None:
+    """Groups by labels that controllers set, and those of one controller, are whole."""
+    labels = {"example.com/rack": "r1", "network.topology.nvidia.com/leaf": "l1"}
+    for number in range(8):
+        one = node(f"n{number}", (pf(0, vfs=8), pf(1, vfs=8)))
+        one["metadata"]["labels"] = labels
+        await served.add_node(one)
+    page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        file = tmp_path / "job.yaml"
+        for manifest in (text, text.replace('"name": "train-4", ', "")):
+            file.write_text(manifest)
+            status, out, _ = await served.run("fits", "-f", str(file))
+            assert status == 0, out
+
+
+_RAY = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray}
+spec:
+  headGroupSpec: {template: &pod {metadata: {annotations: {
+    mooring.dev/interfaces: '[{}]', mooring.dev/group: 'GROUP'}},
+    spec: {schedulerName: mooring, containers: [{name: ray, image: x}]}}}
+  workerGroupSpecs: [{groupName: w, replicas: 3, template: *pod}]
+"""
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        '{"name_from": "ray.io/cluster", "role_from": "ray.io/node-type", "roles": {"head": 1, "worker": 3}}',
+        '{"min": 4}',
+    ],
+)
+async def test_fits_counts_the_roles_of_a_cluster(served: Served, tmp_path: Path, group: str) -> None:
+    """All four start together, or none."""
+    file = tmp_path / "ray.yaml"
+    file.write_text(_RAY.replace("GROUP", group))
+    await served.add_node(node("n1", (pf(0, vfs=3),)))
+    status, out, _ = await served.run("fits", "-f", str(file))
+    assert (status, "3 of 4 members fit" in out) == (1, True)
+    await served.add_node(node("n2", (pf(0, vfs=1),)))
+    assert (await served.run("fits", "-f", str(file)))[0] == 0
+
+
+async def test_fits_names_a_label_whose_value_it_does_not_know(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "ray.yaml"
+    file.write_text(_RAY.replace("GROUP", '{"name_from": "example.com/job", "min": 4}'))
+    status, _, wrong = await served.run("fits", "-f", str(file))
+    assert (status, "RayCluster/ray: the value of its pods' label 'example.com/job' is not known" in wrong) == (1, True)
