@@ -10,7 +10,7 @@ which includes the grace period; ten minutes later, as with a finalizer that nob
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
@@ -26,14 +26,23 @@ _LATE_S, _STEP_S = 600.0, 60.0
 @dataclass(frozen=True, slots=True)
 class _Begin:
     at: float
+    runs_s: int
     is_running: bool
+
+    @property
+    def end(self) -> float:
+        return self.at + self.runs_s
 
 
 @dataclass(slots=True)
 class RunTimes(Part):
-    """The beginnings of runs by uid, only of pods with a run time; ``unix_offset_s`` is UNIX time minus ``now``."""
+    """The beginnings of runs by uid, only of pods with a run time; ``unix_offset_s`` is UNIX time minus ``now``.
+
+    ``changed_nodes`` are those of pods that end later than expected, until they are read.
+    """
 
     unix_offset_s: float = 0.0
+    changed_nodes: set[str] = field(default_factory=set)
     _begins: dict[str, _Begin] = field(default_factory=dict)
     # When the pods end that are being deleted, by uid.
     _deletions: dict[str, float] = field(default_factory=dict)
@@ -43,23 +52,32 @@ class RunTimes(Part):
         for instruction in instructions:
             decision = instruction.decision if isinstance(instruction, PreBind) else instruction
             if isinstance(decision, Bind) and decision.pod_info.runs_s is not None:
-                self._begins[decision.pod_info.uid] = _Begin(now + START_S, is_running=False)
+                self._begins[decision.pod_info.uid] = _Begin(now + START_S, decision.pod_info.runs_s, is_running=False)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         pod, uid = change.pod, change.assigned.uid
         if pod.metadata.deletion_timestamp is not None:
             unix_now = now + self.unix_offset_s
             self._deletions[uid] = unix_time(pod.metadata.deletion_timestamp, unix_now) - self.unix_offset_s
-        if change.assigned.runs_s is None:
-            self._begins.pop(uid, None)
-            return ()
-        begin, is_running = self._begins.get(uid), pod.status.phase == "Running"
+        begin = self._begins.pop(uid, None)
+        new_begin = self._new_begin(begin, change.assigned.runs_s, pod, now)
+        if new_begin is not None:
+            self._begins[uid] = new_begin
+        if begin is not None and (new_begin is None or new_begin.end > begin.end):
+            self.changed_nodes.add(change.assigned.node)
+        return ()
+
+    def _new_begin(self, begin: _Begin | None, runs_s: int | None, pod: Pod, now: float) -> _Begin | None:
+        """Return the beginning of a run, given the earlier one if it was known; None without a run time."""
+        is_running = pod.status.phase == "Running"
+        if runs_s is None:
+            return None
         if begin is None:
             at = self._started(pod, now) if is_running else self._bound(pod, now) + START_S
-            self._begins[uid] = _Begin(at, is_running)
-        elif is_running and not begin.is_running:
-            self._begins[uid] = _Begin(now, is_running=True)
-        return ()
+            return _Begin(at, runs_s, is_running)
+        if is_running and not begin.is_running:
+            return _Begin(now, runs_s, is_running=True)
+        return replace(begin, runs_s=runs_s)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._begins.pop(uid, None)

@@ -95,7 +95,9 @@ class Backfill:
         return promise.overdue_text(offset_s) if is_overdue else promise.text(offset_s)
 
     def review(self, key: GroupKey | None, now: float) -> None:
-        """Requeue the first group if nodes of its promise have changed, or if it is overdue."""
+        """Requeue the first group if nodes of its promise have changed, pods there end later, or it is overdue."""
+        if not self.is_on:
+            self.state.run_times.changed_nodes.clear()
         if not self.is_on or now < max(self._next_review, self._next_search):
             return
         self._next_review = now + _REVIEW_S
@@ -106,10 +108,11 @@ class Backfill:
         nodes, begin = self.state.cache.nodes, self._reviewed_changes
         self._reviewed_changes = nodes.changes.end
         reservation = self.state.reservations.of_owner(key) if key is not None else None
+        late_nodes, self.state.run_times.changed_nodes = self.state.run_times.changed_nodes, set()
         if key is None or reservation is None or reservation.cause != "backfill":
             return
         names = nodes.names
-        changed_nodes = {names[row] for row in nodes.changes.since(begin) if row < len(names)}
+        changed_nodes = {names[row] for row in nodes.changes.since(begin) if row < len(names)} | late_nodes
         is_changed = not changed_nodes.isdisjoint(room.node for room in reservation.rooms.values())
         is_overdue = reservation.since <= now and self._next_overdue <= now
         if is_changed or is_overdue:

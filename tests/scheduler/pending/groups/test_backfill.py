@@ -254,6 +254,20 @@ def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Lif
     assert names_of(life.work(1.0)) == []
 
 
+def test_a_pod_that_began_late_moves_the_promise_when_it_begins(life: Life) -> None:
+    """Its image took ten minutes; nothing else changes on its node."""
+    life.nodes("n1", "n2")
+    life.see(timed(life, "late", "1h"))
+    (late,) = life.bound(*binds(life.work()))
+    wait(life)
+    life.work(600.0 - life.now)
+    life.see(changed(late, status={"phase": "Running"}))
+    for _ in range(3):
+        life.work(1.0)
+    assert start_of(life) == pytest.approx(600.0 + HOUR_S, abs=1.0)
+    assert "before: default/late began late, or declares a longer run time now." in message_of(life)
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, *, is_running: bool) -> None:
     """The group gets room elsewhere, and the promise names the pod."""
