@@ -173,5 +173,6 @@ class SlicePlacement:
         why: Why = {"v": 1}
         events = LEAVING | ClusterEvent.NODE
         if inner is not None:
-            reason, events, why = f"{reason}: {inner.reason}", events | inner.requeue_on, inner.why
+            events, why = events | inner.requeue_on, inner.why
+        reason = f"{reason}." if inner is None else f"{reason}: {inner.reason}"
         self.refusals[alike(member)] = Unschedulable(member, reason, events, why)

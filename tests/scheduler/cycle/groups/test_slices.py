@@ -132,7 +132,7 @@ def test_a_slice_without_a_domain_names_its_ranks_and_the_label(life: Life) -> N
     _build(life, {"r0": [[5], [3], [1]]})
     _see(life, range(8), min=8, slices={"size": 4, "within": _CLIQUE})
     message = next(iter(told(life.work()).values()))
-    reason = "no domain of label 'clique' has room for ranks 4 to 7, the largest for 3"
+    reason = "no domain of label 'clique' has room for ranks 4 to 7, the largest for 3."
     assert message == f"group train: 4 of 8 members fit: {reason}"
 
 
