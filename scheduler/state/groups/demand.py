@@ -9,7 +9,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.groups_by_pod import Members
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.members import as_member, spare_members
+from scheduler.cycle.groups.members import as_member, by_size, spare_members
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo
@@ -37,7 +37,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     owners = members.owners(pod_info.uid for pod_info in pod_infos)
     needed = count_missing_members(key, owners, state.pending_groups)
     sorted_infos = _with_roles(sorted_infos, members, owners, needed)
-    spares = spare_members(sorted_infos[0], group.spares) if group.spares and sorted_infos else []
+    spares = _spares(group, sorted_infos, state)
     # A group does not start without room for its spares, unless it could preempt pods there; a member that is made
     # again does not wait for them.
     reservation = state.reservations.of_owner(key)
@@ -59,6 +59,17 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
         _ranks(group, members, placed_pods, state) if group.slices else {},
     )
     return demand, owners
+
+
+def _spares(group: Group, pod_infos: list[PodInfo], state: SharedState) -> list[PodInfo]:
+    """Return spares as large as the largest member; none if the group keeps larger ones already."""
+    if not group.spares or not pod_infos:
+        return []
+    largest, kept = by_size(pod_infos)[0], state.reservations.spares_of(group.key)
+    assignments = [room.assignment for room in kept.rooms.values() if room.assignment] if kept is not None else []
+    if any(len(assignment.vfs) > len(largest.interfaces) for assignment in assignments):
+        return []
+    return spare_members(largest, group.spares)
 
 
 def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[str], needed: int) -> list[PodInfo]:

@@ -324,7 +324,9 @@ class GroupScheduling(Part):
             self.state.pending_groups.decided(key, now)
         binds = verdict.binds
         if group.spares:
-            binds = self.spares.keep(key, binds, verdict.spares, demand.priority, now)
+            kept = self.state.reservations.spares_of(key)
+            rooms = verdict.spares if demand.spares or kept is None else tuple(kept.rooms.values())
+            binds = self.spares.keep(key, binds, rooms, demand.priority, now)
         return [*self.group_pre_binding.begin(group, binds, now), *reports]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:

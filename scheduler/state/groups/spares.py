@@ -61,12 +61,15 @@ class Spares(Part):
         except AnnotationError as unreadable:
             fields = {"pod": pod.key, "reason": str(unreadable)}
             return [Notice("assignment", "invalid spares ignored", fields)]
-        self._times[key] = time
         vf_count = len(assigned.assignment.vfs) if assigned.assignment is not None else 0
+        if any(len(one.vfs) != vf_count for one in assignments):
+            # Spares are as large as the largest members, which have the same record.
+            return ()
+        self._times[key] = time
         rooms = (
             replace(assigned, uid=one.uid, node=one.node, assignment=one, reservation=None)
             for one in assignments
-            if len(one.vfs) == vf_count and is_spare(one.uid)
+            if is_spare(one.uid)
         )
         self._put(key, rooms, now)
         return ()
