@@ -101,7 +101,7 @@ class SlicePlacement:
                 previous = yield from self._place_free(part, depth, candidates)
                 fits = previous >= 0
                 if not fits:
-                    self._refuse(part[0], depth, number)
+                    self._refuse(part, depth, number, need)
                     too_many = need
             all_fit = all_fit and fits
             if is_whole and not fits:
@@ -162,17 +162,21 @@ class SlicePlacement:
             failed.add(alike(member))
         return not failed
 
-    def _refuse(self, member: PodInfo, depth: int, number: int) -> None:
+    def _refuse(self, members: Sequence[PodInfo], depth: int, number: int, need: int) -> None:
         """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""
         one, inner = self._domains.levels[depth].slice, self._inner
         most = int(self._domains.admitted(self._free, 1)[depth + 1].max(initial=0))
+        first, last = number * one.size, (number + 1) * one.size - 1
+        # Room is counted for no more members than wait.
         reason = (
-            f"no domain of label {one.within!r} has room for ranks {number * one.size} to "
-            f"{(number + 1) * one.size - 1}, the largest for {most}"
+            f"ranks {first} to {last} have no member on a node, so they start together, and {len(members)} of {need} "
+            "exist"
+            if need > len(self.demand.members)
+            else f"no domain of label {one.within!r} has room for ranks {first} to {last}, the largest for {most}"
         )
         why: Why = {"v": 1}
         events = LEAVING | ClusterEvent.NODE
         if inner is not None:
             events, why = events | inner.requeue_on, inner.why
         reason = f"{reason}." if inner is None else f"{reason}: {inner.reason}"
-        self.refusals[alike(member)] = Unschedulable(member, reason, events, why)
+        self.refusals[alike(members[0])] = Unschedulable(members[0], reason, events, why)
