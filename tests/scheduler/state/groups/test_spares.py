@@ -202,25 +202,25 @@ def test_spares_are_as_large_as_the_largest_member(life: Life) -> None:
     life.nodes("n1", "n2", "n3")
 
     def member(role: str, name: str) -> Pod:
-        request = [{}, {}] if role == "worker" else []
+        request: list[dict[str, str]] = [{}, {}] if role == "worker" else []
         return life.member(name, group, request=request, metadata={"labels": {"role": role}})
 
     life.see(member("head", "a"), member("worker", "b"), member("worker", "c"))
     head, *workers = sorted(life.bound(*binds(life.work())), key=lambda pod: pod.metadata.name)
     (free,) = {"n1", "n2", "n3"} - {pod.spec.node_name for pod in workers}
+    (kept,) = life.machine.reservations.on(str(free))
+    assert kept.assignment is not None
+    assert len(kept.assignment.vfs) == 2
     for _ in range(2):
-        (room,) = life.machine.reservations.on(str(free))
-        assert room.assignment is not None
-        assert len(room.assignment.vfs) == 2
         life.gone(head)
         life.see(member("head", "a"))
         (head,) = life.bound(*binds(life.work()))
-        assert [one.node for one in read_spares(head.annotations)] == [free]
+        assert read_spares(head.annotations) == (kept.assignment,)
     for pods in ([head, *workers], [*workers, head]):
         new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
         new.nodes("n1", "n2", "n3")
         new.see(*pods)
-        assert [one.assignment for one in new.machine.reservations.on(str(free))] == [room.assignment]
+        assert [one.assignment for one in new.machine.reservations.on(str(free))] == [kept.assignment]
 
 
 def test_spares_count_for_the_share_of_their_namespace(life: Life) -> None:
