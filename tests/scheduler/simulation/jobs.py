@@ -248,7 +248,7 @@ class Jobs:
 
         Those of one life were; a scheduler that starts knows it of all that were bound since the oldest was created.
         """
-        self._note_bound(job)
+        self.note_bound(job)
         known = {uid for uid in before | self._succeeded(job, machine, owners) if uid in self.times}
         if not known:
             return False
@@ -261,7 +261,7 @@ class Jobs:
         has_roles = not job.roles or bool(ever & self.firsts)
         return has_roles and len(ever) >= job.min and owners <= {self.owners[uid] for uid in ever}
 
-    def _note_bound(self, job: Job) -> None:
+    def note_bound(self, job: Job) -> None:
         """Note the members that have come to have a node: they are of the life of those that live, or begin one."""
         pods = self.pods(job)
         for pod in pods:
@@ -343,7 +343,7 @@ class Jobs:
     def see_binding(self, uid: str) -> None:
         """Check that the volumes of all that were decided together are bound."""
         if (job := self.of(uid)) is not None:
-            self._note_bound(job)
+            self.note_bound(job)
         batch, since = self.batches.get(uid, (frozenset[str](), ""))
         claims = self.storage.claims()
         for pod in self.cluster.pods() if batch else ():

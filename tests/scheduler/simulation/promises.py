@@ -78,6 +78,8 @@ class Promises:
     def claim(self, uid: str) -> None:
         """Record that somebody who is not our scheduler has bound a pod, or has claimed VFs for it."""
         self.written[uid] = Written("", self.loop.time(), led=False)
+        if (job := self.jobs.of(uid)) is not None:
+            self.jobs.note_bound(job)
 
     def see(self, request: Request) -> None:
         """Record a scheduler's write that the API server has carried out."""

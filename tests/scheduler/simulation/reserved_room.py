@@ -1,9 +1,11 @@
 """What must hold of a leader's reservations after each step, with a few seconds for what it does at intervals."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from scheduler.cycle.reservations import Reservation
+from scheduler.kube.pod_info import run_time_of
 from scheduler.state.machine import Machine
 
 # A leader looks at spares each second, and its decisions take their turns.
@@ -20,9 +22,10 @@ class ReservedRooms:
     def check(self, process: str, machine: Machine) -> None:
         """Raise AssertionError if room is reserved twice, or has outlived its owner."""
         reservations, now = machine.reservations.all(), machine.reservations.now
-        twice = list(_twice(reservations))
+        twice = list(_twice(reservations, machine))
         assert not twice, f"{process}: {twice}"
-        spares = [one for one in reservations if one.cause == "spare"]
+        # Before its first tick a machine knows no time.
+        spares = [one for one in reservations if one.cause == "spare" and now]
         self.most_spares = max(self.most_spares, len(spares))
         wrongs = {(process, wrong) for one in spares for wrong in _wrongs(one, machine)}
         self.since = {wrong: self.since.get(wrong, now) for wrong in wrongs}
@@ -34,15 +37,27 @@ def nodes_of_spares(machine: Machine) -> set[str]:
     return {room.node for one in machine.reservations.all() if one.cause == "spare" for room in one.rooms.values()}
 
 
-def _twice(reservations: list[Reservation]) -> Iterator[str]:
+def _twice(reservations: list[Reservation], machine: Machine) -> Iterator[str]:
     """Yield VFs that are reserved for two owners of one priority at one time: spares are gone when a promise begins."""
+    starts = [one.since for one in reservations if one.cause == "backfill"]
+    first_start = min(starts, default=0.0)
     owners = dict[tuple[str, str, int], Reservation]()
     for one in reservations:
+        if one.cause == "victims" and _end_of(one, machine) <= first_start:
+            # It may use promised room before.
+            continue
         for room in one.rooms.values():
             for vf in room.assignment.vfs if room.assignment is not None else ():
                 other = owners.setdefault((room.node, vf.pci, room.priority), one)
                 if other is not one and {one.cause, other.cause} != {"spare", "backfill"}:
                     yield f"{vf.pci} of {room.node} is reserved for {other.key} and {one.key}"
+
+
+def _end_of(reservation: Reservation, machine: Machine) -> float:
+    """Return when the pod of a reservation is expected to end, if its victims have left at once; monotonic seconds."""
+    pod = machine.pending_pods.get(reservation.owner) if isinstance(reservation.owner, str) else None
+    run_s = run_time_of(pod.pod, None) if pod is not None else None
+    return math.inf if run_s is None else machine.reservations.now + run_s
 
 
 def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
