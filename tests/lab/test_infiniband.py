@@ -1,4 +1,4 @@
-"""InfiniBand on the lab kernel: its own IPoIB over verbs devices that answer as mlx5's, without traffic.
+"""InfiniBand on the lab kernel: mlx5_core, mlx5_ib and IPoIB above the modelled chip.
 
 What a VF is told, when a port becomes active, how a netdev is removed and made again with its RDMA device.
 """
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 SECOND = {"pf": "ib0", "vf": 1, "pci": SECOND_VF, "link": "infiniband", "network": "default", "name": "rdma7"}
 
 
-def test_the_lab_answers_for_vfs_as_mlx5_does_on_infiniband(lab: Lab) -> None:
+def test_the_driver_answers_for_vfs(lab: Lab) -> None:
     """Policy Down, zeros, the PF's own address; GUIDs are read at probe, ports become active after the policy is set.
 
     Nothing but link state and GUIDs can be set. What was set outlives the VFs (sriov_restore_guids in mlx5_core).
@@ -50,6 +50,7 @@ def test_the_lab_answers_for_vfs_as_mlx5_does_on_infiniband(lab: Lab) -> None:
     ]
 
 
+GIVE_GUID = "ip link set ib0 vf 0 node_guid {0}; ip link set ib0 vf 0 port_guid {0}"
 # What the PF says of a VF that has no GUID.
 AUTO = '["auto","00:00:00:00:00:00:00:00"]'
 
@@ -165,13 +166,26 @@ def test_a_pods_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) 
     """The VF itself has the pod's GUID, as node and port GUID, and its own again afterwards."""
     own, other = "02:00:00:00:00:00:00:01", "02:00:00:00:00:00:00:99"
     script = f"""
-        ip link set ib0 vf 0 node_guid {own}; ip link set ib0 vf 0 port_guid {own}
-        echo {FIRST_VF} >$(vf 0)/driver/unbind; echo {FIRST_VF} >/sys/bus/pci/drivers/mlx5_core/bind; prepared
+        {GIVE_GUID.format(own)}
+        echo {FIRST_VF} >$(vf 0)/driver/unbind; echo {FIRST_VF} >/sys/bus/pci/drivers/mlx5_core/bind
+        ip link set $(ls $(vf 0)/net) promisc on txqueuelen 77; prepared
         add; inside rdma -j dev show | jq -r '.[0].node_guid'; inside ip -j link show net1 | jq -r '.[0].address[36:]'
-        del; node_guid 0; same
+        del; node_guid 0; cat $(vf 0)/net/*/tx_queue_len; same
         """
     lines = run(lab, script, FIRST | {"guid": other}, mode="exclusive")
-    assert lines == ["add 0", "0200:0000:0000:0099", other, "del 0", "0200:0000:0000:0001", "same"]
+    assert lines == ["add 0", "0200:0000:0000:0099", other, "del 0", "0200:0000:0000:0001", "77", "same"]
+
+
+def test_a_detach_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
+    """The PF has the old GUID again, the driver was not bound since: the VF still has the pod's."""
+    own = "02:00:00:00:00:00:00:01"
+    script = f"""
+        {GIVE_GUID.format(own)}
+        echo {FIRST_VF} >$(vf 0)/driver/unbind; echo {FIRST_VF} >/sys/bus/pci/drivers/mlx5_core/bind; prepared
+        add; {GIVE_GUID.format(own)}; node_guid 0; del; node_guid 0; same
+        """
+    lines = run(lab, script, FIRST | {"guid": "02:00:00:00:00:00:00:99"})
+    assert lines == ["add 0", "0200:0000:0000:0099", "del 0", "0200:0000:0000:0001", "same"]
 
 
 def test_a_guid_that_the_vf_did_not_have_is_taken_away_again(lab: Lab) -> None:
@@ -213,10 +227,10 @@ def test_a_port_that_is_not_active_after_add_is_reported(lab: Lab, mode: str) ->
         {sys.executable} -m cni serve --node-name n1 --reconcile-s 1 2>/tmp/log & server=$!
         until_true grep -qs inactive_ports /run/mooring/extract/vf-faults.json
         jq -c '.inactive_ports[] | [.pod, .pf, .vf, .state]' /run/mooring/extract/vf-faults.json
-        kill $server; wait $server; ip link set ib0 vf 0 state auto; del
+        kill $server; wait $server; ip link set ib0 vf 0 state auto; del; same
         """
     lines = run(lab, script, FIRST, mode=mode)
-    assert lines == ["add 0", '["ns/pod","ib0",0,"DOWN"]', "del 0"]
+    assert lines == ["add 0", '["ns/pod","ib0",0,"DOWN"]', "del 0", "same"]
 
 
 def test_add_gives_a_vf_its_guid_once(lab: Lab) -> None:

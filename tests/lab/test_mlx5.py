@@ -1,4 +1,4 @@
-"""The lab's personality mlx5 Ethernet: it does what mlx5 of Linux 6.12 does in legacy mode, as its functions are cited.
+"""What mlx5_core of Linux 6.12 does on Ethernet in legacy mode, above the lab's modelled chip; functions are cited.
 
 Functions are those of drivers/net/ethernet/mellanox/mlx5/core, unless another place is named.
 """
