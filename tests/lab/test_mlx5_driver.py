@@ -130,7 +130,11 @@ def test_an_entry_that_stays_in_a_flow_table_is_a_difference(lab: Lab) -> None:
 FAULTS = ("refused", "refused-after", "unanswered", "unanswered-after", "late")
 # The driver gives a command up after command_ms and five seconds (MLX5_CMD_TIMEOUT_RECOVER_MSEC of cmd.c).
 _SHORT = "mlx5chip.command_ms=300 mlx5chip.fault_late_ms=6000"
-IMPATIENT = [replace(nic, kernel=f"{nic.kernel} {_SHORT}") for nic in (NIC, INFINIBAND)]
+# An ordinary run takes one of them.
+IMPATIENT = [
+    pytest.param(replace(nic, kernel=f"{nic.kernel} {_SHORT}"), id=nic.name, marks=pytest.mark.other_nic)
+    for nic in (NIC, INFINIBAND)
+]
 # How many faults one boot of the lab takes.
 A_BOOT = 10
 # fault KIND PERMILLE CALLS: break the command that lies so far into the last call.
@@ -154,9 +158,8 @@ def break_each(faults: Sequence[tuple[str, int, str]]) -> str:
     return BREAK + script
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(4500)
-@pytest.mark.parametrize("nic", IMPATIENT, ids=str)
+@pytest.mark.parametrize("nic", IMPATIENT)
 def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part, nic: Nic) -> None:
     """Promise 5: after an ADD or DEL with a broken command, a later DEL leaves all as it was, or keeps the VF."""
     random = part.random(f"firmware {nic}")
@@ -168,6 +171,8 @@ def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part, nic: Nic
         lines = run(with_nic(lab, nic), break_each(faults[:A_BOOT]), *vfs, mode="exclusive", timeout_s=1100)
         assert lines[:3] == ["add 0 null", "del 0", "same"]
         answers = [lines[at : at + 3] for at in range(3, len(lines), 3)]
+        # A call that made fewer commands than the first one may not have come to its broken one.
+        assert any("broken 0x0 " not in broken for broken, *_ in answers), lines
         for (kind, *_), (_, status, outcome) in zip(faults, answers, strict=False):
             # A command without an answer keeps its slot. The driver waits for all slots when it is unbound
             # (mlx5_cmd_change_mod of cmd.c), for ever: the plugin keeps the VF, and the lab is booted again.
