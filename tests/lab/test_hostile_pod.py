@@ -11,8 +11,7 @@ from tests.lab.calls import infiniband_calls, rdma_calls
 from tests.lab.calls.conf import ENVIRONMENT
 from tests.lab.calls.conf import WITH_ADDRESSES as CONF
 from tests.lab.calls.plain_calls import run as run_plain
-from tests.lab.nics import MLX5 as MLX5_NIC
-from tests.lab.nics import SIMVF, with_nic
+from tests.lab.nics import MLX5, SIMVF, with_nic
 from tests.support.seeds import Part
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -31,7 +30,6 @@ state() {{
 }}
 state >/tmp/before
 """
-MLX5 = ("-a", str(MLX5_NIC.kernel))
 KINDS = ["cni.kernel.rtnetlink.exchange", "cni.kernel.netns.enter"]
 # One pass of the reconciler for each number of seconds, as one server that lives as long.
 RECONCILE = """
@@ -139,20 +137,19 @@ END
 def test_devices_that_the_pod_moved_to_an_accomplice_are_taken_back_in_exclusive_mode(lab: Lab, end: str) -> None:
     """On mlx5, whose driver makes the RDMA device too: both of the VF's devices, or the RDMA device alone."""
     lines = rdma_calls.run(
-        lab,
+        with_nic(lab, MLX5),
         f"""
         device=$(jq -r .rdma /dev/null; ls $functions/0000:3b:01.0/infiniband)
         ip netns add accomplice
         away() {{ ip netns exec accomplice rdma -j dev show | jq -c length; }}
-        add; inside rdma dev set $device netns accomplice; away; del; away; same_names
+        add; inside rdma dev set $device netns accomplice; away; del; away; same
         add; inside rdma dev set $device netns accomplice; inside ip link set net1 netns accomplice; {end}; away
-        same_names; test -e /sys/class/infiniband/$device && echo device
+        same; test -e /sys/class/infiniband/$device && echo device
         """,
         rdma_calls.FIRST,
         mode="exclusive",
-        options=MLX5,
     )
-    assert lines == ["add 0 null", "1", "del 0", "0", "same names", "add 0 null", "del 0", "0", "same names", "device"]
+    assert lines == ["add 0 null", "1", "del 0", "0", "same", "add 0 null", "del 0", "0", "same", "device"]
 
 
 @pytest.mark.parametrize("no_ipoib", [0, 2])
@@ -196,19 +193,18 @@ devices_of() {{ ls $functions/0000:3b:01.0/infiniband; }}
 def test_a_program_that_the_pod_attached_is_gone(lab: Lab, mode: str, how: str, rebinds: int) -> None:
     """One that netlink cannot detach, or that survives a move, goes with a rebind; its holder may still be there."""
     lines = rdma_calls.run(
-        lab,
+        with_nic(lab, MLX5),
         f"""{PROGRAMS}
         devices_of >/tmp/devices; add; attach {how} >/tmp/attached & until_true grep -q attached /tmp/attached
         inside ip link set net1 alias theirs
-        del; rebinds; programs; same_names; devices_of | cmp - /tmp/devices && echo devices
+        del; rebinds; programs; same; devices_of | cmp - /tmp/devices && echo devices
         add; inside ip -d -j link show net1 | jq -c '.[0].xdp'; del; rebinds
         """,
         rdma_calls.FIRST,
         mode=mode,
-        options=MLX5,
     )
     assert lines == [
-        *("add 0 null", "del 0", str(rebinds), "'' '' no alias", "same names", "devices"),
+        *("add 0 null", "del 0", str(rebinds), "'' '' no alias", "same", "devices"),
         *("add 0 null", "null", "del 0", "0"),
     ]
 
@@ -216,18 +212,17 @@ def test_a_program_that_the_pod_attached_is_gone(lab: Lab, mode: str, how: str, 
 def test_the_offer_may_ask_for_a_rebind_after_pods_that_could_change_a_vf(lab: Lab) -> None:
     """Without the shim's note a pod could; with it the VF is given back as it is. A killed rebind is repeated."""
     lines = rdma_calls.run(
-        lab,
+        with_nic(lab, MLX5),
         f"""{PROGRAMS} privileged
-        add; del; rebinds; same_names
-        add; touch /var/lib/mooring/pods/pod.unprivileged; del; rebinds; same_names
-        rm /var/lib/mooring/pods/pod.unprivileged; add; ip netns delete pod; del; rebinds; same_names
+        add; del; rebinds; same
+        add; touch /var/lib/mooring/pods/pod.unprivileged; del; rebinds; same
+        rm /var/lib/mooring/pods/pod.unprivileged; add; ip netns delete pod; del; rebinds; same
         """,
         rdma_calls.FIRST,
         mode="exclusive",
-        options=MLX5,
     )
-    rebound = ("add 0 null", "del 0", "1", "same names")
-    assert lines == [*rebound, "add 0 null", "del 0", "0", "same names", *rebound]
+    rebound = ("add 0 null", "del 0", "1", "same")
+    assert lines == [*rebound, "add 0 null", "del 0", "0", "same", *rebound]
 
 
 def test_an_infiniband_vf_without_a_netdev_is_rebound_where_the_offer_asks_for_it(lab: Lab) -> None:
@@ -250,23 +245,23 @@ def test_an_infiniband_vf_without_a_netdev_is_rebound_where_the_offer_asks_for_i
 def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
     """Of a netdev and an RDMA device that ADD finds, and of those in a pod whose ledger entry is lost."""
     lines = rdma_calls.run(
-        lab,
+        with_nic(lab, MLX5),
         """
-        odd=$(printf 'a\\377\\376')
+        firmware >/tmp/firmware; odd=$(printf 'a\\377\\376')
         netdev=$(ls $functions/0000:3b:01.0/net); device=$(ls $functions/0000:3b:01.0/infiniband)
         ip link set $netdev name $odd; rdma dev set $device name $odd
         add; jq -c '[.original.name, .rdma]' /var/lib/mooring/vfs/*.json; del; phase; ls $functions/0000:3b:01.0/net
         add; inside ip link set net1 down; inside ip link set net1 name $odd; inside rdma dev set mo0-3b08 name $odd
         rm /var/lib/mooring/vfs/*.json
         del; phase; ls $functions/0000:3b:01.0/net $functions/0000:3b:01.0/infiniband | grep -c "$odd" || true
+        firmware | diff /tmp/firmware - && echo same firmware
         """,
         rdma_calls.FIRST,
         mode="exclusive",
-        options=MLX5,
     )
     assert lines == [
         *("add 0 null", '["mo0-3b08","mo0-3b08"]', "del 0", "none", "mo0-3b08"),
-        *("add 0 null", "del 0", "none", "0"),
+        *("add 0 null", "del 0", "none", "0", "same firmware"),
     ]
 
 
@@ -287,7 +282,7 @@ fcntl.ioctl(socket.socket(), 0x89B0, struct.pack("=16sQ16x", b"net1", ctypes.add
 def test_addresses_that_a_pod_gave_a_netdev_that_is_up_are_not_the_next_pods(lab: Lab) -> None:
     """mlx5e_set_mac takes any address of a host at any time, mlx5e_change_nic_mtu any MTU up to the port's."""
     lines = rdma_calls.run(
-        with_nic(lab, MLX5_NIC),
+        with_nic(lab, MLX5),
         """
         add; inside ip link set net1 up; inside ip link set net1 address 02:00:00:00:00:66 mtu 9978
         inside ip -j link show net1 | jq -c '.[0] | [.address, .mtu]'
@@ -353,7 +348,7 @@ def test_what_a_nic_does_by_itself_with_its_queues_is_no_trace_of_a_pod(lab: Lab
     """mlx5 has queues while the netdev is open, and adapts each one's coalescing (net_dim_get_rx_moderation)."""
     lines = run_plain(
         lab,
-        MLX5_NIC,
+        MLX5,
         """
         index() { ip -j link show $(ls /sys/bus/pci/devices/0000:3b:01.1/net) | jq '.[0].ifindex'; }
         netdev=$(ls /sys/bus/pci/devices/0000:3b:01.1/net)

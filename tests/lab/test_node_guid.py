@@ -43,12 +43,12 @@ def test_add_gives_a_vf_its_node_guid_once(lab: Lab, mode: str) -> None:
         add
         [ "$(admin 0)" = $mac ] && [ $(inside cat /sys/class/net/net1/address) = $mac ] && echo own mac
         del; [ $(guid 0) = $(of_mac $mac) ] && [ "$(admin 0)" = $mac ] && echo own guid
-        index=$(cat $functions/0000:3b:01.0/net/*/ifindex)
-        add; del; [ $(guid 0) = $(of_mac $mac) ] && echo kept
+        index=$(cat $functions/0000:3b:01.0/net/*/ifindex); state >/tmp/before
+        add; del; same; [ $(guid 0) = $(of_mac $mac) ] && echo kept
         [ $index = $(cat $functions/0000:3b:01.0/net/*/ifindex) ] && echo not bound again
         """,
     )
-    kept = ["add 0 null", "del 0", "kept", "not bound again"]
+    kept = ["add 0 null", "del 0", "same", "kept", "not bound again"]
     assert lines == [NONE, "add 0 null", "own mac", "del 0", "own guid", *kept]
 
 
@@ -68,11 +68,11 @@ def test_an_add_that_is_killed_while_the_vf_has_no_driver_is_undone(lab: Lab) ->
         del; phase
         [ $(ls $functions/0000:3b:01.0/net) = $name ] && [ $(own 0) = $mac ] && echo back
         [ $(guid 0) = $(of_mac $mac) ] && echo own guid
-        add; del
+        state >/tmp/before; add; del; same
         """,
     )
     # The shell may name the job that was killed.
-    expected = ["killed", "taking", "own", "del 0", "none", "back", "own guid", "add 0 null", "del 0"]
+    expected = ["killed", "taking", "own", "del 0", "none", "back", "own guid", "add 0 null", "del 0", "same"]
     assert [line for line in lines if line != "Killed"] == expected
 
 
