@@ -220,7 +220,7 @@ def test_show_tells_what_the_pf_says_and_what_was_wished(lab: Lab, nic: Nic) -> 
         ip link set $pf vf 0 {change}
         {PYTHON} -m cni show
         {PYTHON} -m cni show -o json | jq -c '.vfs[0]|[.netns.alive, .wished.{setting}, .found.{setting}, .drift]'
-        ask DEL p1
+        ask DEL p1; same end
         """,
     )
     assert lines[1].split() == ["VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS"]
@@ -230,6 +230,7 @@ def test_show_tells_what_the_pf_says_and_what_was_wished(lab: Lab, nic: Nic) -> 
     said = f"vf 0000:3b:01.0: {said}"
     assert lines[3] == f"  ! {said}"
     assert json.loads(lines[4]) == [True, wished, found, [said]]
+    assert lines[5:] == ["0", "same end"]
 
 
 def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab, nic: Nic) -> None:
