@@ -54,10 +54,11 @@ def _twice(reservations: list[Reservation], machine: Machine) -> Iterator[str]:
 
 
 def _end_of(reservation: Reservation, machine: Machine) -> float:
-    """Return when the pod of a reservation is expected to end, if its victims have left at once; monotonic seconds."""
-    pod = machine.pending_pods.get(reservation.owner) if isinstance(reservation.owner, str) else None
-    run_s = run_time_of(pod.pod, None) if pod is not None else None
-    return math.inf if run_s is None else machine.reservations.now + run_s
+    """Return when the pods of a reservation are expected to end, if its victims leave at once; monotonic seconds."""
+    waiting = [machine.pending_pods.get(uid) for uid in reservation.rooms]
+    pods = [one.pod for one in waiting if one is not None]
+    runs = [run_time_of(pod, machine.groups_by_pod.of(pod.metadata.uid)) for pod in pods]
+    return machine.reservations.now + max((math.inf if run_s is None else run_s for run_s in runs), default=math.inf)
 
 
 def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
