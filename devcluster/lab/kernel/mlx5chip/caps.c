@@ -17,25 +17,25 @@ static void who_it_is(struct chip_fn *fn, void *c)
 	bool pf = chip_is_pf(fn), eth = !chip_is_ib(fn->pf);
 
 	SET(vhca_id, 1 + fn->pf->index * 256 + chip_vport_number(fn));
-	SET(port_type, eth ? MLX5_CAP_PORT_TYPE_ETH : MLX5_CAP_PORT_TYPE_IB);	/* mlx5_get_dev_... of dev.c */
+	SET(port_type, eth ? MLX5_CAP_PORT_TYPE_ETH : MLX5_CAP_PORT_TYPE_IB);	/* dev.c: mlx5_eth_supported */
 	SET(num_ports, 1);
 	SET(native_port_num, fn->pf->index + 1);	/* mlx5_get_dev_index of driver.h: the port's name, p0 */
 	SET(vport_group_manager, pf);			/* mlx5_query_nic_vport_context: may name other vports */
 	SET(eswitch_manager, pf && eth);		/* MLX5_ESWITCH_MANAGER of eswitch.h: legacy mode */
-	SET(ib_virt, !eth);				/* ib: main.c: mlx5_ib_stage_ib_virt... */
-	SET(eth_virt, eth);
+	SET(ib_virt, !eth);				/* ib: main.c: mlx5_use_mad_ifc */
+	SET(eth_virt, eth);				/* no driver file reads it: mlx5_ifc.h alone names it */
 	SET(eth_net_offloads, eth);			/* main.c: mlx5_query_hca_caps */
 	SET(nic_flow_table, eth);			/* fs_core.c: mlx5_fs_core_init */
 	SET(qos, eth);					/* esw/qos.c: esw_qos_create */
-	SET(ets, pf && eth);
-	SET(roce, eth);					/* mlx5_roce_... of driver.h */
+	SET(ets, pf && eth);				/* en_dcbnl.c: mlx5e_dcbnl_ieee_getets */
+	SET(roce, eth);					/* rdma.c: mlx5_rdma_enable_roce */
 	SET(ipoib_enhanced_offloads, !eth);		/* ib: main.c: mlx5_ib_rn_get_params */
-	SET(ipoib_basic_offloads, !eth);
+	SET(ipoib_basic_offloads, !eth);		/* ib: qp.c: process_create_flags */
 	SET(nic_vport_change_event, pf && eth);		/* eswitch.c: arm_vport_context_events_cmd */
 	SET(vport_counters, 1);				/* ib: mad.c */
 	SET(disable_local_lb_uc, eth);			/* vport.c: mlx5_nic_vport_update_local_lb */
 	SET(disable_local_lb_mc, eth);
-	SET(receive_discard_vport_down, 1);		/* eswitch.c: mlx5_eswitch_query_vport_drop_stats */
+	SET(receive_discard_vport_down, 1);		/* esw/legacy.c: mlx5_esw_query_vport_drop_stats */
 	SET(transmit_discard_vport_down, 1);
 	SET(driver_version, 1);				/* main.c: mlx5_set_driver_version */
 	SET(force_teardown, 1);				/* main.c: mlx5_try_fast_unload */
@@ -44,7 +44,7 @@ static void who_it_is(struct chip_fn *fn, void *c)
 	SET(device_frequency_khz, 1000000);
 	SET(log_pg_sz, 12);				/* ib: main.c: page sizes */
 	SET(num_of_uars_per_page, 1);			/* uar.c: uars_per_sys_page */
-	SET(log_bf_reg_size, 9);			/* uar.c: mlx5_get_bf... */
+	SET(log_bf_reg_size, 9);			/* uar.c: map_offset */
 }
 
 static void tables_and_lists(struct chip_fn *fn, void *c)
@@ -109,6 +109,12 @@ static void sizes(void *c)
 	SET(log_max_umem, 10);
 }
 
+/*
+ * ib: main.c: mlx5_ib_query_device reads xrc, apm, imaicl, qkv, pkv and block_lb_mc; process_vendor_flags and mlx5r_ib_rate
+ * of qp.c read sctr_data_cqe and stat_rate_support; mlx5_ib_resize_cq, __mlx5_ib_alloc_counters and
+ * mlx5r_cmd_query_special_mkeys the flags named so; mlx5e_open_cq those of moderation; mlx5_query_hca_caps atomic.
+ * Remembered, as no driver file reads them: rc, uc, ud, compact_address_vector, cq_oi, basic_cyclic_rcv_wqe.
+ */
 static void verbs(void *c)
 {
 	SET(rc, 1);
@@ -164,6 +170,7 @@ static void flow_table(void *p, int levels)
 	       MLX5_FLD_SZ_BYTES(flow_table_prop_layout, ft_field_bitmask_support));
 }
 
+/* dev.c: mlx5_eth_supported; en_main.c: mlx5e_alloc_txqsq and mlx5e_build_nic_netdev read the last two */
 static void offloads(void *c, bool eth)
 {
 #define SET(field, value)	MLX5_SET(per_protocol_networking_offload_caps, c, field, value)
@@ -180,7 +187,7 @@ static void offloads(void *c, bool eth)
 
 static void eswitch(void *c)
 {
-	/* esw_set_vport_vlan paths of esw/legacy.c and modify_esw_vport_cvlan of eswitch.c */
+	/* modify_esw_vport_cvlan of eswitch.c; no driver file reads insert_overwrite, mlx5_ifc.h alone names it */
 	MLX5_SET(e_switch_cap, c, vport_cvlan_strip, 1);
 	MLX5_SET(e_switch_cap, c, vport_cvlan_insert_if_not_exist, 1);
 	MLX5_SET(e_switch_cap, c, vport_cvlan_insert_overwrite, 1);
@@ -200,6 +207,7 @@ static void qos(void *c)
 	MLX5_SET(qos_cap, c, max_tsar_bw_share, 100);
 }
 
+/* ib: main.c: get_core_cap_flags, mlx5_get_roce_udp_sport_min, mlx5_query_port_roce; the other two ports: remembered */
 static void roce(void *c)
 {
 	MLX5_SET(roce_cap, c, l3_type, 6);		/* bits of MLX5_ROCE_L3_TYPE_*: IPv4 and IPv6 */

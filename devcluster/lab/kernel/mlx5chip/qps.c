@@ -139,7 +139,7 @@ void chip_gid(struct chip_fn *fn, u32 index, u8 *gid, u8 *mac)
 	memcpy(mac, MLX5_ADDR_OF(roce_addr_layout, address, source_mac_47_32), ETH_ALEN);
 }
 
-/* A receive queue comes before the send queue in the same pages: set_... of drivers/infiniband/hw/mlx5/qp.c. */
+/* A receive queue comes before the send queue in the same pages: _create_kernel_qp of ib: qp.c. */
 static void take_queues(struct chip_qp *qp, struct chip_call *call, void *context)
 {
 	u32 log_stride = MLX5_GET(qpc, context, log_rq_stride) + 4, bytes = 0;

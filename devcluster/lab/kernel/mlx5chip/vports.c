@@ -50,7 +50,7 @@ bool chip_vport_up(struct chip_pf *pf, int vport)
 	return false;
 }
 
-/* port_change of drivers/net/ethernet/.../events.c and en_main.c: async_event read the port in the upper four bits. */
+/* handle_port_change of ib: main.c reads the port in the upper four bits, async_event of en_main.c the subtype. */
 void chip_port_event(struct chip_pf *pf, int vport)
 {
 	static const u8 infiniband[] = {
@@ -92,7 +92,7 @@ static void set_guids(struct chip_vport *vport, u64 image, u64 own)
 	MLX5_SET64(hca_vport_context, vport->hca, port_guid, own);
 }
 
-/* VFs start without addresses and GUIDs, and with their state down: vport_setup of eswitch.c sets it (mlx5_esw_vport_enable). */
+/* VFs start without addresses and GUIDs, and with their state down: esw_vport_setup of eswitch.c sets it. */
 void chip_vports_init(struct chip_pf *pf)
 {
 	u8 mac[ETH_ALEN] = { 0x0c, 0x42, 0xa1, 0x5d, 0x3b, pf->index };
