@@ -61,7 +61,7 @@ async def fits(reader: Reader, invocation: Invocation) -> Answer:
     rows = [
         (
             *cells(one.owner, one.pods),
-            Cell("now", "good") if one.bound == one.pods else Cell("waits", "warning"),
+            _start(one.pods, one.bound),
             *cells(groups.some(one.nodes), one.why),
         )
         for one in outcome
@@ -69,6 +69,12 @@ async def fits(reader: Reader, invocation: Invocation) -> Answer:
     table = Table(("OBJECT", "PODS", "STARTS", "NODES", "WHY"), rows, empty="no pods for the scheduler in the files")
     status = 0 if all(one.bound == one.pods for one in outcome) else 1
     return Answer({"kind": "MooringFits", "v": 1, "items": items}, (table,), status=status)
+
+
+def _start(pods: int, bound: int) -> Cell:
+    if not pods:
+        return Cell("")
+    return Cell("now", "good") if bound == pods else Cell("waits", "warning")
 
 
 def _module(name: str) -> ModuleType | None:

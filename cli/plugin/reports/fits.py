@@ -36,7 +36,10 @@ _TICK_S, _STEPS_A_POD, _LEAST_STEPS = 0.001, 50, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The pods of one template: how many would be bound now, on which nodes, and why others wait."""
+    """The new pods of one template: how many would be bound now, on which nodes, and why others wait.
+
+    A Pod that exists already has no new ones.
+    """
 
     owner: str
     pods: int
@@ -54,27 +57,45 @@ def decide(
     for kind, items in objects.items():
         for item in items:
             machine.handle(kind, Changed(identity_of(item), item), now)
-    owners: dict[str, str] = {}
+    there = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects[Pod]}
+    uids_by_owner, existing = dict[str, list[str]](), list[Fit]()
     for number, (owner, pod) in enumerate(_pods(files, namespace, now)):
         if number >= _MOST_PODS:
             raise ValueError(f"more than {_MOST_PODS} pods in the files")
-        owners[pod.metadata.uid] = owner
+        if (old := there.get((pod.metadata.namespace, pod.metadata.name))) is not None:
+            existing.append(Fit(owner, 0, 0, (), _existence(old)))
+            continue
+        uids_by_owner.setdefault(owner, []).append(pod.metadata.uid)
         machine.pods(Changed(identity_of(pod), pod), now)
-    nodes, reasons = _run(machine, owners, now)
+    nodes, reasons = _run(machine, sum(map(len, uids_by_owner.values())), now)
     fits = list[Fit]()
-    for owner in dict.fromkeys(owners.values()):
-        uids = [uid for uid, name in owners.items() if name == owner]
+    for owner, uids in uids_by_owner.items():
         bound = [nodes[uid] for uid in uids if uid in nodes]
         waiting = next((uid for uid in uids if uid not in nodes), "")
-        why = reasons.get(waiting, "no decision was reached") if waiting else ""
+        why = (reasons.get(waiting) or _why_not_queued(machine, waiting)) if waiting else ""
         fits.append(Fit(owner, len(uids), len(bound), tuple(sorted(set(bound), key=natural)), why))
-    return fits
+    return [*fits, *existing]
 
 
-def _run(machine: Machine, owners: Mapping[str, str], now: float) -> tuple[dict[str, str], dict[str, str]]:
+def _existence(pod: Pod) -> str:
+    """Return where a pod is that exists already."""
+    if pod.is_over:
+        return "exists already, has ended"
+    return f"exists already: on node {pod.spec.node_name}" if pod.spec.node_name else "exists already, waits"
+
+
+def _why_not_queued(machine: Machine, uid: str) -> str:
+    """Return why a pod's group is not in the queue, before the scheduler would report it."""
+    membership, groups = machine.groups_by_pod.of(uid), machine.pending_groups
+    if membership is not None and groups.waits(membership.key) and (why := groups.why_not_queued(membership.key)):
+        return f"group {membership.title}: {why}"
+    return "no decision was reached"
+
+
+def _run(machine: Machine, pod_count: int, now: float) -> tuple[dict[str, str], dict[str, str]]:
     """Let the machine decide until nothing is ready; return nodes and reasons by uid."""
     nodes, reasons = dict[str, str](), dict[str, str]()
-    for _ in range(_LEAST_STEPS + _STEPS_A_POD * len(owners)):
+    for _ in range(_LEAST_STEPS + _STEPS_A_POD * pod_count):
         now += _TICK_S
         instructions = machine.step(now)
         if instructions is None:
@@ -133,15 +154,15 @@ def _pod(place: PodPlace, namespace: str, name: str, controller: str, labels: Ma
     for part in place.pod.renamed:
         value[part] = place.pod.at(part).value or {}
     metadata: dict[str, Any] = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
+    kind, _, owner_name = place.owner.partition("/")
     created = datetime.fromtimestamp(now, UTC).isoformat()
     own = {
         "creationTimestamp": created,
-        "name": name,
+        "name": (metadata.get("name") or name) if kind == "Pod" else name,
         "uid": f"fits {name}",
         "namespace": _namespace(place, metadata, namespace),
         "labels": {**labels, **(metadata.get("labels") or {})},
     }
-    kind, _, owner_name = place.owner.partition("/")
     owners = [] if kind == "Pod" else [{"kind": kind, "name": owner_name, "uid": controller, "controller": True}]
     try:
         return msgspec.convert(

@@ -169,3 +169,54 @@ async def test_fits_names_a_label_whose_value_it_does_not_know(served: Served, t
     file.write_text(_RAY.replace("GROUP", '{"name_from": "example.com/job", "min": 4}'))
     status, _, wrong = await served.run("fits", "-f", str(file))
     assert (status, "RayCluster/ray: the value of its pods' label 'example.com/job' is not known" in wrong) == (1, True)
+
+
+_MEMBERS = """
+- kind: Pod
+  metadata: {name: NAME, labels: {part: worker}, annotations: {
+    mooring.dev/interfaces: '[{},{}]', mooring.dev/group: 'GROUP'}}
+  spec: {schedulerName: mooring, containers: [{name: c, image: i}]}
+"""
+
+
+def _member_file(directory: Path, group: str, *members: str) -> str:
+    file = directory / "members.yaml"
+    items = "".join(_MEMBERS.replace("NAME", member).replace("GROUP", group) for member in members)
+    file.write_text(f"kind: List\nitems:{items}")
+    return str(file)
+
+
+async def test_fits_does_not_count_a_pod_twice_that_exists(served: Served, tmp_path: Path) -> None:
+    """Only the namespace and name of a Pod say that it is the same."""
+    group = '{"name":"train","min":4}'
+    await served.add_node(node("n1", (pf(0, vfs=16),)))
+    old = bound("m0", "n1", (pf(0, vfs=16), 0, 0), (pf(0, vfs=16), 1, 0))
+    old["metadata"]["annotations"][names.GROUP] = group
+    await served.add_pod(old)
+    for name in ("m1", "m2"):
+        await served.add_pod(pod(name, "[{},{}]", annotations={names.GROUP: group}))
+    await served.add_pod(pod("over", "[{}]", status={"phase": "Succeeded"}))
+    status, out, _ = await served.run("fits", "-f", _member_file(tmp_path, group, "m0", "m1", "m2", "over"))
+    rows = [line.split(maxsplit=3) for line in out.splitlines()[1:]]
+    existing = [
+        ["Pod/m0", "0", "-", "exists already: on node n1"],
+        ["Pod/m1", "0", "-", "exists already, waits"],
+        ["Pod/m2", "0", "-", "exists already, waits"],
+        ["Pod/over", "0", "-", "exists already, has ended"],
+    ]
+    assert (status, rows) == (0, existing)
+    file = _member_file(tmp_path, group, "m0", "m1", "m2", "m3")
+    status, out, _ = await served.run("fits", "-f", file, "-o", "json")
+    items = {one["owner"]: (one["pods"], one["bound"]) for one in json.loads(out)["items"]}
+    assert (status, items) == (0, {"Pod/m3": (1, 1), **dict.fromkeys(("Pod/m0", "Pod/m1", "Pod/m2"), (0, 0))})
+    status, out, _ = await served.run("fits", "-f", file, "-n", "other")
+    assert (status, "exists already" in out) == (0, False)
+
+
+async def test_fits_says_how_many_members_a_group_lacks(served: Served, tmp_path: Path) -> None:
+    await served.add_node(node("n1", (pf(0, vfs=16),)))
+    status, out, _ = await served.run("fits", "-f", _member_file(tmp_path, '{"name":"t","min":4}', "a", "b", "c"))
+    assert (status, out.count("group t: 3 of at least 4 members exist")) == (1, 3)
+    group = '{"name":"t","role_from":"part","roles":{"head":1,"worker":4}}'
+    status, out, _ = await served.run("fits", "-f", _member_file(tmp_path, group, "a", "b", "c", "d"))
+    assert (status, out.count("group t: 4 of at least 5 members exist, 1 of role 'head' missing")) == (1, 4)
