@@ -18,7 +18,7 @@ from scheduler.kube import jobs, objects, runtime_classes
 
 UNDECIDABLE = "cannot decide again without all nodes and pods"
 _UNDECIDABLE = explain.DecisionReport("none", UNDECIDABLE, {})
-NO_NUMPY = "numpy is not installed: pip install 'mooring[cli,recompute]'"
+NO_NUMPY = "numpy is not installed: install kubectl mooring with the extra 'recompute'"
 
 
 async def run(reader: Reader, invocation: Invocation) -> Answer:

@@ -194,7 +194,7 @@ def _counts(texts: Iterable[str]) -> dict[str, int]:
 def _notes(assessment: Assessment) -> tuple[str, ...]:
     notes = [f"node {name!r} skipped: {why}" for name, why in sorted(assessment.snapshot.failed.items())]
     if assessment.outcome is None:
-        notes.append("what Mooring would have decided needs numpy: install mooring[cli,recompute]")
+        notes.append("what Mooring would have decided needs numpy: install kubectl mooring with the extra 'recompute'")
     return tuple(notes)
 
 

@@ -59,7 +59,7 @@ async def test_commands_work_without_numpy(served: Served, command: str) -> None
     status, out, err = await run(_WITHOUT_NUMPY, *command.split(), *flags)
     assert (status, err) == (1 if command in ("status", "doctor") else 0, "")
     if command.startswith("explain"):
-        assert "numpy is not installed: pip install 'mooring[cli,recompute]'" in out
+        assert "numpy is not installed: install kubectl mooring with the extra 'recompute'" in out
 
 
 async def test_to_decide_again_without_numpy_is_an_error_that_names_the_extra(served: Served) -> None:
@@ -69,5 +69,5 @@ async def test_to_decide_again_without_numpy_is_an_error_that_names_the_extra(se
     await served.add_pod(pod("x", "[{}]", annotations=group))
     for subject in ("x", "group/train"):
         argv = ("explain", subject, "--recompute", "--kubeconfig", str(served.kubeconfig))
-        error = "error: --recompute: numpy is not installed: pip install 'mooring[cli,recompute]'\n"
+        error = "error: --recompute: numpy is not installed: install kubectl mooring with the extra 'recompute'\n"
         assert await run(_WITHOUT_NUMPY, *argv) == (1, "", error)
