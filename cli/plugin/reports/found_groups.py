@@ -25,9 +25,9 @@ from scheduler.kube.refused import Refused
 from scheduler.pending.groups.promises import promise_in
 
 UNLISTED = "no right to list its PodGroup"
-# Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
-# its sources contradict each other, are not supported or do not exist, or pods of another scheduler wait too. Finished:
-# some have succeeded, and none runs or waits.
+# Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist, or too few
+# of a role. Refused: its sources contradict each other, are not supported or do not exist, or pods of another scheduler
+# wait too. Finished: some have succeeded, and none runs or waits.
 State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused", "Finished"]
 
 
@@ -77,7 +77,8 @@ class FoundGroup:
             return "Scheduled"
         if self.refusal:
             return "Refused"
-        if missing_count > waiting_count or self.members.counted_as_placed + waiting_count < self.group.min:
+        if_placed = self.members.count_if_placed(owners) if missing_count else self.group.min
+        if min(if_placed, self.members.counted_as_placed + waiting_count) < self.group.min:
             return "Incomplete"
         return "Partial" if self.members.counted_as_placed else "Waiting"
 

@@ -107,6 +107,22 @@ def test_roles_are_shown_and_count() -> None:
     assert groups.as_item(found)["roles"] == {"head": 1, "worker": 2}
 
 
+def test_a_group_is_incomplete_while_a_role_lacks_members() -> None:
+    """Though as many wait as it needs; it waits once each role has enough, bound ones included."""
+    group = {"name": "train", "role_from": "role", "roles": {"head": 1, "worker": 2}}
+
+    def state(*roles: str, on: str = "") -> str:
+        pods = [member(index, on if index == 0 else "", group) for index in range(len(roles))]
+        for one, role in zip(pods, roles, strict=True):
+            one["metadata"]["labels"] = {"role": role}
+        return find(*pods)[0].state
+
+    assert state("worker", "worker", "worker") == "Incomplete"
+    assert state("head", "head", "worker", "worker") == "Waiting"
+    assert state("worker", "worker", "worker", on="n0") == "Incomplete"
+    assert state("head", "worker", "worker", on="n0") == "Partial"
+
+
 def test_slices_are_shown_with_the_use_of_their_labels() -> None:
     """In the facts, in JSON and in the wide table; with each label's domains, the slices' first."""
     group = {"name": "train", "min": 4, "slices": {"size": 2, "within": _GROUP["within"]}}
