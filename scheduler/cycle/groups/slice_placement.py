@@ -73,6 +73,9 @@ class SlicePlacement:
                 home = int(level.domain_of_row[numbers[0]]) if len(numbers) else -1
                 slice_number = self.demand.ranks[pod.uid] // level.slice.size
                 self._homes.setdefault((depth, slice_number), Counter())[home] += 1
+        if not len(domains.rows):
+            yield from self._refuse_for_label(members[0], rows)
+            return
         ranked = sorted(members, key=lambda member: self.demand.ranks[member.uid])
         yield from self._place(ranked, 0, 0, is_whole=False)
 
@@ -97,7 +100,7 @@ class SlicePlacement:
             elif need >= too_many:
                 fits = False
             else:
-                candidates = self._candidates(depth, domain, need, rest, previous)
+                candidates = self._candidates(depth, domain, need, rest, previous, is_part=need > len(part))
                 previous = yield from self._place_free(part, depth, candidates)
                 fits = previous >= 0
                 if not fits:
@@ -126,13 +129,18 @@ class SlicePlacement:
             self._free = free
         return -1
 
-    def _candidates(self, depth: int, domain: int, need: int, rest: int, previous: int) -> list[int]:
-        """Return the domains to try for a slice, in order; ``rest`` is the number of members from this slice on."""
+    def _candidates(self, depth: int, domain: int, need: int, rest: int, previous: int, *, is_part: bool) -> list[int]:
+        """Return the domains to try for a slice, in order; ``rest`` is the number of members from this slice on.
+
+        If none admits it, the largest gives the reason, except for a part of a slice, which might fit there.
+        """
         level = self._domains.levels[depth]
         admits = self._domains.admitted(self._free, 1, whole=need == level.slice.size)[depth + 1]
         numbers = np.flatnonzero(level.wider == domain)
         if self.undo is None:
-            numbers = numbers[admits[numbers] >= need]
+            fitting = numbers[admits[numbers] >= need]
+            largest = numbers[[] if is_part else np.argsort(-admits[numbers], kind="stable")[:1]]
+            numbers = fitting if len(fitting) else largest
         smallest_first = numbers[np.argsort(admits[numbers], kind="stable")]
         largest_first = numbers[np.argsort(-admits[numbers], kind="stable")]
         first = [previous] if previous in numbers else []
@@ -161,6 +169,17 @@ class SlicePlacement:
             self.refusals.setdefault(alike(member), decision)
             failed.add(alike(member))
         return not failed
+
+    def _refuse_for_label(self, member: PodInfo, rows: Rows) -> Turns[None]:
+        """Record that no node has all labels of the slices, with the reason for the rarest one."""
+        nodes = self.snapshot.cache.nodes
+        label = min(
+            (one.within for one in self.demand.group.slices),
+            key=lambda key: np.count_nonzero(nodes.label(key).ids[rows] > 0),
+        )
+        decision = yield from self.place_member(member, Among(nodes.flags(self._domains.rows), label))
+        if isinstance(decision, Unschedulable):
+            self.refusals[alike(member)] = decision
 
     def _refuse(self, members: Sequence[PodInfo], depth: int, number: int, need: int) -> None:
         """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""

@@ -127,13 +127,26 @@ def test_few_domains_are_used(life: Life) -> None:
     assert set(_places(life.work()).values()) == {"r0-c2-0", "r0-c0-0"}
 
 
-def test_a_slice_without_a_domain_names_its_ranks_and_the_label(life: Life) -> None:
+def test_a_slice_without_a_domain_names_its_ranks_the_label_and_why_nodes_reject_a_member(life: Life) -> None:
     """Room for 9 members in sum, and for no second slice."""
     _build(life, {"r0": [[5], [3], [1]]})
     _see(life, range(8), min=8, slices={"size": 4, "within": _CLIQUE})
     message = next(iter(told(life.work()).values()))
-    reason = "no domain of label 'clique' has room for ranks 4 to 7, the largest for 3."
-    assert message == f"group train: 4 of 8 members fit: {reason}"
+    reason = "no domain of label 'clique' has room for ranks 4 to 7, the largest for 3"
+    nodes = "0/3 nodes are available for the 5th member: 1 not enough free RDMA VFs, 2 node(s) were outside"
+    assert message == f"group train: 4 of 8 members fit: {reason}: {nodes} the group's topology domain."
+
+
+@pytest.mark.parametrize("within", [{}, {"within": _BLOCK}])
+@pytest.mark.parametrize("levels", [("rakk",), ("rakk", _RACK), (_CLIQUE, "rakk")])
+def test_a_label_that_no_node_has_is_the_reason(life: Life, levels: Sequence[str], within: dict[str, Any]) -> None:
+    """As with ``within``: misspelt, or not set yet."""
+    _build(life, {"r0": [[4], [4]], "r1": [[4]]})
+    slices = [{"size": 2 * (number + 1), "within": label} for number, label in enumerate(levels)]
+    _see(life, range(4), min=4, slices=slices, **within)
+    (message,) = set(told(life.work()).values())
+    assert message.endswith(": 0/3 nodes are available for the 1st member: 3 node(s) had no label rakk.")
+    assert "no domain" not in message
 
 
 @pytest.fixture
