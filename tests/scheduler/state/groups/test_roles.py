@@ -85,9 +85,24 @@ def test_a_start_that_was_cut_short_before_a_role_was_placed_is_completed_with_i
     on_node = [changed(pod, spec={"nodeName": "n1"}, status={"phase": "Running"}) for pod in workers[:4]]
     life.see(*on_node, *workers[4:], *head)
     life.nodes("n2", vfs=1, allocatable={"cpu": "1"})
-    assert _names(life.work()) == []
+    assert _names(life.work(15.0)) == []
     life.nodes("n3", vfs=1, allocatable={"cpu": "32"})
     assert "head-0" in _names(life.work(15.0))
+
+
+def test_all_members_that_a_role_lacks_are_placed_together(life: Life) -> None:
+    """Enough workers are bound, by another scheduler; of the two heads only one fits."""
+    roles = {"head": 2, "worker": 2}
+    life.nodes("n1", vfs=8, allocatable={"cpu": "8"})
+    workers = _members(life, "worker", 4, roles=roles)
+    heads = _members(life, "head", 2, cpu="32", roles=roles)
+    life.gone(*workers, *heads)
+    on_node = [changed(pod, spec={"nodeName": "n1"}, status={"phase": "Running"}) for pod in workers[:3]]
+    life.see(*on_node, workers[3], *heads)
+    life.nodes("n2", vfs=8, allocatable={"cpu": "32"})
+    assert _names(life.work(15.0)) == []
+    life.nodes("n3", vfs=8, allocatable={"cpu": "32"})
+    assert {"head-0", "head-1"} <= set(_names(life.work(15.0)))
 
 
 @pytest.mark.parametrize("seed", range(60))
