@@ -83,6 +83,7 @@ def judge_groups(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[GroupFinding]
         yield from _mixed(several)
     for member in members:
         yield from _other_label(member)
+        yield from _other_role(member)
         yield from _later(member)
     yield from _without_group(by_place.values())
 
@@ -260,6 +261,19 @@ def _other_label(member: Member) -> Iterator[GroupFinding]:
         return
     kind, use = member.there.owner.partition("/")[0], member.made.replica_label or next(iter(labels))
     yield member.says(f"name_from: label {key!r} does not tell the groups of a {kind} apart: use {use!r}")
+
+
+def _other_role(member: Member) -> Iterator[GroupFinding]:
+    """Yield a finding where a role is another label of its controller than those that tell roles apart.
+
+    An index, which differs in one template, may be a role too.
+    """
+    key, labels = member.asked.role_from or "", role_labels(member.there)
+    domain = key.partition("/")[0]
+    if member.role is not None or key.endswith("-index") or not any(one.startswith(f"{domain}/") for one in labels):
+        return
+    kind = member.there.owner.partition("/")[0]
+    yield member.says(f"role_from: label {key!r} does not tell the roles of a {kind} apart: use {next(iter(labels))!r}")
 
 
 def _replicas(members: Iterable[Member]) -> Iterable[list[Member]]:

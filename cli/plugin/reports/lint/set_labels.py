@@ -29,5 +29,7 @@ def role_labels(there: PodPlace) -> dict[str, str]:
     if kind in ("JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"):
         return {"training.kubeflow.org/replica-type": path[-1].lower()}
     if kind == "JobSet":
-        return {"jobset.sigs.k8s.io/replicatedjob-name": str(there.whole.at(*path[:-2]).at("name").value)}
+        replicated = there.whole.at(*path[:-2])
+        name, group = (str(replicated.at(key).value or "default") for key in ("name", "groupName"))
+        return {"jobset.sigs.k8s.io/replicatedjob-name": name, "jobset.sigs.k8s.io/group-name": group}
     return {}

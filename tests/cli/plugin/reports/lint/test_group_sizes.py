@@ -327,3 +327,28 @@ def test_a_role_that_needs_more_pods_than_are_made_is_found(roles: dict[str, int
     named = [one for _, one in said(_ray(name="g", role_from="ray.io/node-type", roles=roles))]
     assert named == ([f"{rule}, unless other objects have members of it"] if rule else [])
     assert said(_ray(name="g", role_from="example.com/role", roles=roles)) == []
+
+
+@pytest.mark.parametrize("key", ["ray.io/nodetype", "ray.io/cluster"])
+def test_a_label_that_does_not_tell_roles_apart_is_found(key: str) -> None:
+    """The scheduler rejects pods without the label, and one value for all pods is one role."""
+    rule = f"role_from: label {key!r} does not tell the roles of a RayCluster apart: use 'ray.io/node-type'"
+    found = said(_ray(name="g", role_from=key, roles={"head": 1, "worker": 3}))
+    assert [one for _, one in found] == [rule] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "is_found"),
+    [
+        ("replicatedjob-name", False),
+        ("group-name", False),
+        ("job-index", False),
+        ("replicatedjobname", True),
+    ],
+)
+def test_any_label_that_a_job_set_gives_the_pods_of_a_role_is_one(key: str, is_found: bool) -> None:
+    pod = template(1)
+    group = {"name": "g", "role_from": f"jobset.sigs.k8s.io/{key}", "roles": {"default": 1}}
+    pod["metadata"]["annotations"]["mooring.dev/group"] = json.dumps(group)
+    spec = {"replicatedJobs": [{"name": "default", "template": {"spec": {"template": pod}}}]}
+    assert [one.startswith("role_from: ") for _, one in said(whole("JobSet", spec))] == [True] * is_found
