@@ -308,15 +308,18 @@ class Jobs:
             if len(racks) > 1 or not racks <= allowed:
                 self.broken.append(f"slice {number} of {job.name} goes to racks {sorted(racks)}, of {dict(before)}")
 
-    def preempt(self, machine: Machine, order: DeleteVictims) -> None:
-        """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
+    def preempt(self, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
+        """Check that enough of a job fits without the victims, by what the scheduler that chose them knows.
+
+        Those that were ``going`` before take nobody with them who joined later.
+        """
         gone = {one.uid for one in order.victims}
         groups = machine.placed_groups
-        for key in {key for uid in gone if (key := groups.group_of(uid)) is not None and key.has_pod_group}:
-            if left := set(groups.placed(key)) - gone:
+        for key in {key for uid in gone - going if (key := groups.group_of(uid)) is not None}:
+            left = set(groups.placed(key)) - gone - going
+            if left and key.has_pod_group:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
-        for key in {key for uid in gone if (key := groups.group_of(uid)) is not None and not key.has_pod_group}:
-            if 0 < len(left := set(groups.placed(key)) - gone - groups.removals) < groups.whole_min(key):
+            elif 0 < len(left) < groups.whole_min(key):
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which are fewer than it needs")
         job = self.of(order.pod.metadata.uid)
         if job is None:

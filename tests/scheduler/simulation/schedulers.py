@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,9 +50,10 @@ class _Recorded(Machine):
     write_batch: Callable[[list[Bind]], None]
     # Held Binds that were recorded.
     known: set[int]
-    write_order: Callable[[DeleteVictims], None]
+    write_order: Callable[[DeleteVictims, Set[str]], None]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
+        going = frozenset(self.state.removals)
         instructions = super().step(now, record_phase)
         placed = [
             one if isinstance(one, Bind) else one.decision
@@ -69,7 +70,7 @@ class _Recorded(Machine):
             if isinstance(one, Bind | PreBind):
                 self.write(one if isinstance(one, Bind) else one.decision)
             elif isinstance(one, DeleteVictims):
-                self.write_order(one)
+                self.write_order(one, going)
         return instructions
 
     def tick(self, now: float) -> list[Instruction]:
@@ -101,14 +102,15 @@ class RecordedExtenderPods(ExtenderPods):
 class Scheduler:
     """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid.
 
-    ``tell_batch`` is called with all Binds that one step has decided, ``tell_order`` with victims that must go.
+    ``tell_batch`` is called with all Binds that one step has decided, ``tell_order`` with victims that must go and the
+    pods that had to go before.
     """
 
     loop: VirtualLoop
     name: str
     tell: Callable[[str, Decision], None]
     tell_batch: Callable[[Machine, list[Bind], float], None]
-    tell_order: Callable[[Machine, DeleteVictims], None]
+    tell_order: Callable[[Machine, DeleteVictims, Set[str]], None]
     machine: Machine | None = None
     failure: str = ""
     # The Bind that was recorded last, by uid: one that waits for volumes, a group's others too, comes a second time.
@@ -140,9 +142,9 @@ class Scheduler:
         made = Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time())
         self.tell(uid, made)
 
-    def _record_order(self, order: DeleteVictims) -> None:
+    def _record_order(self, order: DeleteVictims, going: Set[str]) -> None:
         assert self.machine is not None, "a machine has ordered it"
-        self.tell_order(self.machine, order)
+        self.tell_order(self.machine, order, going)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
             self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))

@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Set
 from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from functools import partial
@@ -100,8 +100,8 @@ class World:
         self._starts += 1
         name = f"{slot}{self._starts}"
 
-        def preempt(machine: Machine, order: DeleteVictims) -> None:
-            self.jobs.preempt(machine, order)
+        def preempt(machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
+            self.jobs.preempt(machine, order, going)
             self.disruptions.order(name, machine, order)
 
         decide: Callable[[str, Decision], None] = lambda uid, made: self.decided(uid, made)  # noqa: E731
