@@ -110,8 +110,10 @@ class Preemption:
             return self._wait(pod_info, dry_runs, wait_reason, now)
         if pod_info.pod.spec.preemption_policy == "Never":
             return Futile(NEVER)
-        # kube-scheduler compares ports before room: removing pods may help there, however small the node is.
-        rows = np.union1d(dry_runs.large_enough(rows), by_ports)
+        rows = dry_runs.large_enough(rows)
+        if len(by_ports):
+            # kube-scheduler compares ports before room: removing pods may help there, however small the node is.
+            rows = np.union1d(rows, by_ports)
         if not self.concerns(pod_info):
             return self._futile({NO_VICTIMS: len(rows)}, len(rows))
         return self._choose(dry_runs, _rotate(rows, pod_info.uid, self._cache.nodes.size), search)
@@ -228,7 +230,8 @@ class Preemption:
 
 
 def _rotate(rows: Rows, uid: str, size: int) -> Sequence[int]:
-    """Return sorted rows rotated, starting at one that the pod's uid determines."""
-    start = int(np.searchsorted(rows, zlib.crc32(uid.encode()) % max(size, 1)))
-    rotation: list[int] = np.roll(rows, -start).tolist()
+    """Return the rows rotated, starting at one that the pod's uid determines."""
+    sorted_rows = np.sort(rows)
+    start = int(np.searchsorted(sorted_rows, zlib.crc32(uid.encode()) % max(size, 1)))
+    rotation: list[int] = np.roll(sorted_rows, -start).tolist()
     return rotation
