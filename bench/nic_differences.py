@@ -1,6 +1,6 @@
 """Compare devcluster's table of VF settings with the vendor's driver above the modelled chip; print each difference.
 
-    python -m bench.nic_differences [--seed N] [--random 40] [--only WORDS]
+    python -m bench.nic_differences [--link ethernet|infiniband] [--seed N] [--random 40] [--only WORDS]
 
 Both get the same values, orders, events and refused commands (`bench.nic.cases`). The driver is the unmodified
 mlx5_core of Linux 6.12 in the lab. Exit status 1 if anything differs, 2 if there is no lab.
@@ -19,10 +19,11 @@ from pathlib import Path
 
 from bench.host.lab import MISSING, find_lab
 from bench.nic import on_table
-from bench.nic.cases import FIRST, matrix, of_one_vf, random_cases
+from bench.nic.cases import CHOICES, FIRST, matrix, of_one_vf, random_cases
 from bench.nic.steps import TOTAL_VFS, Case, Seen, cases_to_json, steps_from_json
 from cli.node.hardware.plan import recorded
 from cli.node.hardware.vf_life import RECORDING
+from mooring.names import LinkType
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 
 _LAB_S = 580
@@ -32,7 +33,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _IN_LAB = r"""set -e
 [ -d '{root}/bench' ] || {{ mkdir -p '{root}' && mount -t hostfs none '{root}' -o '{root}'; }}
 cd '{root}'
-ip link set eth0 up
+ip link set {pf} up
 cat >/tmp/cases <<'END'
 {cases}
 END
@@ -41,20 +42,22 @@ cat /tmp/outcomes
 """
 
 
-def on_driver(cases: Sequence[Case], folder: Path) -> list[list[Seen]]:
+def on_driver(link: LinkType, cases: Sequence[Case], folder: Path) -> list[list[Seen]]:
     """Run the cases on the driver, in a few kernels at once, and return what is seen; ``folder`` is for scripts."""
     lab = find_lab(os.environ)
     parts = [cases[start : start + _CASES_A_BOOT] for start in range(0, len(cases), _CASES_A_BOOT)]
     with ThreadPoolExecutor(_BOOTS) as pool:
-        return [each for part in pool.map(lambda part: _boot(part, folder, lab), parts) for each in part]
+        return [each for part in pool.map(lambda part: _boot(link, part, folder, lab), parts) for each in part]
 
 
-def _boot(cases: Sequence[Case], folder: Path, lab: Path | None) -> list[list[Seen]]:
+def _boot(link: LinkType, cases: Sequence[Case], folder: Path, lab: Path | None) -> list[list[Seen]]:
     """Run cases in one kernel; raise RuntimeError with its output if that fails."""
     given = json.dumps(cases_to_json(cases))
+    is_ib = link == "infiniband"
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as script:
-        script.write(_IN_LAB.format(root=_ROOT, python=sys.executable, cases=given))
-    command = [str(lab), "-t", str(_LAB_S), "-a", f"mlx5chip.npf=1 mlx5chip.totalvfs={TOTAL_VFS}", script.name]
+        script.write(_IN_LAB.format(root=_ROOT, python=sys.executable, cases=given, pf="ib0" if is_ib else "eth0"))
+    kernel = f"mlx5chip.npf=1 mlx5chip.totalvfs={TOTAL_VFS} mlx5chip.ib={int(is_ib)}"
+    command = [str(lab), "-t", str(_LAB_S), "-a", kernel, script.name]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LAB_S + 10)
     if done.returncode:
         raise RuntimeError(f"the lab ended with status {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -79,7 +82,7 @@ def record() -> None:
     cases = [*of_one_vf()]
     together = Case("one VF", tuple(step for case in cases for step in case.steps))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        (outcomes,) = on_driver([together], Path(folder))
+        (outcomes,) = on_driver("ethernet", [together], Path(folder))
     RECORDING.write_text(recorded.dump_recording(recording_of(cases, iter(outcomes))))
 
 
@@ -100,6 +103,7 @@ def recording_of(cases: Sequence[Case], driver: Iterator[Seen]) -> recorded.Reco
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.nic_differences", description=__doc__)
+    parser.add_argument("--link", choices=list(CHOICES), help="only NICs of this link")
     parser.add_argument("--seed", type=int, default=1, help="of the random sequences (default: 1)")
     parser.add_argument("--random", type=int, default=40, help="how many random sequences (default: 40)")
     parser.add_argument("--record", action="store_true", help=f"only write {RECORDING.name} for the hardware test")
@@ -111,15 +115,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record:
         record()
         return 0
-    cases = [case for case in (*matrix(), *random_cases(options.seed, options.random)) if options.only in case.name]
+    links = [options.link] if options.link else list(CHOICES)
+    return max(compare(link, options.seed, options.random, options.only) for link in links)
+
+
+def compare(link: LinkType, seed: int, randoms: int, only: str) -> int:
+    """Compare both on one kind of link and print what differs; return the exit status."""
+    cases = [case for case in (*matrix(link), *random_cases(link, seed, randoms)) if only in case.name]
     # The table syncs its file at each change, which costs nothing in memory.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        table = on_table.run(map(steps_from_json, cases_to_json(cases)), Path(folder))
-        driver = on_driver(cases, Path(folder))
+        table = on_table.run(link, map(steps_from_json, cases_to_json(cases)), Path(folder))
+        driver = on_driver(link, cases, Path(folder))
     found = list(differences(cases, table, driver))
     print(*found, sep="\n")
-    compared = sum(len(each) for outcomes in driver for each in outcomes)
-    print(f"{len(cases)} cases, {sum(map(len, driver))} steps, {compared} values compared: {len(found)} cases differ")
+    compared, steps = sum(len(each) for outcomes in driver for each in outcomes), sum(map(len, driver))
+    print(f"{link}: {len(cases)} cases, {steps} steps, {compared} values compared: {len(found)} cases differ")
     return 1 if found else 0
 
 

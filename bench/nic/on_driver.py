@@ -17,13 +17,16 @@ from bench.nic.steps import FIRST_VFS, TOTAL_VFS, Seen, Step, seen, steps_from_j
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_settings import RtnetlinkVfSettings
 
-_PF = "eth0"
-_PF_DEVICE = Path("/sys/class/net/eth0/device")
+_IS_IB = Path("/sys/class/net/ib0").exists()
+_PF = "ib0" if _IS_IB else "eth0"
+_PF_DEVICE = Path("/sys/class/net") / _PF / "device"
 _CHIP = Path("/sys/module/mlx5chip/parameters")
 # MLX5_CMD_STAT_INT_ERR, which mlx5_core makes EIO (cmd_status_to_err).
 _INTERNAL_ERROR = 1
 _VPORT = re.compile(r"(\d+) mac \S+ guid ([0-9a-f]+) .* weight (-?\d+) max \d+ ingress (-?\d+) egress")
+_IB_VPORT = re.compile(r"(\d+) node_guid ([0-9a-f]+) port_guid ([0-9a-f]+) policy")
 _LONGEST_BIND_S = 20
+_NO_GUID_AND_POLICY = VfSettings(guid="00:00:00:00:00:00:00:00", link_state="disable")
 
 
 def run(cases: Iterable[Iterable[Step]]) -> list[list[Seen]]:
@@ -34,6 +37,10 @@ def run(cases: Iterable[Iterable[Step]]) -> list[list[Seen]]:
     outcomes, is_anew = [], False
     for case in cases:
         steps = list(case)
+        if _IS_IB:
+            # They outlive the VFs (sriov_restore_guids).
+            for vf in range(TOTAL_VFS):
+                RtnetlinkVfSettings().write(_PF, vf, _NO_GUID_AND_POLICY)
         # VFs beyond FIRST_VFS are forgotten only when they were made once (mlx5_eswitch_clear_vf_vports_info).
         for vfs in (0, FIRST_VFS) if is_anew else (0, TOTAL_VFS, 0, FIRST_VFS):
             (pci / "sriov_numvfs").write_text(str(vfs))
@@ -63,8 +70,12 @@ def _run_step(pci: Path, step: Step) -> Seen:
 
 def _vfs() -> Iterable[tuple[VfSettings, str, bool, str]]:
     listed = RtnetlinkVfSettings().read_all(_PF)
-    in_firmware = {int(found[1]): found for found in _VPORT.finditer((_CHIP / "vports").read_text())}
+    pattern = _IB_VPORT if _IS_IB else _VPORT
+    in_firmware = {int(found[1]): found for found in pattern.finditer((_CHIP / "vports").read_text())}
     for vf, settings in listed.items():
+        if _IS_IB:
+            yield settings, "outside", False, _colons(f"{int(in_firmware[vf][2], 16):016x}")
+            continue
         _, guid, weight, entries = in_firmware[vf].groups()
         # With spoof check the ingress ACL has two entries: allow the VF's MAC, drop the rest.
         is_checked = bool(settings.spoofchk) and int(entries) == 2
@@ -78,10 +89,12 @@ def _bind(pci: Path, number: int) -> tuple[str, str]:
     (pci / "sriov_drivers_autoprobe").write_text("1")
     Path("/sys/bus/pci/drivers_probe").write_text(vf.name)
     (pci / "sriov_drivers_autoprobe").write_text("0")
-    mac = _only(vf / "net", "address")
+    address = _only(vf / "net", "address")
     guid = _only(vf / "infiniband", "node_guid")
     (vf / "driver/unbind").write_text(vf.name)
-    return mac if mac == admin else "own", guid
+    if _IS_IB:
+        return _colons(address.replace(":", "")[-16:]), guid
+    return address if address == admin else "own", guid
 
 
 def _reload(pci: Path) -> None:

@@ -54,7 +54,7 @@ def seen(answer: str, vfs: Iterable[tuple[VfSettings, str, bool, str]], bound: t
 
     Each VF has its settings, its weight ("outside" without a scheduling element), whether the NIC drops frames with a
     foreign source MAC, and the node GUID that its driver reads when it is bound. ``bound`` is what the driver that a
-    step bound has read: the netdev's MAC ("own" if the driver chose it) and the node GUID.
+    step bound has read: the netdev's MAC ("own" if the driver chose it), or IPoIB's GUID, and the node GUID.
     """
     found: Seen = {"answer": answer} | ({} if bound is None else {"netdev": bound[0], "RDMA device": bound[1]})
     for number, (settings, weight, checks_macs, node_guid) in enumerate(vfs):

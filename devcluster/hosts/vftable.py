@@ -254,6 +254,8 @@ class _Record:
 
     def forget_vfs(self, before: int) -> None:
         """Forget the settings of the VFs that there were, and of all whose driver keeps none of others."""
+        if self.personality.keeps_settings:
+            return
         for kept in (self.fields["set"], self.weights):
             for number in [*kept]:
                 if int(number) < before or int(number) >= self.personality.vfs_with_settings(self.pf):

@@ -15,6 +15,7 @@ from devcluster.hosts.personalities.personality import (
     Pf,
     Vf,
     ask_firmware,
+    ask_if_named,
     guid_of,
     is_multicast,
     refusal,
@@ -48,7 +49,7 @@ class Mlx5Ethernet(Personality):
         """
         if is_multicast(mac):
             raise refusal(errno.EINVAL, "mac", mac)
-        _ask_if_named(pf, "MODIFY_NIC_VPORT_CONTEXT")
+        ask_if_named(pf, "MODIFY_NIC_VPORT_CONTEXT")
         vf.mac = mac
         if mac == NO_MAC:
             vf.kept[_MAC_WAS_TAKEN] = True
@@ -68,7 +69,7 @@ class Mlx5Ethernet(Personality):
         """Take 0 to 4095 and priorities 0 to 7, a priority without a VLAN too (__mlx5_eswitch_set_vport_vlan)."""
         if vlan >= VLANS or qos >= PRIORITIES:
             raise refusal(errno.EINVAL, "vlan", (vlan, qos))
-        _ask_if_named(pf, "MODIFY_ESW_VPORT_CONTEXT")
+        ask_if_named(pf, "MODIFY_ESW_VPORT_CONTEXT")
         ingress, egress = _has_ingress_acl(pf, vf), _has_egress_acl(pf, vf)
         vf.vlan, vf.qos = vlan, qos
         _make_ingress_acl(pf, vf, exists=ingress)
@@ -82,7 +83,7 @@ class Mlx5Ethernet(Personality):
         set (mlx5_esw_qos_set_vport_rate).
         """
         if BW_SHARE not in vf.kept:
-            _ask_if_named(pf, "CREATE_SCHEDULING_ELEMENT")
+            ask_if_named(pf, "CREATE_SCHEDULING_ELEMENT")
             vf.kept[BW_SHARE] = 0
         if min_tx_rate != vf.min_tx_rate:
             before, vf.min_tx_rate = vf.min_tx_rate, min_tx_rate
@@ -92,7 +93,7 @@ class Mlx5Ethernet(Personality):
                 vf.min_tx_rate = before
                 raise
         if max_tx_rate != vf.max_tx_rate:
-            _ask_if_named(pf, "MODIFY_SCHEDULING_ELEMENT")
+            ask_if_named(pf, "MODIFY_SCHEDULING_ELEMENT")
             vf.max_tx_rate = max_tx_rate
 
     def vfs_with_settings(self, pf: Pf) -> int:
@@ -136,7 +137,7 @@ class Mlx5Ethernet(Personality):
 
     def set_vf_link_state(self, pf: Pf, vf: Vf, link_state: LinkState) -> None:
         """Take it (mlx5_eswitch_set_vport_state)."""
-        _ask_if_named(pf, "MODIFY_VPORT_STATE")
+        ask_if_named(pf, "MODIFY_VPORT_STATE")
         vf.link_state = link_state
 
     def set_vf_trust(self, _pf: Pf, vf: Vf, *, trust: bool) -> None:
@@ -160,7 +161,7 @@ def _normalize_min_rates(pf: Pf, changed: Vf) -> None:
     shares = bw_shares({vf.number: vf.min_tx_rate for vf in enrolled})
     for vf in enrolled:
         if vf.kept[BW_SHARE] != shares[vf.number]:
-            _ask_if_named(pf, "MODIFY_SCHEDULING_ELEMENT")
+            ask_if_named(pf, "MODIFY_SCHEDULING_ELEMENT")
             vf.kept[BW_SHARE] = shares[vf.number]
 
 
@@ -201,12 +202,6 @@ def _make_egress_acl(pf: Pf, vf: Vf, *, exists: bool) -> None:
 def _make_acl(pf: Pf, *, exists: bool) -> None:
     """Send the commands for a table and its groups, unless it ``exists``, and for its entries."""
     if not exists:
-        _ask_if_named(pf, "CREATE_FLOW_TABLE")
-        _ask_if_named(pf, "CREATE_FLOW_GROUP")
+        ask_if_named(pf, "CREATE_FLOW_TABLE")
+        ask_if_named(pf, "CREATE_FLOW_GROUP")
     ask_firmware(pf, "SET_FLOW_TABLE_ENTRY")
-
-
-def _ask_if_named(pf: Pf, command: str) -> None:
-    """Let the firmware refuse a command only if it is the one to be refused."""
-    if pf.refused_command:
-        ask_firmware(pf, command)

@@ -87,6 +87,8 @@ class Personality:
     # Whether a PF's netdev shows phys_port_name, and phys_switch_id, in legacy mode.
     has_devlink_port: bool = False
     has_switch_id: bool = False
+    # Whether VFs that are made again have the settings of those before them.
+    keeps_settings: bool = False
     # Whether a VF without an admin MAC is reported with the address that its own driver chose.
     reports_own_mac: bool = False
 
@@ -169,6 +171,12 @@ def ask_firmware(pf: Pf, command: str) -> None:
     if pf.firmware_refuses and pf.refused_command in ("", command):
         pf.firmware_refuses -= 1
         raise refusal(errno.EIO, "firmware command", command)
+
+
+def ask_if_named(pf: Pf, command: str) -> None:
+    """Let the firmware refuse a command only if it is the one to be refused."""
+    if pf.refused_command:
+        ask_firmware(pf, command)
 
 
 def refusal(code: int, setting: str, value: object) -> OSError:
