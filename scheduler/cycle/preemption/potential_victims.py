@@ -69,6 +69,16 @@ def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
     return broken_budgets, highest, groups, priorities, sum(victim.count for victim in victims), pods_of_groups
 
 
+NO_LOSS = loss_of((), 0)
+
+
+def add_loss(loss: Loss, more: Loss) -> Loss:
+    """Return the loss of two sets of victims together."""
+    highest = max(loss[1], more[1])
+    groups = sum(part[2] for part in (loss, more) if part[1] == highest)
+    return loss[0] + more[0], highest, groups, loss[3] + more[3], loss[4] + more[4], loss[5] + more[5]
+
+
 def since(victims: Sequence[Victim]) -> str:
     """Return the start time of the longest running victim of the highest priority."""
     highest = max((victim.priority for victim in victims), default=0)
@@ -97,6 +107,10 @@ def here(victims: Iterable[Victim]) -> list[AssignedPod]:
 
 def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
     return tuple(assigned_pod for victim in victims for assigned_pod in victim.pods)
+
+
+def is_terminating(assigned_pod: AssignedPod) -> bool:
+    return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating
 
 
 def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:

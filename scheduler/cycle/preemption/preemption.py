@@ -23,7 +23,7 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, here, is_terminating
 from scheduler.cycle.preemption.select_victims import (
     NO_VICTIMS,
     Found,
@@ -129,9 +129,7 @@ class Preemption:
         if not search.is_valid(best, find):
             return None
         assigned_pod = self._assignment_on(dry_runs, best.row, here(best.chosen))
-        victims = tuple(
-            victim for victim in best.victims if victim.affinity_info is None or not victim.affinity_info.terminating
-        )
+        victims = tuple(victim for victim in best.victims if not is_terminating(victim))
         uids = frozenset(victim.uid for victim in best.victims)
         return Nominate(reserve(assigned_pod.uid, [assigned_pod], victims=uids), victims)
 

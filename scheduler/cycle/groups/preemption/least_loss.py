@@ -2,27 +2,25 @@
 
 Method: each topology domain is tried with each choice of networks. Members go where they fit. A member that fits
 nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order, and these victims are removed
-from the snapshot. The next member is then evaluated without them. The attempt with the smallest loss, summed over the
-group, wins.
+from the snapshot, so the next member is evaluated without them. The attempt with the smallest loss, summed over the
+group, wins. Then victims that are not necessary stay (`scheduler.cycle.groups.preemption.reprieve`).
 
 Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
 members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
 placement. Victims are not searched for if members have rules about pods on other nodes.
 
 Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
-possible victims at once and then places the group. This module uses free room before it removes a victim, so fewer
-victims must be put back.
+possible victims at once, and places the group by scores. Here the loss decides, and free room is used first.
 """
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import Turns
@@ -30,15 +28,15 @@ from scheduler.cycle.groups.group_placement import among_rows, place_member, pla
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.members import alike, by_shape
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
+from scheduler.cycle.groups.preemption.reprieve import Reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, pods_of, since
+from scheduler.cycle.preemption.potential_victims import NO_LOSS, Loss, Victim, add_loss, loss_of, pods_of, since
 from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # Trying this many members on other networks or in another domain takes as long as one dry run.
 _MEMBERS_AS_LONG = 50
@@ -52,8 +50,8 @@ class RemovedVictims:
     """The removed victims and their total loss. As `Objections`, it adds the budgets that they use."""
 
     def __init__(self, objections: Objections, victims: Sequence[Victim] = ()) -> None:
-        self._objections, self._counts, self._broken = objections, dict[int, int](), 0
-        self.victims = list[Victim]()
+        self._objections, self._counts = objections, dict[int, int]()
+        self.victims, self.loss = list[Victim](), NO_LOSS
         self.add(victims)
 
     @property
@@ -71,67 +69,62 @@ class RemovedVictims:
         return self._objections.violations(assigned_pods, counts)
 
     def add(self, victims: Sequence[Victim]) -> None:
-        self._broken += self._objections.violations(pods_of(victims), self._counts)
+        self.loss = add_loss(self.loss, loss_of(victims, self._objections.violations(pods_of(victims), self._counts)))
         self.victims += victims
-        self.loss = loss_of(self.victims, self._broken)
-
-    def first(self, count: int) -> "RemovedVictims":
-        return RemovedVictims(self._objections, self.victims[:count])
-
-
-@dataclass(frozen=True, slots=True)
-class LeastLoss:
-    """Members on their nodes after the victims have left.
-
-    ``among`` are the rows where they may be, None for all. In a slice they are those of its domain, by uid.
-    """
-
-    binds: tuple[Bind, ...]
-    removed: RemovedVictims
-    among: Among | None
-    slices: Mapping[str, Among] = field(default_factory=dict)
-
-    def among_for(self, uid: str) -> Among | None:
-        return self.slices.get(uid, self.among)
 
 
 @dataclass(slots=True)
 class VictimPlacement:
-    """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss."""
+    """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss.
+
+    Then ``binds`` has the members on their nodes, and ``removed`` their victims.
+    """
 
     row_victims: RowVictims
     removed: RemovedVictims
     among: Among | None
     limit: Loss | None
+    binds: Sequence[Bind] = ()
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
-
     # In slices: the domain of each member, and the number of members and victims before victims were added.
     _slices: dict[str, Among] = field(default_factory=dict)
     _counts: list[tuple[int, int]] = field(default_factory=list)
 
-    def run(self, members: Sequence[PodInfo]) -> Turns[LeastLoss | None]:
-        """Place members until enough are placed; return None if that fails. Then restore the snapshot."""
-        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
-        demand = self.row_victims.demand
+    @property
+    def has_needed(self) -> bool:
+        return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.needed
+
+    def place(self, members: Sequence[PodInfo]) -> Turns[None]:
+        """Put members on the snapshot, and remove their victims, until enough members have a place."""
+        snapshot, demand = self.row_victims.snapshot, self.row_victims.demand
         if demand.group.slices:
             yield from self._place_slices(members)
         else:
             yield from place_members(snapshot, members, demand.needed, self._place_needed)
-        binds = tuple(snapshot.binds.values())
+
+    def reprieve(self) -> Turns[None]:
+        """Let victims stay that are not necessary."""
+        row_victims = self.row_victims
+        reprieve = Reprieve(row_victims.snapshot, lambda uid: self._slices.get(uid, self.among), row_victims.budget)
+        victims = yield from reprieve.run(self.removed.victims, row_victims.goal.objections)
+        self.removed = RemovedVictims(row_victims.goal.objections, victims)
+
+    def end(self) -> Turns[None]:
+        """Restore the snapshot."""
+        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
+        self.binds = tuple(snapshot.binds.values())
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(self.removed.victims))
-        return LeastLoss(binds, self.removed, self.among, self._slices) if len(binds) >= demand.needed else None
 
     def _place_slices(self, members: Sequence[PodInfo]) -> Turns[None]:
         """Place each slice in the first domain where that is possible, those with most free room first."""
-        snapshot, demand, rows_of_shapes = self.row_victims.snapshot, self.row_victims.demand, list[Rows]()
-        nodes, shapes = snapshot.cache.nodes, by_shape(members)
+        snapshot, demand, budget = self.row_victims.snapshot, self.row_victims.demand, self.row_victims.budget
+        nodes, shapes, rows_of_shapes = snapshot.cache.nodes, by_shape(members), []
         for member in shapes:
             rows = yield from self.row_victims.rows_for(member, self.among)
             rows_of_shapes.append(np.array(rows, np.intp))
         inside = nodes.all_rows() if self.among is None else np.flatnonzero(self.among.flags)
-        budget = self.row_victims.budget
         placement = SlicePlacement(snapshot, demand, budget, self._place_in_slice, demand.needed, self._undo)
         yield from placement.place(members, inside, MemberRoom(members, shapes, rows_of_shapes, nodes))
 
@@ -147,16 +140,14 @@ class VictimPlacement:
             _, victim_count = self._counts.pop()
             victims = pods_of(self.removed.victims[victim_count:])
             yield from self.row_victims.budget.move_all(self.row_victims.snapshot.restore, victims)
-            self.removed = self.removed.first(victim_count)
+            self.removed = RemovedVictims(self.row_victims.goal.objections, self.removed.victims[:victim_count])
 
     def _place_needed(self, member: PodInfo) -> Turns[Decision | None]:
-        is_enough = len(self.row_victims.snapshot.binds) >= self.row_victims.demand.needed
-        return None if is_enough else (yield from self._place(member))
+        return None if self.has_needed else (yield from self._place(member))
 
     def _place(self, member: PodInfo) -> Turns[Decision | None]:
         """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
-        row_victims, is_over_limit = self.row_victims, self.limit is not None and self.removed.loss > self.limit
-        if is_over_limit or row_victims.is_spent:
+        if self.row_victims.is_spent or (self.limit is not None and self.removed.loss > self.limit):
             return None
         decision = yield from self._place_among(member, self.among)
         if isinstance(decision, Bind):
@@ -197,55 +188,45 @@ class VictimPlacement:
         return None
 
 
-def least_loss(row_victims: RowVictims, objections: Objections, *, is_for_room: bool) -> Turns[LeastLoss | None]:
-    """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted.
-
-    ``objections`` are the reasons against removing pods. ``is_for_room``: the group waits where pods end by themselves.
-    """
-    demand, budget, nodes = row_victims.demand, row_victims.budget, row_victims.snapshot.cache.nodes
-    best: LeastLoss | None = None
+def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
+    """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted."""
+    demand, budget, goal = row_victims.demand, row_victims.budget, row_victims.goal
+    cache = row_victims.snapshot.cache
+    best: VictimPlacement | None = None
+    # Of the best attempt, with all of its victims.
+    cost: Cost | None = None
     yield from row_victims.remove_terminating()
     orders, first_domains = demand.orders(demand.needed), _first_domains(row_victims)
-    placed_on = [assigned_pod.node for assigned_pod in demand.placed]
-    domains = domains_within(demand.group, placed_on, row_victims.snapshot.cache)
+    domains = domains_within(demand.group, [assigned_pod.node for assigned_pod in demand.placed], cache)
     for domain in sorted(domains, key=lambda domain: domain not in first_domains):
-        if is_for_room and best is not None and not best.removed.loss[0] and domain not in first_domains:
+        if goal.is_for_room and best is not None and not best.removed.loss[0] and domain not in first_domains:
             # The group can wait here, and only for pods that end by themselves: there may be thousands of domains.
             break
-        budget.charge_column(nodes.size)
-        among = among_rows(domain, "", nodes)
-        for networks, order in itertools.product(
-            (yield from _networks(row_victims, domain, is_for_room=is_for_room)), orders
-        ):
+        budget.charge_column(cache.nodes.size)
+        among = among_rows(domain, "", cache.nodes)
+        for networks, order in itertools.product((yield from _networks(row_victims, domain)), orders):
             if budget.turn_is_over:
                 yield
             if row_victims.is_spent:
                 return best
             row_victims.charge(1 + len(order) // _MEMBERS_AS_LONG)
-            limit = best.removed.loss if best is not None else None
-            placement = VictimPlacement(row_victims, RemovedVictims(objections), among, limit)
-            attempt = yield from placement.run(on_rails(order, demand.group, networks))
-            if attempt is not None and (best is None or attempt.removed.cost < best.removed.cost):
-                best = attempt
+            attempt = VictimPlacement(row_victims, RemovedVictims(goal.objections), among, cost[0] if cost else None)
+            yield from attempt.place(on_rails(order, demand.group, networks))
+            if attempt.has_needed and (not cost or attempt.removed.cost < cost):
+                best, cost = attempt, attempt.removed.cost
+                if not goal.is_for_room:
+                    yield from attempt.reprieve()
+            yield from attempt.end()
     return best
 
 
-def _networks(row_victims: RowVictims, domain: Domain, *, is_for_room: bool) -> Turns[Sequence[Networks]]:
+def _networks(row_victims: RowVictims, domain: Domain) -> Turns[Sequence[Networks]]:
     """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
     nodes, demand = row_victims.snapshot.cache.nodes, row_victims.demand
     if demand.group.rails != "same":
         return [()]
-    rows, free_by_model = domain.row_numbers(nodes), dict[int, FreeVfs]()
-
-    def free(row: int) -> FreeVfs:
-        if not is_for_room:
-            return row_victims.free_vfs(row)
-        # Nearly all pods are possible victims, and nodes of one model share their PFs.
-        pfs = nodes.free_vfs_of_row[row].pfs
-        return free_by_model.get(id(pfs)) or free_by_model.setdefault(id(pfs), unused(pfs))
-
-    sums = NetworkSums(nodes.size, demand)
-    yield from sums.read(rows, free, _A_ROW, row_victims.budget)
+    rows, sums = domain.row_numbers(nodes), NetworkSums(nodes.size, demand)
+    yield from sums.read(rows, row_victims.free_vfs, _A_ROW, row_victims.budget)
     member_limit = partial(sums.admitted, among=rows)
     all_choices = choices(demand, demand.needed, networks_in(domain, nodes), member_limit)
     return [choice for choice in all_choices if choice is not None]
@@ -256,5 +237,5 @@ def _first_domains(row_victims: RowVictims) -> Set[Domain]:
     if not within:
         return frozenset()
     labels = row_victims.snapshot.cache.nodes.label(within)
-    values = [labels[row] for row in row_victims.first_rows()]
+    values = [labels[row] for row in row_victims.rows_of(row_victims.goal.first)]
     return {Domain(((within, value),)) for value in values if value is not None}

@@ -24,11 +24,10 @@ from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
-from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, least_loss
-from scheduler.cycle.groups.preemption.reprieve import reprieve
-from scheduler.cycle.groups.preemption.row_victims import RowVictims, is_terminating
-from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
+from scheduler.cycle.groups.preemption.least_loss import VictimPlacement, least_loss
+from scheduler.cycle.groups.preemption.row_victims import RowVictims, VictimGoal
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
 
@@ -103,7 +102,7 @@ class GroupPreemption:
             return GroupPreempted(reason=_RULED)
         if demand.has_many_shapes:
             return GroupPreempted(reason=_MANY_SHAPES)
-        return (yield from self._search(demand, budget, self._budgets, demand.priority, _A_SEARCH))
+        return (yield from self._search(demand, budget, VictimGoal(self._budgets, demand.priority, _A_SEARCH)))
 
     def search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting: Sequence[AssignedPod]
@@ -117,7 +116,8 @@ class GroupPreemption:
             return ()
         kept = self._nominated_members(demand)
         first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *kept))
-        result = yield from self._search(demand, budget, LastingPods(), demand.priority + 1, _A_ROOM_SEARCH, first)
+        goal = VictimGoal(LastingPods(), demand.priority + 1, _A_ROOM_SEARCH, is_for_room=True, first=first)
+        result = yield from self._search(demand, budget, goal)
         if result.reservation is None:
             return () if result.reason == NOT_HELPFUL else kept
         return tuple(result.reservation.rooms.values())
@@ -125,50 +125,31 @@ class GroupPreemption:
     def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
         return tuple(filter(None, (self._reserved.room_of(member.uid) for member in demand.members)))
 
-    def _search(
-        self,
-        demand: GroupDemand,
-        budget: GroupBudget,
-        objections: Objections,
-        below: int,
-        most: int,
-        first: frozenset[str] | None = None,
-    ) -> Turns[GroupPreempted]:
-        """Search on one snapshot after another until nothing has changed on which the result depends.
-
-        ``first`` are the nodes to try first for room; None in a search for victims.
-        """
+    def _search(self, demand: GroupDemand, budget: GroupBudget, goal: VictimGoal) -> Turns[GroupPreempted]:
+        """Search on one snapshot after another until nothing has changed on which the result depends."""
         spent = 0
         for _ in range(_MAX_ROUNDS):
             budget.renew_placement()
             budget_changes = self._budgets.changes
             snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
             stuck_nodes = frozenset(self._preemption.stuck_nodes())
-            row_victims = RowVictims(
-                snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent, first or frozenset()
-            )
-            best = yield from least_loss(row_victims, objections, is_for_room=first is not None)
+            row_victims = RowVictims(snapshot, demand, goal, self._victims, stuck_nodes, budget, spent)
+            best = yield from least_loss(row_victims)
             if best is None:
                 is_spent = row_victims.is_spent
                 return GroupPreempted(reason=_SPENT if is_spent else NOT_HELPFUL, comes_again=is_spent and spent > 0)
-            if first is None:
-                yield from budget.move_all(snapshot.remove, pods_of(best.removed.victims))
-                yield from budget.move_all(snapshot.put_on, best.binds)
-                victims = yield from reprieve(snapshot, best, objections, budget)
-                binds = tuple(snapshot.binds.values())
-                best = replace(best, binds=binds, removed=RemovedVictims(objections, victims))
-            has_new_budgets = first is None and best.removed.loss[0] > 0 and self._budgets.changes != budget_changes
-            if self._is_valid(snapshot, best) and not has_new_budgets:
+            # For room, objections are no budgets.
+            breaks_budgets = not goal.is_for_room and best.removed.loss[0] > 0
+            if self._is_valid(snapshot, best) and not (breaks_budgets and self._budgets.changes != budget_changes):
                 return _outcome(best, demand)
-            spent += row_victims.spent
+            spent = row_victims.spent
         return GroupPreempted(reason=_UNSTEADY, comes_again=True)
 
-    def _is_valid(self, snapshot: GroupSnapshot, best: LeastLoss) -> bool:
+    def _is_valid(self, snapshot: GroupSnapshot, best: VictimPlacement) -> bool:
         """Return whether the members still fit there if the same victims leave."""
         victims = best.removed.victims
         nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods_of(victims)}
-        is_same = nodes.isdisjoint(snapshot.changed_nodes())
-        return is_same and self._victims.are_unchanged(victims)
+        return nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(victims)
 
     def _awaited(self, demand: GroupDemand, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
@@ -193,7 +174,7 @@ def _has_rules(demand: GroupDemand) -> bool:
     return any(member.volumes or reads_other_nodes(member) for member in demand.distinct_members)
 
 
-def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:
+def _outcome(best: VictimPlacement, demand: GroupDemand) -> GroupPreempted:
     """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
     pods = [pod for pod in pods_of(best.removed.victims) if not is_terminating(pod)]
     rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]

@@ -1,16 +1,16 @@
-"""Choose which victims of a placement may stay: put each back in kube-scheduler's order and check. Pure.
+"""Choose which victims of a group may stay: put each back in kube-scheduler's order and check. Pure.
 
 First come victims whose removal violates a disruption budget, then the most important. A victim stays if the members on
 its nodes fit with it, or have other places in the domain. No other pod is preempted for that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_placement import place_member
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.preemption.least_loss import LeastLoss
+from scheduler.cycle.groups.members import alike
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Victim, importance, split, with_spare_members
 from scheduler.cycle.refusals import Among
@@ -19,48 +19,57 @@ from scheduler.cycle.refusals import Among
 _MAX_MOVES = 10_000
 
 
-def reprieve(
-    snapshot: GroupSnapshot, placement: LeastLoss, objections: Objections, budget: GroupBudget
-) -> Turns[list[Victim]]:
-    """Put back victims of a placement that may stay; return the others, the most important first."""
-    victims = placement.removed.victims
-    violators, rest = split(objections, sorted(victims, key=importance))
-    chosen, move_count = list[Victim](), 0
-    for victim in (*violators, *rest):
-        nodes = {assigned_pod.node for assigned_pod in victim.pods}
-        binds = [bind for bind in snapshot.binds.values() if bind.assigned.node in nodes]
-        budget.charge(len(snapshot.binds))
-        move_count += len(binds)
-        if move_count > _MAX_MOVES or not (yield from _stays(snapshot, victim, binds, placement, budget)):
-            chosen.append(victim)
-    return sorted(with_spare_members(chosen, victims), key=importance)
+class Reprieve:
+    """Victims are put back on a snapshot that has the members; ``among_for`` returns where a member may be, by uid."""
 
+    def __init__(self, snapshot: GroupSnapshot, among_for: Callable[[str], Among | None], budget: GroupBudget) -> None:
+        self._snapshot, self._among_for, self._budget = snapshot, among_for, budget
+        # Whether one more member of a kind fits on some rows, while no victim has been put back since.
+        self._has_room: dict[Hashable, bool] = {}
 
-def _stays(
-    snapshot: GroupSnapshot,
-    victim: Victim,
-    binds: Sequence[Bind],
-    placement: LeastLoss,
-    budget: GroupBudget,
-) -> Turns[bool]:
-    """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
-    nodes = snapshot.cache.nodes
-    yield from budget.move_all(snapshot.take_off, [bind.pod_info.uid for bind in binds])
-    yield from budget.move_all(snapshot.restore, victim.pods)
-    own_rows = nodes.flags([nodes.row_of[bind.assigned.node] for bind in binds])
-    for bind in binds:
-        among = placement.among_for(bind.pod_info.uid)
-        own_among = Among(own_rows if among is None else own_rows & among.flags)
-        decision = yield from place_member(snapshot, bind.pod_info, own_among, budget)
-        if not isinstance(decision, Bind):
-            decision = yield from place_member(snapshot, bind.pod_info, among, budget)
-        if not isinstance(decision, Bind):
-            break
-        snapshot.put_on(decision)
-    else:
+    def run(self, victims: Sequence[Victim], objections: Objections) -> Turns[list[Victim]]:
+        """Put back the victims that may stay; return the others, the most important first."""
+        violators, rest = split(objections, sorted(victims, key=importance))
+        chosen, move_count = list[Victim](), 0
+        for victim in (*violators, *rest):
+            nodes = {assigned_pod.node for assigned_pod in victim.pods}
+            binds = [bind for bind in self._snapshot.binds.values() if bind.assigned.node in nodes]
+            self._budget.charge(len(self._snapshot.binds))
+            move_count += len(binds)
+            if move_count > _MAX_MOVES or not (yield from self._stays(victim, binds)):
+                chosen.append(victim)
+        return sorted(with_spare_members(chosen, victims), key=importance)
+
+    def _stays(self, victim: Victim, binds: Sequence[Bind]) -> Turns[bool]:
+        """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
+        snapshot, budget, nodes = self._snapshot, self._budget, self._snapshot.cache.nodes
+        own_rows = nodes.flags([nodes.row_of[bind.assigned.node] for bind in binds])
+        choices = list[list[Among | None]]()
+        for bind in binds:
+            among = self._among_for(bind.pod_info.uid)
+            own_among = Among(own_rows if among is None else own_rows & among.flags)
+            choices.append([own_among, among] if (yield from self._is_room_for(bind, among)) else [own_among])
+        yield from budget.move_all(snapshot.take_off, [bind.pod_info.uid for bind in binds])
+        yield from budget.move_all(snapshot.restore, victim.pods)
+        for bind, amongs in zip(binds, choices, strict=True):
+            for among in amongs:
+                decision = yield from place_member(snapshot, bind.pod_info, among, budget)
+                if isinstance(decision, Bind):
+                    snapshot.put_on(decision)
+                    break
+            else:
+                moved_uids = [bind.pod_info.uid for bind in binds if bind.pod_info.uid in snapshot.binds]
+                yield from budget.move_all(snapshot.take_off, moved_uids)
+                yield from budget.move_all(snapshot.remove, victim.pods)
+                yield from budget.move_all(snapshot.put_on, binds)
+                return False
+        self._has_room.clear()
         return True
-    moved_uids = [bind.pod_info.uid for bind in binds if bind.pod_info.uid in snapshot.binds]
-    yield from budget.move_all(snapshot.take_off, moved_uids)
-    yield from budget.move_all(snapshot.remove, victim.pods)
-    yield from budget.move_all(snapshot.put_on, binds)
-    return False
+
+    def _is_room_for(self, bind: Bind, among: Among | None) -> Turns[bool]:
+        """Return whether one more member like this fits; otherwise it fits only on nodes that members leave."""
+        key = alike(bind.pod_info), id(among)
+        if key not in self._has_room:
+            decision = yield from place_member(self._snapshot, bind.pod_info, among, self._budget)
+            self._has_room[key] = isinstance(decision, Bind)
+        return self._has_room[key]

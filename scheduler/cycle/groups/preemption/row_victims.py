@@ -9,11 +9,11 @@ again.
 """
 
 from collections.abc import Set
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import LINES, Rows
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
@@ -21,8 +21,8 @@ from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import needs
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
-from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Found, SelectVictims, select_victims_on_node
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, here, is_terminating
+from scheduler.cycle.preemption.select_victims import Found, SelectVictims, select_victims_on_node
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
@@ -36,35 +36,47 @@ _A_DRY_RUN = 700
 _PODS_AS_LONG, _LISTED_AS_LONG, _SORTED_AS_LONG = 4, 40, 100
 
 
-class RowVictims:
-    """The victims for one group; ``spent`` counts dry runs and work that takes as long, up to ``most``.
+@dataclass(frozen=True, slots=True)
+class VictimGoal:
+    """Pods ``below`` a priority may be victims; there are ``objections`` to some. A search takes ``most`` dry runs.
 
-    Pods ``below`` a priority may be victims. Members with VFs find no victims on ``stuck_nodes``. The nodes ``first``
-    come before all others.
+    With ``is_for_room``, the group waits until pods end by themselves. The nodes ``first`` come before all others.
+    """
+
+    objections: Objections
+    below: int
+    most: int
+    is_for_room: bool = False
+    first: Set[str] = frozenset()
+
+
+class RowVictims:
+    """The victims for one group; ``spent`` counts dry runs and work that takes as long.
+
+    Members with VFs find no victims on ``stuck_nodes``.
     """
 
     def __init__(
         self,
         snapshot: GroupSnapshot,
         demand: GroupDemand,
+        goal: VictimGoal,
         victims: PotentialVictims,
-        below: int,
         stuck_nodes: Set[str],
         budget: GroupBudget,
-        most: int,
-        first: Set[str],
+        spent: int = 0,
     ) -> None:
-        self.snapshot, self.demand, self.budget = snapshot, demand, budget
-        self._below, self._stuck_nodes, self._first, self._most = below, stuck_nodes, first, most
+        self.snapshot, self.demand, self.goal, self.budget = snapshot, demand, goal, budget
+        self._stuck_nodes = stuck_nodes
         self._exempt_uids = victims.placed(demand.group.key) | demand.uids
         self._victims = victims.on(snapshot.cache, self._exempt_uids)
         self._nominated = snapshot.reserved.counting_for_owner(demand.group.key, demand.priority)
         self._rows_of_shapes: dict[bytes, Rows] = {}
-        self.spent = 0
+        self.spent = spent
 
     @property
     def is_spent(self) -> bool:
-        return self.spent >= self._most or self.budget.placement.is_spent
+        return self.spent >= self.goal.most or self.budget.placement.is_spent
 
     def charge(self, dry_runs: int) -> None:
         """Count work that takes as long as this many dry runs."""
@@ -83,29 +95,28 @@ class RowVictims:
 
         First come the nodes ``first``, then those that lack the least.
         """
-        nodes, cycle, placement = self.snapshot.cache.nodes, self.snapshot.cycle, self.budget.placement
+        nodes = self.snapshot.cache.nodes
         rows = self._rows_of_shapes.get(member.shape)
         if rows is None:
-            rows = yield from self.budget.evaluate(partial(cycle.passing_without_pods, member, placement))
-            rows = DryRuns(member, self.snapshot.cache, placement).large_enough(rows)
-            if member.interfaces:
-                # They do not release the VFs of the pods that leave.
-                rows = rows[np.isin(rows, self._rows_of(self._stuck_nodes), invert=True)]
-            self._rows_of_shapes[member.shape] = rows
-            self.budget.charge_shape(nodes.size)
+            rows = self._rows_of_shapes[member.shape] = yield from self._possible_rows(member)
         rows = rows if among is None else rows[among.flags[rows]]
         self.charge(1 + len(rows) // _SORTED_AS_LONG)
         view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
         missing = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
-        is_later = np.isin(rows, self.first_rows(), invert=True)
+        is_later = np.isin(rows, self.rows_of(self.goal.first), invert=True)
         pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
         ordered_rows: list[int] = rows[np.lexsort((pods, missing, is_later))].tolist()
         return ordered_rows
 
-    def first_rows(self) -> list[int]:
-        return self._rows_of(self._first)
+    def _possible_rows(self, member: PodInfo) -> Turns[Rows]:
+        cache, placement = self.snapshot.cache, self.budget.placement
+        passing = partial(self.snapshot.cycle.passing_without_pods, member, placement)
+        rows = DryRuns(member, cache, placement).large_enough((yield from self.budget.evaluate(passing)))
+        self.budget.charge_shape(cache.nodes.size)
+        # Stuck nodes do not release the VFs of the pods that leave.
+        return rows[np.isin(rows, self.rows_of(self._stuck_nodes), invert=True)] if member.interfaces else rows
 
-    def _rows_of(self, node_names: Set[str]) -> list[int]:
+    def rows_of(self, node_names: Set[str]) -> list[int]:
         row_of = self.snapshot.cache.nodes.row_of
         return [row_of[node] for node in node_names if node in row_of]
 
@@ -115,14 +126,12 @@ class RowVictims:
         names, victims = self.snapshot.cache.nodes.names, self._victims.on(self.snapshot.cache, self._exempt_uids)
 
         def find(row: int) -> tuple[Found, int]:
-            lower = victims.below(names[row], self._below)
-            if not lower:
-                # It is not charged to the search: there may be thousands of such nodes.
-                return (NO_VICTIMS,), 0
+            lower = victims.below(names[row], self.goal.below)
             nominated = self._nominated.get(names[row], ())
             found = select_victims_on_node(dry_runs, row, lower, nominated, objections)
             pod_count = len(lower) // _PODS_AS_LONG + sum(len(victim.pods) for victim in lower) // _LISTED_AS_LONG
-            self.charge(1 + pod_count)
+            # Rows without possible victims are not charged to the search: there may be thousands.
+            self.charge(1 + pod_count if lower else 0)
             return found, len(lower) + pod_count
 
         return find
@@ -131,7 +140,10 @@ class RowVictims:
         """Return the free VFs of a row's PFs together with those of possible victims, as if no other pod held them."""
         cache = self.snapshot.cache
         node, free_vfs = cache.nodes.names[row], cache.nodes.free_vfs_of_row[row]
-        leaving = here(self._victims.below(node, self._below)) if free_vfs.pfs else ()
+        if self.goal.is_for_room:
+            # Nearly all pods are possible victims.
+            return unused(free_vfs.pfs)
+        leaving = here(self._victims.below(node, self.goal.below)) if free_vfs.pfs else ()
         if leaving and free_vfs.shared_ports:
             return unused(free_vfs.pfs)
         capacities = list(free_vfs.capacities)
@@ -143,7 +155,3 @@ class RowVictims:
                 capacities[index] = PfCapacity(vfs + 1, mbps + rate)
         shares = shares_of(free_vfs.pfs) if leaving else free_vfs.shares
         return FreeVfs(free_vfs.pfs, capacities=tuple(capacities), shares=shares)
-
-
-def is_terminating(assigned_pod: AssignedPod) -> bool:
-    return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from mooring.annotations.inventory import Pf
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups import group_budget
-from scheduler.cycle.groups.preemption import least_loss, preempt
+from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
 from scheduler.kube.objects import Node, Pod
-from scheduler.placement import vf_accounting
-from scheduler.placement.vf_accounting import FreeVfs
 from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
 from tests.scheduler.pending.groups.hold_life import (
     HOLD_S,
@@ -209,29 +206,6 @@ def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatc
         turns += 1
     assert turns >= 8
     assert kept_on(life) == ["n1", "n2"]
-
-
-def test_what_nodes_of_one_model_have_is_counted_once_for_a_group_on_the_same_rails(
-    life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For thousands of nodes with 8 PFs it would take as long as a decision may at once."""
-    counted = list[tuple[Pf, ...]]()
-
-    def count(pfs: tuple[Pf, ...]) -> FreeVfs:
-        counted.append(pfs)
-        return vf_accounting.unused(pfs)
-
-    monkeypatch.setattr(least_loss, "unused", count)
-    names = [f"n{number}" for number in range(5)]
-    for name in names:
-        node = life.make_node(name, tuple(life.make_pf(k, 1, network=f"rail{k}") for k in range(8)))
-        life.machine.nodes(Changed(Identity(name), node), life.now)
-    life.see(*(life.make_pod(f"on-{name}", [{}] * 8) for name in names))
-    life.bound(*binds(life.work()))
-    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"rails":"same"}') for number in range(2)))
-    life.work(2 * HOLD_S)
-    assert len(kept_on(life)) == 2
-    assert len(counted) == 1
 
 
 def test_room_on_a_node_that_goes_is_looked_for_elsewhere(life: Life) -> None:
