@@ -86,6 +86,10 @@ class Spares(Part):
         most = max((one.asked.spares or 0 for one in others if one is not None), default=0)
         self._put(key, list(reservation.rooms.values())[: max(most, asked)], now)
 
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
+        # A standby has no ticks, and would keep the room of every group that it has seen.
+        self.tick(now)
+
     def tick(self, now: float) -> Iterable[Instruction]:
         if now < self._next_check:
             return ()

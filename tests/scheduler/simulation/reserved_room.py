@@ -22,10 +22,12 @@ class ReservedRooms:
     def check(self, process: str, machine: Machine) -> None:
         """Raise AssertionError if room is reserved twice, or has outlived its owner."""
         reservations, now = machine.reservations.all(), machine.reservations.now
+        if not now:
+            # Before its first tick a leader has what it read while it stood by.
+            return
         twice = list(_twice(reservations, machine))
         assert not twice, f"{process}: {twice}"
-        # Before its first tick a machine knows no time.
-        spares = [one for one in reservations if one.cause == "spare" and now]
+        spares = [one for one in reservations if one.cause == "spare"]
         self.most_spares = max(self.most_spares, len(spares))
         wrongs = {(process, wrong) for one in spares for wrong in _wrongs(one, machine)}
         self.since = {wrong: self.since.get(wrong, now) for wrong in wrongs}

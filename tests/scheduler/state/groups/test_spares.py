@@ -162,6 +162,21 @@ def test_no_record_outlives_its_group(life: Life) -> None:
     assert life.machine.group_scheduling.spares._times == {}
 
 
+def test_a_standby_keeps_no_room_of_groups_that_are_gone(life: Life) -> None:
+    """It decides nothing for weeks, and only receives events."""
+    bound = _start(life)
+    standby = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+    standby.nodes("n1", "n2", "n3", labels={"rack": "r1"})
+    other = changed(life.make_pod("other", []), spec={"nodeName": "n1"})
+    standby.see(*bound, other)
+    assert len(standby.machine.reservations.all()) == 1
+    standby.gone(*bound)
+    standby.now += 2.0
+    standby.gone(other)
+    assert standby.machine.reservations.all() == []
+    assert standby.machine.group_scheduling.spares._times == {}
+
+
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
 def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
     life.nodes("n1", labels={"rack": "r1"})
