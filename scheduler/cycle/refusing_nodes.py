@@ -28,6 +28,8 @@ class RefusingNodes:
 
     def note(self, pod: Pod, node: str, now: float) -> None:
         """Let replacements of a pod avoid a node from now on."""
+        # A standby calls nothing else.
+        self.forget(now)
         for key in _keys(pod):
             self._ends.setdefault(key, {})[node] = now + AVOIDED_S
         self._next_end = min(self._next_end, now + AVOIDED_S)

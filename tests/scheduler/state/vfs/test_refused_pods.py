@@ -8,7 +8,7 @@ import pytest
 from mooring.annotations.inventory import LOST, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.refusing_nodes import AVOIDED_S
+from scheduler.cycle.refusing_nodes import AVOIDED_S, RefusingNodes
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed
@@ -53,6 +53,20 @@ def test_a_node_that_rejected_a_pod_is_avoided_for_ten_minutes(life: Life) -> No
     assert place(life, "d").spec.node_name in ("n1", "n2", "n3")
     later = place(life, "e", "job-2", later_s=AVOIDED_S)
     assert place(life, "f").spec.node_name == later.spec.node_name
+
+
+def test_a_standby_does_not_keep_what_is_over(make_pod: Callable[..., Pod]) -> None:
+    """It has no ticks; each rejection drops earlier ones."""
+    nodes = RefusingNodes()
+    first, second = (
+        make_pod(
+            name, [{}], metadata={"ownerReferences": [{"kind": "Job", "name": name, "uid": name, "controller": True}]}
+        )
+        for name in ("a", "b")
+    )
+    nodes.note(first, "n1", 0.0)
+    nodes.note(second, "n1", AVOIDED_S + 1.0)
+    assert (nodes.concern([first]), nodes.concern([second])) == (False, True)
 
 
 def test_pods_of_another_controller_and_those_that_ran_avoid_nothing(life: Life) -> None:
