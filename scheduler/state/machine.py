@@ -82,12 +82,13 @@ class Machine:
         never_started = NeverStarted(state, self.vf_disputes, evicts=evict_never_started)
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
-        bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
-        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
+        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started)
         self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
         self.nomination_takeover = NominationTakeover(state)
-        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
+        self.extender_pods = ExtenderPods(
+            scheduler_name, state.cache, state.pending_pods, state.queue, state.reservations, kinds, sign
+        )
 
     def _parts(
         self,
@@ -95,7 +96,6 @@ class Machine:
         preemption: Preemption,
         refusing_nodes: RefusingNodes,
         never_started: NeverStarted,
-        bound_without_vfs: BoundWithoutVfs,
     ) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
@@ -114,7 +114,7 @@ class Machine:
             never_started,
             self.lost_vfs,
             self.rate_changes,
-            bound_without_vfs,
+            BoundWithoutVfs(),
             ConstraintFaults(kinds),
             self._open_binds,
             self._open_removals,
@@ -252,20 +252,3 @@ def _group_scheduling(
     backfill = Backfill(state, earliest_start, is_on=options.backfill)
     spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
     return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)
-
-
-def _extender_pods(
-    state: SharedState, kinds: Kinds, bound_without_vfs: BoundWithoutVfs, sign: SignAssignment | None
-) -> ExtenderPods:
-    return ExtenderPods(
-        scheduler_name=state.scheduler_name,
-        cache=state.cache,
-        pending_pods=state.pending_pods,
-        queue=state.queue,
-        reserved=state.reservations,
-        budgets=state.budgets,
-        groups=state.placed_groups,
-        kinds=kinds,
-        bound_without_vfs=bound_without_vfs,
-        sign=sign,
-    )
