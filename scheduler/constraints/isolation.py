@@ -1,7 +1,7 @@
 """Isolate the scheduler from a constraint's code: only plain answers and plain texts pass. Pure.
 
 Objects that a constraint returns or raises have code of their own, which runs when they are compared, hashed or
-printed. That is done here, within the constraint's time limit; the result is safe to use anywhere.
+printed. That is done here; the result is safe to use anywhere.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,10 +11,6 @@ from mooring.errors import AnnotationError
 from mooring.parsing import shorten
 
 Answer = TypeVar("Answer")
-
-
-class TooSlow(BaseException):
-    """A constraint has exceeded its time; raised within its code, whose own `except Exception` must not catch it."""
 
 
 class Failed(Exception):  # noqa: N818 - an outcome that becomes a reason
@@ -27,8 +23,6 @@ def heard(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> An
     """
     try:
         return ask()
-    except TooSlow:
-        raise
     except BaseException as raised:  # noqa: BLE001 - whatever it raises concerns one pod or one node, CancelledError too
         raise _plain(raised, answers) from None
 
@@ -52,7 +46,5 @@ def _plain(raised: BaseException, answers: tuple[type[Exception], ...]) -> Excep
 def _text(said: object) -> str:
     try:
         return str(said)
-    except TooSlow:
-        raise
     except BaseException as raised:  # noqa: BLE001 - as above
         return type(raised).__name__

@@ -1,13 +1,12 @@
 """The installed kinds of resource, each isolated: whatever a constraint does, the scheduler continues.
 
-A `Kind` calls its constraint and checks the answer. A constraint that raises, returns an invalid answer or takes too
-long gives a `Fault`, whose text names the constraint; the caller ignores that pod or that node, and nothing else. A
-ValueError about a pod's or a node's text is an answer like any other. Faults are kept for the log.
+A `Kind` calls its constraint and checks the answer. A constraint that raises or returns an invalid answer gives a
+`Fault`, whose text names the constraint; the caller ignores that pod or that node, and nothing else. A ValueError about
+a pod's or a node's text is an answer like any other. Faults are kept for the log.
 """
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -18,7 +17,7 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
-from scheduler.constraints.isolation import Failed, TooSlow, heard, steady
+from scheduler.constraints.isolation import Failed, heard, steady
 from scheduler.constraints.protocol import (
     VFS,
     Beside,
@@ -41,8 +40,6 @@ _MOST_UNITS = 4096
 MOST_REQUEST_CHARACTERS, MOST_INVENTORY_CHARACTERS = 16_384, 131_072
 _LONGEST_ID = 253
 _LONGEST_TEXT = 200
-# After this many calls that took too long, a constraint is not called any more.
-_MOST_SLOW = 16
 # Results are kept for this many units together, about 100 bytes each; a request counts as this many units.
 _MOST_JUDGED, _A_REQUEST = 1 << 17, 16
 
@@ -51,13 +48,12 @@ class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a 
     """A fault of a constraint, as a text that names it."""
 
 
-TimeLimit = Callable[[], AbstractContextManager[None]]
 # Yields proposals for a request and the free units, given the VFs that the pod requests, the node's PFs, and the steps.
 PlaceBesideVfs = Callable[[Any, Units[Any], PodRequest | None, tuple[Pf, ...], Any], Iterator[Proposal]]
 
 
 class Kind:
-    """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is.
+    """One kind of resource; ``broken`` is why its constraint is not called, empty if it is.
 
     A pod that needs some of the extended ``resource`` requests the kind without an annotation too. ``placing`` returns
     the part of a unit that `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
@@ -70,7 +66,6 @@ class Kind:
         name: str,
         constraint: AnyConstraint | None,
         broken: str = "",
-        limit: TimeLimit = nullcontext,
         resource: str | None = None,
         placing: Callable[[Any], Hashable] | None = None,
         naming: Callable[[Sequence[Any]], dict[str, object]] | None = None,
@@ -83,8 +78,6 @@ class Kind:
         self.naming = naming
         self.place_beside_vfs = place_beside_vfs
         self._constraint = constraint
-        self._limit = limit
-        self._slow = 0
         self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
         self._judged_units = 0
         self._noted: dict[str, str] = {}
@@ -168,13 +161,7 @@ class Kind:
         if self.broken or self._constraint is None:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
-            with self._limit():
-                return heard(partial(ask, self._constraint), answers)
-        except TooSlow as slow:
-            self._slow += 1
-            if self._slow == _MOST_SLOW:
-                self.broken = f"is disabled: it took too long {_MOST_SLOW} times"
-            raise self._note(step, str(slow)) from None
+            return heard(partial(ask, self._constraint), answers)
         except Failed as failed:
             raise self._note(step, str(failed)) from None
 

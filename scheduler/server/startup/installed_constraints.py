@@ -11,9 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from scheduler.constraints.isolation import Failed, heard
-from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, TimeLimit, name_fault
+from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, name_fault
 from scheduler.placement.gpus_constraint import gpu_kind
-from scheduler.server.call_timeout import CallTimeout
 
 GROUP = "mooring.constraints"
 _METHODS = ("read_request", "read_inventory", "judge", "place")
@@ -22,10 +21,10 @@ _log = structlog.get_logger()
 
 def installed() -> Kinds:
     """Return Mooring's own kind, GPUs, and all constraints of this Python installation."""
-    return load(entry_points(group=GROUP), CallTimeout().limit, own=(gpu_kind(),))
+    return load(entry_points(group=GROUP), own=(gpu_kind(),))
 
 
-def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = ()) -> Kinds:
+def load(points: Iterable[EntryPoint], own: Iterable[Kind] = ()) -> Kinds:
     """Load these entry points in addition to the ``own`` kinds; a name that occurs twice gives a broken kind too."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in points:
@@ -38,11 +37,11 @@ def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = (
             continue
         # One package found by two paths counts once.
         distinct = {point.value for point in points}
-        kinds.append(_load(points[0], limit) if len(distinct) == 1 else _broken(name, _twice(distinct)))
+        kinds.append(_load(points[0]) if len(distinct) == 1 else _broken(name, _twice(distinct)))
     return Kinds(kinds)
 
 
-def _load(point: EntryPoint, limit: TimeLimit) -> Kind:
+def _load(point: EntryPoint) -> Kind:
     name = point.name
     try:
         constraint, missing = heard(lambda: _make(point), ())
@@ -51,7 +50,7 @@ def _load(point: EntryPoint, limit: TimeLimit) -> Kind:
     if missing:
         return _broken(name, f"it has no method {missing[0]!r}")
     _log.info("constraint loaded", constraint=name, value=point.value)
-    return Kind(name, constraint, limit=limit)
+    return Kind(name, constraint)
 
 
 def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:

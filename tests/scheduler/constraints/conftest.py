@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
@@ -38,14 +37,14 @@ def licences(toy: Path) -> Kinds:
     """Load the toy by its entry point."""
     found = metadata.entry_points(group=GROUP).select(name="licence")
     assert toy.exists()
-    return load(found, nullcontext)
+    return load(found)
 
 
 @pytest.fixture
 def fpgas(monkeypatch: pytest.MonkeyPatch) -> Kinds:
     """Load the FPGAs from their source; another test installs them."""
     monkeypatch.syspath_prepend(str(REPO / "docs/examples/fpga"))
-    return load([metadata.EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)], nullcontext)
+    return load([metadata.EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)])
 
 
 StartLife = Callable[[Kinds], Life]

@@ -1,7 +1,6 @@
 """Mooring's own kind, GPUs: from a pod's limits and annotation to the assignment in its Binding."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -196,5 +195,5 @@ def test_no_device_plugin_gives_gpus_where_mooring_does(
 def test_no_plug_in_takes_the_name() -> None:
     """It is left out, and told in the log; Mooring's own is there."""
     point = EntryPoint("gpu", "mooring_licences:Licences", GROUP)
-    (kind,) = load([point], nullcontext, own=[gpu_kind()])
+    (kind,) = load([point], own=[gpu_kind()])
     assert (kind.name, kind.resource, kind.broken) == ("gpu", "mooring.dev/gpu", "")

@@ -62,32 +62,3 @@ async def test_pods_get_units_and_vfs_from_the_running_scheduler(
         assert refusal(await cluster.message_of("second")) == "0/1 nodes are available: 1 not enough free cad licences."
         await cluster.add_pod("third", annotations={"mooring.dev/request.fpga": "1"})
         assert "no constraint 'fpga' is installed" in await cluster.message_of("third")
-
-
-async def test_a_constraint_that_hangs_stops_its_own_pods_only(
-    cluster: Cluster, tmp_path: Path, make_node: MakeNode
-) -> None:
-    """The alarm ends its call amid the running loop, and the loop goes on."""
-    site = tmp_path / "site"
-    info = site / "stuck-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "stuck.py").write_text(STUCK)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stuck\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[mooring.constraints]\nstuck = stuck:Stuck\n")
-    await cluster.add_node(make_node("n1", annotations={"mooring.dev/inventory.stuck": "x"}))
-    await cluster.add_pod("stuck", annotations={"mooring.dev/request.stuck": "x"})
-    async with _scheduler(cluster, site):
-        said = "constraint 'stuck' failed in read_request: it took longer than 0.5 s"
-        assert said in await cluster.message_of("stuck")
-        await cluster.add_pod("other")
-        await cluster.bound("other")
-
-
-STUCK = """
-class Stuck:
-    def read_request(self, pod):
-        while True:
-            pass
-
-    read_inventory = judge = place = read_request
-"""

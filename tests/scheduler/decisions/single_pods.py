@@ -5,7 +5,6 @@ Few nodes with little room, so that pods wait, share PFs, and preempt each other
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -31,7 +30,7 @@ def kinds() -> Kinds:
     """Return GPUs and the FPGAs of the documentation's example."""
     sys.path.append(str(_FPGA_PACKAGE))
     point = EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)
-    return load([point], nullcontext, own=(gpu_kind(),))
+    return load([point], own=(gpu_kind(),))
 
 
 def plain_pods(random: Random) -> list[str]:
