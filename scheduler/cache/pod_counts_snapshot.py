@@ -4,8 +4,8 @@ Method: it stores the differences from the live counts, pod by pod. When a quest
 copied from the live ones and corrected by the differences; from then on they are kept here.
 
 Correctness: the live counts report each pod that is added or removed, and the snapshot records the opposite. The labels
-of namespaces, and what services and controllers select, are those of the live counts. Results based on older labels are
-checked again before they count (`is_outdated`).
+of namespaces are those of the live counts. Results based on older labels are checked again before they count
+(`is_outdated`).
 
 Cost: nothing for a pod that is not moved; a copy of the counts for each question.
 """
@@ -39,7 +39,6 @@ class PodCountsSnapshot(PodCounts):
     def __init__(self, live: PodCounts) -> None:
         super().__init__()
         self._live = live
-        self.default_selectors = live.default_selectors
         # What this snapshot has in addition to the live counts; and what was added to these since.
         self._moves: Moves = Counter()
         self._live_moves: Moves = Counter()

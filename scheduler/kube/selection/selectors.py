@@ -116,11 +116,7 @@ def read_selector(selector: LabelSelector | None) -> Selector:
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
-    """Return the selector of exactly these labels, as services and replication controllers write it.
-
-    Raise ValueError if there are too many.
-    """
-    _hold_to_bounds(LabelSelector(dict(labels)))
+    """Return the selector of exactly these labels."""
     return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])
 
 
