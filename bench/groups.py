@@ -73,6 +73,8 @@ LOADS = (
     Load("64 members in a rack, 5,000 nodes", 5000, 64, _IN_A_RACK),
     Load("64 in a rack, rails same, 5,000 nodes", 5000, 64, _IN_A_RACK | {"rails": "same"}),
     Load("512 members of 8 VFs, 1,000 nodes", 1000, 512, {}, _EIGHT, count=1, most_s=1.0),
+    Load("4,096 members, 5,000 nodes", 5000, 4096, {}, count=1),
+    Load("4,096 members apart, 5,000 nodes", 5000, 4096, {}, count=1, most_s=4.0, is_apart=True),
     Load("room for 5 of 12 groups of 16", 21, 16, {}, count=12, cpu="15", fitting=5),
     Load("room for 1 of 12 groups of 12, in a rack", 20, 12, _IN_A_RACK, count=12, cpu="60", fitting=1),
     Load("512 members beside 300 pods a second, 5,000", 5000, 512, {}, count=1, most_s=2.0, others=300),
@@ -169,9 +171,8 @@ def _member(load_: Load, group: int, member: int) -> Pod:
     asks = {"name": f"train-{group}", "min": load_.size, **load_.asks}
     own = [one | {"min_tx_rate": one["min_tx_rate"] + 100 * (member % load_.shapes)} for one in load_.interfaces]
     apart: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_APART]}}
-    document = load.pod(
-        0, [], load_.cpu, {"affinity": apart} if load_.is_apart else {}, _LABELS if load_.others else {}
-    )
+    labels = _LABELS if load_.is_apart or load_.others else {}
+    document = load.pod(0, [], load_.cpu, {"affinity": apart} if load_.is_apart else {}, labels)
     annotations = {names.REQUEST: dump(own), names.GROUP: dump(asks)}
     created = f"2026-01-01T{group // 3600:02}:{group // 60 % 60:02}:{group % 60:02}Z"
     metadata = {"name": f"train-{group}-{member}", "uid": f"{group}-{member}", "creationTimestamp": created}

@@ -225,8 +225,7 @@ class Cache:
             if assigned_pod.affinity_info is not None:
                 row = self.nodes.row_of[assigned_pod.node]
                 rows_by_info.setdefault(assigned_pod.affinity_info, []).append(row)
-        for affinity_info, rows in rows_by_info.items():
-            self.pod_counts.add_all(rows, affinity_info)
+        self.pod_counts.add_all(rows_by_info)
         nodes = dict.fromkeys(assigned_pod.node for assigned_pod in assigned_pods)
         self._vf_accountings.update((node, snapshot.vf_accounting(node)) for node in nodes)
         self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in nodes])

@@ -4,7 +4,7 @@ A column and its snapshots share their arrays until one of them is written; the 
 """
 
 import copy
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -94,6 +94,12 @@ class Column(Generic[Fact]):
         self.ids[row] = number
         self._rows[number] += 1
         self._leave(old_number)
+
+    def adopt(self, snapshot: "Column[Fact]", rows: Iterable[int]) -> None:
+        """Take over what a snapshot has on rows that have not changed here since."""
+        if self.values is not snapshot.values:
+            for row in rows:
+                self[row] = snapshot[row]
 
     def grow(self, capacity: int) -> None:
         self._unshare()

@@ -195,16 +195,16 @@ class NodeColumns(NodeFacts):
     def adopt(self, snapshot: "NodeColumns", rows: Sequence[int]) -> None:
         """Take over what a snapshot has free on rows that have not changed here since."""
         self._free[:, rows] = snapshot._free[:, rows]
+        self.ports.adopt(snapshot.ports, rows)
+        for kind, column in self.unit_pools.items():
+            column.adopt(snapshot.unit_pools[kind], rows)
+        usage, free_vfs = snapshot._usage, snapshot.free_vfs_of_row
         for row in rows:
             self._row_views.pop(row, None)
-            self._usage[row], self.free_vfs_of_row[row] = snapshot._usage[row], snapshot.free_vfs_of_row[row]
-            if self.ports[row] != snapshot.ports[row]:
-                self.ports[row] = snapshot.ports[row]
-            for kind, column in self.unit_pools.items():
-                column[row] = snapshot.unit_pools[kind][row]
+            self._usage[row], self.free_vfs_of_row[row] = usage[row], free_vfs[row]
             for name, scalar in self._scalars.items():
-                scalar.show(row, scalar.allocatable.item(row), self._usage[row].get(name, 0))
-            self.touch(row)
+                scalar.show(row, scalar.allocatable.item(row), usage[row].get(name, 0))
+            self.changes.note(row)
 
     def used_of(self, row: int) -> dict[str, int]:
         return dict(self._usage[row])

@@ -116,9 +116,12 @@ class Terms:
 
 def weighted_terms(affinity_info: AffinityInfo) -> Iterator[tuple[TermKind, Term, int]]:
     """Yield a pod's terms, each with its kind and the weight of one pod."""
-    yield from (("anti_affinity", term, 1) for term in affinity_info.required_anti_affinity)
-    yield from (("affinity", term, 1) for term in affinity_info.required_affinity)
-    yield from (("preferred", term, weight) for term, weight in affinity_info.preferred)
+    for term in affinity_info.required_anti_affinity:
+        yield "anti_affinity", term, 1
+    for term in affinity_info.required_affinity:
+        yield "affinity", term, 1
+    for term, weight in affinity_info.preferred:
+        yield "preferred", term, weight
 
 
 def selects(term: Term, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
@@ -154,19 +157,21 @@ class PodCounts:
         self.followers: WeakSet[PodCounts] = WeakSet()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
-        self.add_all((row,), affinity_info)
+        self.add_all({affinity_info: (row,)})
 
-    def add_all(self, rows: Sequence[int], affinity_info: AffinityInfo) -> None:
-        """Add assigned pods with equal affinity info, one on each of these rows."""
-        for follower in self.followers:
+    def add_all(self, rows_by_info: Mapping[AffinityInfo, Sequence[int]]) -> None:
+        """Add assigned pods by their affinity info, one on each of these rows."""
+        followers = list(self.followers)
+        for affinity_info, rows in rows_by_info.items():
+            for follower in followers:
+                for row in rows:
+                    follower.pod_moved(row, affinity_info, 1)
+            group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
+            group.pods += len(rows)
             for row in rows:
-                follower.pod_moved(row, affinity_info, 1)
-        group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
-        group.pods += len(rows)
-        for row in rows:
-            group.rows[row] = group.rows.get(row, 0) + 1
-            for row_counts, by in group.moves:
-                row_counts.shift(row, by)
+                group.rows[row] = group.rows.get(row, 0) + 1
+                for row_counts, by in group.moves:
+                    row_counts.shift(row, by)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         for follower in self.followers:

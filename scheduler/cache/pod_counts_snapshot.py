@@ -1,13 +1,14 @@
 """A snapshot of the pod counts with additional changes, private to one decision.
 
 Method: it stores the differences from the live counts, pod by pod. When a question is first asked here, its counts are
-copied from the live ones and corrected by the differences; from then on they are kept here.
+copied from the live ones and corrected by the differences; from then on they are kept here. The counts of a term are
+copied before they first change, here or there.
 
-Correctness: the live counts report each pod that is added or removed, and the snapshot records the opposite. The labels
-of namespaces are those of the live counts. Results based on older labels are checked again before they count
+Correctness: the live counts report each pod before it is added or removed, and the snapshot records the opposite. The
+labels of namespaces are those of the live counts. Results based on older labels are checked again before they count
 (`is_outdated`).
 
-Cost: nothing for a pod that is not moved; a copy of the counts for each question.
+Cost: nothing for a pod that is not moved; a copy of the counts for each question, and for each term that changes.
 """
 
 from collections import Counter, OrderedDict
@@ -45,13 +46,15 @@ class PodCountsSnapshot(PodCounts):
         self._counts_of: OrderedDict[Question, RowCounts] = OrderedDict()
         # Whether some questions were dropped.
         self._has_dropped_questions = False
-        self.terms = self._terms_of_kind = {kind: _TermsSnapshot(live, kind, self._moves) for kind in TERM_KINDS}
+        self.terms = self._terms_of_kind = {kind: _TermsSnapshot(live, kind) for kind in TERM_KINDS}
         live.followers.add(self)
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        """Process that a pod was added to the live counts or removed: here it was not."""
+        """Process that a pod is added to the live counts or removed: here it is not."""
         _shift(self._live_moves, row, affinity_info, by)
         _shift(self._moves, row, affinity_info, -by)
+        for kind, term, _ in weighted_terms(affinity_info):
+            self._terms_of_kind[kind].own(term)
 
     @property
     def is_outdated(self) -> bool:
@@ -62,9 +65,10 @@ class PodCountsSnapshot(PodCounts):
             for _, info in self._live_moves
         )
 
-    def add_all(self, rows: Sequence[int], affinity_info: AffinityInfo) -> None:
-        for row in rows:
-            self._move(row, affinity_info, 1)
+    def add_all(self, rows_by_info: Mapping[AffinityInfo, Sequence[int]]) -> None:
+        for affinity_info, rows in rows_by_info.items():
+            for row in rows:
+                self._move(row, affinity_info, 1)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         self._move(row, affinity_info, -1)
@@ -98,45 +102,43 @@ class PodCountsSnapshot(PodCounts):
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                 row_counts.shift(row, by)
         for kind, term, weight in weighted_terms(affinity_info):
-            self._terms_of_kind[kind].shift(row, term, by * weight)
+            self._terms_of_kind[kind].own(term).shift(row, by * weight)
 
 
 class _TermsSnapshot(Terms):
-    """The terms of one kind that pods have, as they select the pods that were asked about."""
+    """The terms of one kind with their counts: copies of those that have changed here or in the live counts since, for
+    the others the live counts.
+    """
 
-    def __init__(self, counts: PodCounts, kind: TermKind, moves: Moves) -> None:
+    def __init__(self, counts: PodCounts, kind: TermKind) -> None:
         super().__init__()
-        self._counts, self._kind, self._live, self._moves = counts, kind, counts.terms[kind], moves
-        self._terms_of: OrderedDict[AffinityInfo, dict[Term, RowCounts]] = OrderedDict()
+        self._counts, self._live = counts, counts.terms[kind]
+        # The last pods that were asked about.
+        self._pods: OrderedDict[AffinityInfo, None] = OrderedDict()
         self._has_dropped_pods = False
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
-        terms = self._terms_of.get(affinity_info)
-        if terms is None:
-            live = self._live.about(affinity_info, namespace_labels)
-            terms = {term: row_counts.copy() for term, row_counts in live.items()}
-            for (row, mover), by in self._moves.items():
-                for kind, term, weight in weighted_terms(mover):
-                    if kind == self._kind and self._selects(term, affinity_info):
-                        terms.setdefault(term, RowCounts()).shift(row, by * weight)
-            if len(self._terms_of) == _MAX_PODS:
-                self._terms_of.popitem(last=False)
-                self._has_dropped_pods = True
-            self._terms_of[affinity_info] = terms
-        return terms
+        self._pods[affinity_info] = None
+        if len(self._pods) > _MAX_PODS:
+            self._pods.popitem(last=False)
+            self._has_dropped_pods = True
+        own = super().about(affinity_info, namespace_labels)
+        return {**self._live.about(affinity_info, namespace_labels), **own}
+
+    def own(self, term: Term) -> RowCounts:
+        """Return the counts of a term that is about to change here, or in the live counts."""
+        row_counts = self.row_counts.get(term)
+        if row_counts is None:
+            row_counts = self.use(term)
+            if (live := self._live.row_counts.get(term)) is not None:
+                row_counts.add(live)
+        return row_counts
 
     def has_selected(self, term: Term) -> bool:
         """Return whether a term selects, or may select, a pod that was asked about."""
-        return self._has_dropped_pods or any(self._selects(term, pod) for pod in self._terms_of)
-
-    def shift(self, row: int, term: Term, by: int) -> None:
-        """Add to the count of a term on a row."""
-        for pod, terms in self._terms_of.items():
-            if self._selects(term, pod):
-                terms.setdefault(term, RowCounts()).shift(row, by)
-
-    def _selects(self, term: Term, pod: AffinityInfo) -> bool:
-        return selects(term, pod, self._counts.namespace_labels(pod.namespace))
+        return self._has_dropped_pods or any(
+            selects(term, pod, self._counts.namespace_labels(pod.namespace)) for pod in self._pods
+        )
 
 
 def _shift(moves: Moves, row: int, affinity_info: AffinityInfo, by: int) -> None:

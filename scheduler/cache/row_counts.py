@@ -51,6 +51,18 @@ class RowCounts:
             self._grow(row + 1)
         self._counts[row] += by
 
+    def add(self, other: "RowCounts") -> None:
+        rows, counts = other.rows()
+        if self._few is not None and len(self._few) + len(rows) > _FEW:
+            self._to_array(self._few)
+        if self._few is not None:
+            for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+                self.shift(row, count)
+            return
+        if len(rows) and (size := int(rows.max()) + 1) > len(self._counts):
+            self._grow(size)
+        self._counts[rows] += counts
+
     def rows(self) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows with a count, in no order, and their counts."""
         few = self._few
@@ -92,7 +104,7 @@ class RowCounts:
 
     def _to_array(self, few: dict[int, int]) -> None:
         self._few = None
-        self._grow(max(few) + 1)
+        self._grow(max(few, default=0) + 1)
         for row, count in few.items():
             self._counts[row] = count
 

@@ -136,7 +136,8 @@ def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
     owner = _controller(pod)
     if (name := group_request.name) is not None:
         key = GroupKey("annotation", pod.metadata.namespace, name)
-        asked = replace(group_request, name_from=None)
+        # Equal annotations stay one object: thousands of members compare it.
+        asked = group_request if group_request.name_from is None else replace(group_request, name_from=None)
         return GroupMembership(key, name, asked, owner.uid if owner is not None else "")
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")

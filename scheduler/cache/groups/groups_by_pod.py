@@ -4,10 +4,10 @@ Each uid has one state. The event handlers and the decisions set it; `Members.ch
 the cache.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeVar
 
 from mooring.annotations.group import GroupRequest
 from scheduler.cache.groups.start import NodeTimes, Phase, Start
@@ -30,8 +30,7 @@ _PHASES: Mapping[Standing, Phase] = {
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberState:
+class MemberState(NamedTuple):
     """A pod's state in its group; ``times`` is when it was created and bound, None while it is not bound.
 
     ``is_latecomer``: it already had a node when it joined the group. ``is_foreign``: it names another scheduler.
@@ -190,8 +189,7 @@ class Members:
         # If a rejected pod names its group wrongly, only its PodGroup can be read.
         counts = state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING)
         self._remove(uid)
-        state = self.states[uid] = replace(
-            state,
+        state = self.states[uid] = state._replace(
             is_latecomer=is_latecomer,
             owner=membership.owner,
             role=membership.role,
@@ -204,6 +202,18 @@ class Members:
         else:
             self.start.put(uid, phase, state.owner, state.times, state.role)
 
+    def place(self, uids: Collection[str], min_members: int) -> None:
+        """Record that waiting members are assumed on nodes. There may be thousands: equal ones are counted together."""
+        alike = defaultdict[MemberState, list[str]](list)
+        for uid in uids:
+            alike[self.states[uid]].append(uid)
+        for state, alike_uids in alike.items():
+            placed = state._replace(standing="placed", request=None, rank=None)
+            self.states.update(dict.fromkeys(alike_uids, placed))
+            self._count(state, -len(alike_uids))
+            self._count(placed, len(alike_uids))
+        self.arrivals, self.start_min = self.arrivals + len(uids), min_members
+
     def drop(self, uid: str) -> None:
         self._remove(uid)
         self.start.drop(uid)
@@ -213,15 +223,19 @@ class Members:
             self._count(state, -1)
 
     def _count(self, state: MemberState, change: int) -> None:
-        priority, creation = state.rank or (None, None)
         _add(self.counts, state.standing, change)
-        _add(self._waiting, state.owner if state.standing == "waiting" else None, change)
-        _add(self._placed, state.owner if state.standing == "placed" else None, change)
-        self._latecomers += change if state.is_latecomer and state.standing == "placed" else 0
-        _add(self._role_counts, (state.role, state.standing, state.owner) if state.role else None, change)
-        _add(self.requests, state.request, change)
-        _add(self._priorities, priority, change)
-        _add(self._creations, creation, change)
+        if state.standing == "waiting":
+            _add(self._waiting, state.owner, change)
+        elif state.standing == "placed":
+            _add(self._placed, state.owner, change)
+            self._latecomers += change * state.is_latecomer
+        if state.role:
+            _add(self._role_counts, (state.role, state.standing, state.owner), change)
+        if state.request is not None:
+            _add(self.requests, state.request, change)
+        if state.rank is not None:
+            _add(self._priorities, state.rank[0], change)
+            _add(self._creations, state.rank[1], change)
 
     def check(self) -> None:
         states = self.states.values()
@@ -234,12 +248,12 @@ class Members:
         self.start.check()
 
 
-def _add(counts: Counter[K], key: K | None, change: int) -> None:
-    """Add to the count of a key; None does nothing, and zeros are removed."""
-    if key is not None:
-        counts[key] += change
-        if not counts[key]:
-            del counts[key]
+def _add(counts: Counter[K], key: K, change: int) -> None:
+    """Add to the count of a key; zeros are removed."""
+    if count := counts.get(key, 0) + change:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 class GroupsByPod:

@@ -32,6 +32,8 @@ from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
+# Cost of the check and the commit of a member, in units of one node.
+_A_COMMIT = 30
 # Number of rounds after which others wait, and after which the group is tried later.
 _ROUNDS, _MOST_ROUNDS = 3, 12
 
@@ -52,6 +54,9 @@ class GroupCycle:
         snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
         while isinstance(outcome, DomainPlacement):
+            budget.charge(_A_COMMIT * len(snapshot.binds))
+            if budget.turn_is_over:
+                yield
             stale_uids = snapshot.outdated(demand.distinct_members)
             if not stale_uids:
                 if (placement := self._commit(snapshot, outcome.refusal, demand)) is None:

@@ -12,8 +12,8 @@ Cost: `_refresh` takes the same time for groups of any size. A message waits unt
 seconds, so that the n pods of a job do not get n messages with different numbers each.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 
 from mooring.kube.events import Change, Changed, Identity
@@ -76,7 +76,7 @@ class PendingGroups:
         standing = self._by_pod.standing(uid)
         previous = self._by_pod.of(uid)
         if previous is not None and previous.key != membership.key:
-            state = replace(state, is_latecomer=state.is_latecomer or standing in ("placed", "leaving"))
+            state = state._replace(is_latecomer=state.is_latecomer or standing in ("placed", "leaving"))
             self.drop(uid, now)
         if previous == membership and state.standing != "waiting" and standing == state.standing:
             # It was assumed before, and may be bound now.
@@ -91,14 +91,12 @@ class PendingGroups:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
-    def place(self, key: GroupKey, uids: Iterable[str], now: float) -> None:
+    def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
         """Record that members of a scheduled group are assumed on nodes."""
-        members, state, min_members = self.members(key), self._states[key], self.group(key).min
+        members, state = self.members(key), self._states[key]
+        members.place(uids, self.group(key).min)
         for uid in uids:
-            membership = self._by_pod.of(uid)
-            assert membership is not None, "a member is in a group"
-            self._stand(uid, membership, MemberState("placed"))
-        members.start_min = min_members
+            self._queue.stand_for(uid, None)
         if not members.counts["waiting"]:
             self._end(key)
             return

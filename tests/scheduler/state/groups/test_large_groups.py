@@ -1,12 +1,15 @@
 """A group may have any number of pods: none of their changes, and no step of a decision, costs time for all of them."""
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.member_messages import AT_ONCE
@@ -56,6 +59,59 @@ def test_a_decision_is_about_as_many_as_a_group_can_need(life: Life, monkeypatch
     assert len(binds(life.work())) == 10
     life.machine.check()
     assert MOST_MEMBERS == 4096
+
+
+def _calls(function: Callable[[], object]) -> int:
+    """Count the calls of Python functions and built-in ones, which are the same on each machine."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def _calls_of_steps(life: Life, members: list[Pod]) -> list[int]:
+    """Place members; return the calls of each step that it took."""
+    life.see(*members)
+    calls, instructions = list[int](), list[Instruction]()
+
+    def step() -> None:
+        instructions.extend(life.machine.step(life.now) or ())
+
+    while len(binds(instructions)) < len(members):
+        calls.append(_calls(step))
+        assert len(calls) < len(members), "the group is not placed"
+    life.machine.check()
+    return calls
+
+
+def test_the_commit_of_a_large_group_is_short(life: Life) -> None:
+    """It is one step, so 4,096 members must not be counted one by one."""
+    life.nodes(*(f"n{number}" for number in range(10)), vfs=100)
+    group, created = '{"name":"large","min":400}', {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    calls = _calls_of_steps(life, _members(life, 400, group, metadata=created))
+    assert calls[-1] < 50 * 400
+
+
+def test_members_with_labels_of_their_own_cost_as_much_as_others(life: Life) -> None:
+    """The pods of an indexed Job or a StatefulSet have one label each that no other has."""
+    life.nodes(*(f"n{number}" for number in range(10)), vfs=100)
+    calls_per_member = list[float]()
+    for count in (100, 400):
+        group = f'{{"name":"g{count}","min":{count}}}'
+        pods = [
+            life.member(f"g{count}-{number}", group, request=[{}], metadata={"labels": {"index": f"{number}"}})
+            for number in range(count)
+        ]
+        calls_per_member.append(sum(_calls_of_steps(life, pods)) / count)
+    assert calls_per_member[1] < 1.5 * calls_per_member[0]
 
 
 def test_a_waiting_member_may_change_its_group(life: Life) -> None:
