@@ -53,6 +53,8 @@ class Cache:
         # Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory.
         self._unready: list[tuple[float, str]] = []
         self._reserved_rates = ReservedRates()
+        # The snapshot whose pods were just assumed.
+        self._used_snapshot: Cache | None = None
         # For a snapshot: the cache from which it was made, and the number of the first change there that it lacks.
         self._live: tuple[Cache, int] | None = None
 
@@ -68,7 +70,7 @@ class Cache:
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
         snapshot._pods, snapshot._release_times = self._pods.snapshot(), self._release_times.copy()
         # Derived when needed: a decision puts pods on few nodes.
-        snapshot._vf_accountings, snapshot._unready = {}, []
+        snapshot._vf_accountings, snapshot._unready, snapshot._used_snapshot = {}, [], None
         snapshot._live = self, self.nodes.changes.end
         return snapshot
 
@@ -118,7 +120,8 @@ class Cache:
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
-        """Stop assigning VFs of nodes that have not been Ready for too long."""
+        """Stop assigning VFs of nodes that have not been Ready for too long, and free the last snapshot."""
+        self._used_snapshot = None
         while self._unready and self._unready[0][0] < now:
             _, name = heapq.heappop(self._unready)
             node_info = self.node(name)
@@ -213,8 +216,10 @@ class Cache:
         """Assume pods that a snapshot has on nodes that have not changed here since: the snapshot's rows are valid here
         too.
 
-        Thousands are assumed in one step. The snapshot must not be used afterwards.
+        Thousands are assumed in one step. The snapshot must not be used afterwards. It gets what it replaces here, and
+        `tick` frees both: that takes half as long again.
         """
+        self._used_snapshot = snapshot
         if isinstance(snapshot.pod_counts, PodCountsSnapshot):
             self.pod_counts.followers.discard(snapshot.pod_counts)
         rows_by_info: dict[AffinityInfo, list[int]] = {}
@@ -227,7 +232,9 @@ class Cache:
                 rows_by_info.setdefault(assigned_pod.affinity_info, []).append(row)
         self.pod_counts.add_all(rows_by_info)
         nodes = dict.fromkeys(assigned_pod.node for assigned_pod in assigned_pods)
-        self._vf_accountings.update((node, snapshot.vf_accounting(node)) for node in nodes)
+        for node in nodes:
+            accounting = snapshot.vf_accounting(node)
+            self._vf_accountings[node], snapshot._vf_accountings[node] = accounting, self._vf_accountings[node]
         self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in nodes])
 
     def put_back(self, assigned_pod: AssignedPod) -> None:

@@ -193,17 +193,19 @@ class NodeColumns(NodeFacts):
         free[MBPS, row] = view.free[MBPS] = free_vfs.free_mbps
 
     def adopt(self, snapshot: "NodeColumns", rows: Sequence[int]) -> None:
-        """Take over what a snapshot has free on rows that have not changed here since."""
+        """Take over what a snapshot has free on rows that have not changed here since; it gets what was here."""
         self._free[:, rows] = snapshot._free[:, rows]
         self.ports.adopt(snapshot.ports, rows)
         for kind, column in self.unit_pools.items():
             column.adopt(snapshot.unit_pools[kind], rows)
-        usage, free_vfs = snapshot._usage, snapshot.free_vfs_of_row
+        usage, free_vfs, views = snapshot._usage, snapshot.free_vfs_of_row, snapshot._row_views
         for row in rows:
-            self._row_views.pop(row, None)
-            self._usage[row], self.free_vfs_of_row[row] = usage[row], free_vfs[row]
+            self._usage[row], usage[row] = usage[row], self._usage[row]
+            self.free_vfs_of_row[row], free_vfs[row] = free_vfs[row], self.free_vfs_of_row[row]
+            if (view := self._row_views.pop(row, None)) is not None and row in views:
+                self._row_views[row], views[row] = views[row], view
             for name, scalar in self._scalars.items():
-                scalar.show(row, scalar.allocatable.item(row), usage[row].get(name, 0))
+                scalar.show(row, scalar.allocatable.item(row), self._usage[row].get(name, 0))
             self.changes.note(row)
 
     def used_of(self, row: int) -> dict[str, int]:

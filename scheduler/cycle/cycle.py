@@ -118,7 +118,8 @@ class SchedulingCycle:
         return self._signature_scores.budget_spent
 
     def tick(self, now: float) -> None:
-        """Drop scores that no decision has used for a minute."""
+        """Drop scores that no decision has used for a minute, and what the cache no longer needs."""
+        self._cache.tick(now)
         self._signature_scores.tick(now)
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:

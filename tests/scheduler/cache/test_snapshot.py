@@ -1,5 +1,6 @@
 """A snapshot is the cluster of one moment with what was put there since, whatever becomes of the live cache."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -201,6 +202,19 @@ def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(
     cluster.pods |= {one.uid: one for one in kept}
     assert facts(live) == facts(cluster.rebuilt())
     live.check()
+
+
+def test_a_snapshot_whose_pods_were_assumed_is_freed_later(make_node: MakeNode, make_pf: MakePf) -> None:
+    """Not in the same step, which it would make half as long again."""
+    live = Cache()
+    live.put_node(Events(0, make_node, make_pf).node("n0"))
+    snapshot = live.snapshot(has_volumes=False)
+    live.assume_all(snapshot, [])
+    reference = weakref.ref(snapshot)
+    del snapshot
+    assert reference() is not None
+    live.tick(0.0)
+    assert reference() is None
 
 
 def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: MakePf) -> None:
