@@ -2,11 +2,11 @@
 
 Each decision that places members of such a group also places spare members, on the group's domain and rails; these stay
 a reservation. The Binding of each member records them, so that the record is lost only with the last one. A new leader,
-and a standby, read the newest record of each group. A spare whose node is deleted, or whose VFs a pod of a higher
-priority takes, is placed again with the next decision about the group.
+and a standby, read the newest record of each group, and of those that name one VF the newest. A spare whose node is
+deleted, or whose VFs a pod of a higher priority takes, is placed again with the next decision about the group.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mooring import names
@@ -94,24 +94,30 @@ class Spares(Part):
         if now < self._next_check:
             return ()
         self._next_check = now + _CHECK_S
-        for key in list(self._times):
+        kept = set[tuple[str, str]]()
+        for key in sorted(self._times, key=self._times.__getitem__, reverse=True):
             members, reservation = self.state.groups_by_pod.get(key), self.state.reservations.spares_of(key)
             if members is None or not members.counts["placed"]:
                 del self._times[key]
                 self._put(key, (), now)
             elif reservation is not None:
-                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room)]
+                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room, kept)]
                 self._put(key, rooms, now)
+                kept.update(vf for room in rooms for vf in _vfs(room))
         return ()
 
     def next_due(self) -> float | None:
         return self._next_check if self._times else None
 
-    def _is_taken(self, room: AssignedPod) -> bool:
-        """Return whether a pod has a VF of a spare."""
+    def _is_taken(self, room: AssignedPod, kept: Set[tuple[str, str]]) -> bool:
+        """Return whether a pod has a VF of a spare, or another group by a newer record."""
         cache = self.state.cache
-        return (
+        return not kept.isdisjoint(_vfs(room)) or (
             room.claim is not None
             and cache.node(room.node) is not None
             and cache.vf_accounting(room.node).is_taken(room.claim)
         )
+
+
+def _vfs(room: AssignedPod) -> list[tuple[str, str]]:
+    return [(room.node, vf.pci) for vf in room.assignment.vfs] if room.assignment is not None else []

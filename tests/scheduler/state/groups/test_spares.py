@@ -1,11 +1,13 @@
 """Room for spare members: kept with exact VFs while the group runs, and used by a member that is made again."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from mooring import names
 from mooring.annotations.pf_terms import Access
-from mooring.annotations.spares import read_spares
+from mooring.annotations.spares import dump_spares, read_spares
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
@@ -129,6 +131,29 @@ def test_a_new_leader_reads_the_newest_record(life: Life) -> None:
         new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
         new.see(*order)
         assert new.machine.reservations.all() == []
+
+
+def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> None:
+    """An earlier leader had lost the room of one group, and given it to the other."""
+    older = _start(life)
+    (spare,) = read_spares(older[0].annotations)
+    life.nodes("n4", "n5", "n6", labels={"rack": "r2"})
+    life.see(*(life.member(f"l{number}", GROUP.replace("train", "later")) for number in range(2)))
+    newer = life.bound(*binds(life.work()))
+    (other,) = read_spares(newer[0].annotations)
+    record = {names.SPARES: dump_spares([replace(spare, uid=other.uid)])}
+    times = ["2026-11-29T10:00:00Z"] * 2 + ["2026-11-29T11:00:00Z"] * 2
+    pods = [*older, *(changed(pod, metadata={"annotations": pod.annotations | record}) for pod in newer)]
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time} for time in times]
+    pods = [changed(pod, status={"conditions": [one]}) for pod, one in zip(pods, conditions, strict=True)]
+    for order in (pods, pods[::-1]):
+        new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+        new.nodes("n1", "n2", "n3", "n4", "n5", "n6", labels={"rack": "r1"})
+        new.see(*order)
+        new.work()
+        (kept,) = new.machine.reservations.all()
+        assert kept.group is not None
+        assert kept.group.name == "later"
 
 
 def test_a_spare_ends_whose_vf_a_pod_of_a_higher_priority_takes(life: Life) -> None:
