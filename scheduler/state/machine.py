@@ -18,7 +18,6 @@ from scheduler.cycle.groups.preemption.preempt import GroupPreemption
 from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
-from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
@@ -41,7 +40,6 @@ from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
-from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
 from scheduler.state.write_results import BindResults, EvictionReports
 
@@ -73,9 +71,8 @@ class Machine:
         self.cache, self.queue, self.reservations = state.cache, state.queue, state.reservations
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
-        refusing_nodes = RefusingNodes()
         preemption = Preemption(state.cache, state.reservations, state.budgets, state.placed_groups)
-        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
         self.vf_disputes = VfDisputes(state)
@@ -83,7 +80,7 @@ class Machine:
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
         self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
-        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started)
+        self.parts = self._parts(kinds, preemption, never_started)
         self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
         self.nomination_takeover = NominationTakeover(state)
         self.extender_pods = ExtenderPods(
@@ -94,7 +91,6 @@ class Machine:
         self,
         kinds: Kinds,
         preemption: Preemption,
-        refusing_nodes: RefusingNodes,
         never_started: NeverStarted,
     ) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
@@ -108,7 +104,6 @@ class Machine:
             self.group_scheduling,
             self.group_scheduling.spares,
             MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
-            RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
             self.vf_disputes,
             never_started,
