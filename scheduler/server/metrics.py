@@ -5,7 +5,7 @@ Children of labels that occur often are stored, because finding them costs more 
 
 import collections
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TypeVar, get_args, get_type_hints
 
@@ -147,17 +147,11 @@ class ProfileMetrics:
 _QUEUES = {"in_flight": "binding"}
 
 
-def unix_offset_s() -> float:
-    """Return by how many seconds UNIX time is ahead of the monotonic clock now."""
-    return time.time() - time.monotonic()  # noqa: TID251 - what a metric shows is UNIX time
-
-
 class _MachineCollector(Collector):
     """Gauges that are derived from the machine when they are read, so that no second count can become wrong."""
 
-    def __init__(self, machine: Machine, unix_offset_s: Callable[[], float] = unix_offset_s) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._unix_offset_s = unix_offset_s
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return []
@@ -198,7 +192,7 @@ class _MachineCollector(Collector):
         yield GaugeMetricFamily(
             "mooring_rates_late_since_timestamp_seconds",
             "Time at which the oldest rates not yet in force were allocated, as UNIX time; 0 if there are none",
-            machine.rate_changes.late_start(self._unix_offset_s()) or 0,
+            machine.rate_changes.late_start() or 0,
         )
         yield _gauge(
             "mooring_nodes_without_inventory",

@@ -59,15 +59,10 @@ SignRates = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class _LateGeneration:
-    """A generation that is not in force: since when by our clock, and as the API server shows it, if it does."""
+    """A generation that is not in force: since when, in UNIX seconds."""
 
     generation: int
-    start: float
-    shown_start: str = ""
-
-    def unix_start(self, unix_offset_s: float) -> float:
-        start = self.start + unix_offset_s
-        return min(start, unix_time(self.shown_start, start))
+    unix_start: float
 
 
 @dataclass(slots=True)
@@ -77,8 +72,7 @@ class _Change:
     ``new_rates`` is its request, or why that is rejected. ``pod`` is the part of the pod that a write needs.
     ``late_generation`` is the generation that was not in force when the pod was last received, and since when.
     ``shown_start`` is since when an earlier leader has reported it as deferred, as an RFC 3339 time: it orders those
-    that a new leader receives together. ``is_unsigned``: it has no signature of this scheduler. ``conflict_count`` is
-    the number of consecutive writes that met a conflict.
+    that a new leader receives together.
     """
 
     pod: Pod
@@ -91,19 +85,10 @@ class _Change:
     last_report: RatesReport | None = None
     report_time: float = 0.0
     late_generation: _LateGeneration | None = None
-    is_unsigned: bool = False
-    conflict_count: int = 0
 
     @property
     def order(self) -> tuple[int, float, bool, str, str]:
         return -self.priority, self.start, not self.shown_start, self.shown_start, self.pod.metadata.uid
-
-    def goes_first(self, now: float) -> bool:
-        """Return whether later changes wait because the write of this one has met a conflict.
-
-        A pod that changes constantly comes first at most once in a row.
-        """
-        return self.conflict_count == 1 and self.next_write > now
 
 
 class RateChanges(Part):
@@ -111,7 +96,7 @@ class RateChanges(Part):
 
     def __init__(self, state: SharedState, sign: SignRates | None) -> None:
         self._cache, self._queue, self._reservations = state.cache, state.queue, state.reservations
-        self._scheduler_name, self._sign = state.scheduler_name, sign
+        self._scheduler_name, self._sign, self._run_times = state.scheduler_name, sign, state.run_times
         self._changes: dict[str, _Change] = {}
         # Pods whose changed rates are in force, and whose condition says so.
         self._uids_in_force: set[str] = set()
@@ -154,7 +139,6 @@ class RateChanges(Part):
         elif change.new_rates != new_rates:
             change.start, change.shown_start = now, ""
         change.pod, change.new_rates = rates_condition.reference(pod, condition), new_rates
-        change.is_unsigned = self._is_unsigned(pod, assigned_pod)
         generation = (
             None
             if assigned_pod.rates is None or is_in_force(assigned_pod, self._cache)
@@ -163,8 +147,9 @@ class RateChanges(Part):
         if generation is None:
             change.late_generation = None
         elif change.late_generation is None or change.late_generation.generation != generation:
-            shown_start = rates_condition.transition_time(condition, "Allocated")
-            change.late_generation = _LateGeneration(generation, now, shown_start)
+            change.late_generation = self._late(
+                generation, now, rates_condition.transition_time(condition, "Allocated")
+            )
         if condition is not None and (change.last_report is None or change.report_time + _WATCH_S < now):
             change.last_report = rates_condition.report_of(condition)
         self.touch(assigned_pod.node, now)
@@ -185,9 +170,14 @@ class RateChanges(Part):
             if is_listed and assigned_pod.rates is not None and not is_in_force(assigned_pod, self._cache):
                 change = self._open(rates_condition.pod_of(assigned_pod), assigned_pod, assigned_pod.rates.rates, now)
                 change.last_report = rates_condition.in_force_report(node.name)
-                change.late_generation = _LateGeneration(assigned_pod.rates.generation, now)
+                change.late_generation = self._late(assigned_pod.rates.generation, now)
         self.touch(node.name, now)
         return ()
+
+    def _late(self, generation: int, now: float, shown_start: str = "") -> _LateGeneration:
+        """Return a generation that is late from now on, or since the API server shows it if that is earlier."""
+        start = now + self._run_times.unix_offset_s
+        return _LateGeneration(generation, min(start, unix_time(shown_start, start)))
 
     def _drop(self, uid: str) -> None:
         """Record that a pod is deleted, or that nothing is left to do about it."""
@@ -212,21 +202,19 @@ class RateChanges(Part):
                 counts[change.last_report[0]] += 1
         return {reason: count for reason, count in counts.items() if reason != "InForce"}
 
-    def late_start(self, unix_offset_s: float) -> float | None:
+    def late_start(self) -> float | None:
         """Return since when the oldest allocated rates are not in force, in UNIX seconds; None if none are late.
 
-        ``unix_offset_s`` is UNIX time minus our clock. What an earlier leader allocated counts from the time that the
-        API server shows, if that is before this leader received it. Rates on nodes that do not support rate changes do
-        not count: they are reported as infeasible.
+        Rates on nodes that do not support rate changes do not count: they are reported as infeasible.
         """
-        generations = (self._late_generation(uid, change) for uid, change in self._changes.items())
-        return min(
-            (generation.unix_start(unix_offset_s) for generation in generations if generation is not None), default=None
-        )
-
-    def _late_generation(self, uid: str, change: _Change) -> _LateGeneration | None:
-        assigned_pod = self._cache.assigned(uid)
-        return change.late_generation if assigned_pod is not None and may_apply(assigned_pod, self._cache) else None
+        starts = [
+            change.late_generation.unix_start
+            for uid, change in self._changes.items()
+            if change.late_generation is not None
+            and (assigned_pod := self._cache.assigned(uid)) is not None
+            and may_apply(assigned_pod, self._cache)
+        ]
+        return min(starts, default=None)
 
     def next_due(self) -> float | None:
         due = self._due_nodes.next()
@@ -240,9 +228,6 @@ class RateChanges(Part):
         uids = self._rest_by_node.pop(node, None) or self._sort_uids(node)
         for _ in range(_PORTION):
             change = self._changes.get(uids.pop()) if uids and self._writes.next_at() <= now else None
-            if change is not None and change.goes_first(now):
-                self._due_nodes.add(node, change.next_write)
-                return
             if change is not None:
                 yield from self._settle(change, now)
         if uids:
@@ -277,7 +262,6 @@ class RateChanges(Part):
             yield Report(order.pod, "RatesAllocated", order.message)
         if change is None or assigned_pod is None:
             return
-        change.conflict_count = change.conflict_count + 1 if result.kind == "changed" else 0
         if result.kind == "written":
             change.last_report, change.report_time = ("Allocated", order.message), now
             change.next_write = now + _WRITE_INTERVAL_S
@@ -307,11 +291,6 @@ class RateChanges(Part):
             # The node may come back; if it does not, its pods are deleted.
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
             return
-        if change.is_unsigned and assigned_pod.rates is not None and may_apply(assigned_pod, self._cache):
-            if change.next_write <= now and self._writes.room(change.pod.metadata.namespace, now):
-                yield self._write(change, assigned_pod.rates, now)
-                return
-            self._due_nodes.add(assigned_pod.node, max(change.next_write, now + _WRITE_INTERVAL_S))
         yield from self._decide(change, assigned_pod, assigned_pod.assignment, now)
 
     def _decide(
@@ -354,18 +333,6 @@ class RateChanges(Part):
         if is_in_force(assigned_pod, self._cache):
             return rates_condition.in_force_report(assigned_pod.node)
         return "Allocated", rates_condition.allocation_message(assigned_pod.rates)
-
-    def _is_unsigned(self, pod: Pod, assigned_pod: AssignedPod) -> bool:
-        """Return whether the allocated rates are not signed by this scheduler's key.
-
-        Signatures may have been turned on, or the key replaced, since they were written: a node with keys rejects them.
-        """
-        if self._sign is None or assigned_pod.rates is None or is_in_force(assigned_pod, self._cache):
-            return False
-        text = dump_rates(assigned_pod.rates)
-        # A watch that is behind shows an earlier generation.
-        is_shown = pod.annotations.get(names.RATES) == text
-        return is_shown and pod.annotations.get(names.RATES_SIGNATURE) != self._sign(text)
 
     def _annotations(self, rates: PodRates) -> dict[str, str]:
         text = dump_rates(rates)

@@ -3,8 +3,7 @@
 Such a pod continues without its network, and so does its job: nothing else in the cluster ends it. A pod is due if a
 fresh inventory contradicts its assignment, or shows its PF down, without a break for `LostVfOptions.after_s`. Its group
 is evicted with it, because ranks wait for each other. So that a failed switch does not empty a cluster, at most
-`per_minute` pods without a group, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that a
-node whose pods all lose their VFs, or whose inventory is wrong, does not use up the limit.
+`per_minute` pods without a group, or groups, are evicted in a minute; the others stay due.
 
 An eviction that the API server rejects is ordered again. If the VFs come back before any pod of a group is evicted, all
 of them stay.
@@ -53,7 +52,6 @@ class _Loss:
     """Why a pod has lost its VFs, and when it is evicted; None once that is ordered or, in a dry run, reported."""
 
     reason: str
-    node: str
     due: float | None
 
 
@@ -90,8 +88,6 @@ class LostVfs(Part):
         self._next_check = inf
         # When the pods or groups of the last minute were evicted.
         self._eviction_times: list[float] = []
-        # The turn in which each node that has lost VFs had its last eviction.
-        self._turn_of: dict[str, int] = {}
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         self.node_removed(node.name, now)
@@ -119,7 +115,7 @@ class LostVfs(Part):
             loss.reason = reason
         else:
             due = now + self._options.after_s
-            self._losses[uid] = _Loss(reason, assigned_pod.node, due)
+            self._losses[uid] = _Loss(reason, due)
             self._next_check = min(self._next_check, due)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
@@ -132,30 +128,14 @@ class LostVfs(Part):
             return
         yield from self._retry_evictions(now)
         self._eviction_times = [time for time in self._eviction_times if time > now - _MINUTE_S]
-        for uid in self._in_turns(now):
-            self._eviction_times.append(now)
-            yield from self._end(uid, now)
-        self._next_check = self._next(now)
-
-    def _in_turns(self, now: float) -> Iterator[str]:
-        """Yield those that may be evicted now: each time the first of the node whose last turn is longest ago."""
-        due_by_node: dict[str, list[tuple[float, str]]] = {}
-        for uid, loss in self._losses.items():
-            if loss.due is not None and loss.due <= now:
-                due_by_node.setdefault(loss.node, []).append((loss.due, uid))
-        for pods in due_by_node.values():
-            pods.sort(reverse=True)
-        nodes = {loss.node for loss in self._losses.values()}
-        self._turn_of = {node: turn for node, turn in self._turn_of.items() if node in nodes}
-        while due_by_node and len(self._eviction_times) < self._options.per_minute:
-            node = min(due_by_node, key=lambda name: (self._turn_of.get(name, 0), due_by_node[name][-1]))
-            _, uid = due_by_node[node].pop()
-            if not due_by_node[node]:
-                del due_by_node[node]
+        for due, uid in sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None):
+            if due > now or len(self._eviction_times) >= self._options.per_minute:
+                break
             # Skip pods that were evicted together with another member of their group.
             if self._losses[uid].due is not None:
-                self._turn_of[node] = max(self._turn_of.values(), default=0) + 1
-                yield uid
+                self._eviction_times.append(now)
+                yield from self._end(uid, now)
+        self._next_check = self._next(now)
 
     def _next(self, now: float) -> float:
         """Return when the next one is due, including those that wait for the next minute."""

@@ -65,28 +65,6 @@ def test_writes_under_way_are_few_whoever_edits(edited: EditedRates, make_node: 
     assert len(seen) == 20
 
 
-def test_a_conflict_does_not_let_a_less_important_pod_go_first(edited: EditedRates) -> None:
-    """Another writer changes the more important one meanwhile; the room stays that one's, if it is not changed again
-    and again.
-    """
-    edited.bound("big", {"min_tx_rate": 60_000})
-    for name, priority in (("low", 0), ("high", 10)):
-        edited.bound(name, {"min_tx_rate": 10_000}, spec={"priority": priority})
-        edited.edit(name, {"min_tx_rate": 60_000})
-    edited.told()
-    remove(edited.machine, edited.pods["big"], edited.now)
-    (order,) = edited.writes()
-    edited.finish(order, WriteRatesResult("changed"))
-    edited.annotate("high", {"another": "writer"})
-    assert edited.writes() == []
-    edited.now += 0.5
-    (order,) = edited.writes()
-    assert order.pod.metadata.name == "high"
-    edited.finish(order, WriteRatesResult("changed"))
-    edited.annotate("high", {"another": "again"})
-    assert [one.pod.metadata.name for one in edited.writes()] == ["low"]
-
-
 def test_writes_without_an_answer_hold_up_nobody_else(
     edited: EditedRates, make_node: MakeNode, make_pf: MakePf
 ) -> None:

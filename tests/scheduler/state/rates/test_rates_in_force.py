@@ -1,13 +1,9 @@
 """What is told of allocated rates whose node does not say that they are in force, or not any more."""
 
-import pytest
-
 from mooring import names
 from mooring.annotations.assignment import Assignment, dump_assignment
-from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.server.metrics import _MachineCollector
-from scheduler.state.machine import Machine
-from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode, MakePf, MakePod
+from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
 IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
@@ -176,71 +172,9 @@ def test_a_pod_without_vfs_cannot_ask_for_some_while_it_runs(edited: EditedRates
     assert edited.decide() == []
 
 
-@pytest.fixture
-def signing(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> EditedRates:
-    """Rates on a cluster whose scheduler signs, and has not before."""
-    return EditedRates(Machine("mooring", sign_rates=lambda text: f"signed {text}"), make_node, make_pf, make_pod)
-
-
-def test_rates_that_were_written_before_signing_was_turned_on_are_signed(signing: EditedRates) -> None:
-    """The same generation and the same rates: a node with keys has refused them, and takes them now."""
-    signing.bound("p", {"min_tx_rate": 20_000})
-    signing.edit("p", {"min_tx_rate": 30_000})
-    (order,) = signing.writes()
-    signing.carry_out(order)
-    text = order.annotations[names.RATES]
-    signing.now += 2.0
-    signing.annotate("p", {names.RATES_SIGNATURE: None})
-    (again,) = signing.writes()
-    assert (again.rates, dict(again.annotations)) == (
-        order.rates,
-        {names.RATES: text, names.RATES_SIGNATURE: f"signed {text}"},
-    )
-    signing.carry_out(again)
-    assert (signing.writes(), signing.left) == ([], 60_000)
-    signing.put_in_force("p", 1)
-    assert signing.told() == [IN_FORCE]
-
-
-@pytest.mark.parametrize("edit", [{"min_tx_rate": 95_000}, {"min_tx_rate": 30_000, "vlan": 5}])
-def test_they_are_signed_also_while_a_later_edit_waits_or_is_refused(
-    edit: dict[str, int], signing: EditedRates
-) -> None:
-    """What is allocated is what the node is to have meanwhile. By a key that was replaced is not signed."""
-    signing.bound("p", {"min_tx_rate": 20_000})
-    signing.edit("p", {"min_tx_rate": 30_000})
-    signing.write()
-    signing.now += 2.0
-    signing.edit("p", edit)
-    assert len(signing.told()) == 1
-    signing.annotate("p", {names.RATES_SIGNATURE: "an older key's"})
-    (again,) = signing.writes()
-    assert again.rates.generation == 1
-    signing.finish(again, WriteRatesResult("refused", "no"))
-    assert signing.writes() == []
-    signing.now += 61.0
-    signing.annotate("p", {"x": "y"})
-    assert len(signing.writes()) == 1
-
-
-def test_what_is_in_force_needs_no_signature(signing: EditedRates) -> None:
-    """Its node has recorded it; nor does what no node would apply."""
-    signing.bound("p", {"min_tx_rate": 20_000})
-    signing.edit("p", {"min_tx_rate": 30_000})
-    signing.write()
-    signing.put_in_force("p", 1)
-    signing.now += 2.0
-    signing.annotate("p", {names.RATES_SIGNATURE: None})
-    assert signing.writes() == []
-    signing.says_rates = False
-    signing.show_node()
-    signing.annotate("p", {"x": "y"})
-    assert signing.writes() == []
-
-
 def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:
     """Return the gauges of edits that are not in force: those that are not 0 by state, and since when one is late."""
-    collector = _MachineCollector(edited.machine, lambda: 0.0)
+    collector = _MachineCollector(edited.machine)
     samples = [sample for metric in collector.collect() for sample in metric.samples]
     states = {one.labels["state"]: one.value for one in samples if one.name == "mooring_edited_rates" and one.value}
     (since,) = (one.value for one in samples if one.name == "mooring_rates_late_since_timestamp_seconds")
