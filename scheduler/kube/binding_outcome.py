@@ -29,20 +29,15 @@ class Outcome:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    """The pod has a node, or the conflict is of an unknown kind: only reading the pod shows whether it is
-    our Binding.
-    """
-
-    reason: str
-
-
 BOUND = Outcome("bound")
 
 
-def classify(error: KubeError) -> Outcome | LookAgain:
-    """Return what a definite failure of a Binding means."""
+def classify(error: KubeError) -> Outcome | None:
+    """Return what a definite failure of a Binding means.
+
+    None if the pod has a node, or the conflict is of an unknown kind: only reading the pod shows whether it is our
+    Binding.
+    """
     status = error.status
     if isinstance(error, Denied):
         return Outcome("denied", status.message)
@@ -53,7 +48,7 @@ def classify(error: KubeError) -> Outcome | LookAgain:
     return Outcome("forbidden" if status.code in (401, 403) else "refused", status.message)
 
 
-def _conflict(status: Status) -> Outcome | LookAgain:
+def _conflict(status: Status) -> Outcome | None:
     text = status.message
     # etcd's own limit on a request, which the API server returns as a 409: not a conflict, and repeating does not help.
     if "ResourceExhausted" in text:
@@ -64,7 +59,7 @@ def _conflict(status: Status) -> Outcome | LookAgain:
         return Outcome("gated", text)
     if "is being deleted" in text:
         return Outcome("deleting", text)
-    return LookAgain(text)
+    return None
 
 
 def another_pod(pod: Pod) -> str:

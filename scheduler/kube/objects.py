@@ -286,13 +286,9 @@ class PodSpec(PodTarget):
         return images[:MOST_IMAGES]
 
 
-class Terminated(Struct):
-    finished_at: str | None = None
-
-
 class ContainerState(Struct):
     running: Present | None = None
-    terminated: Terminated | None = None
+    terminated: Present | None = None
 
 
 class ContainerStatus(Struct):

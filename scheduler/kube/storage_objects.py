@@ -191,7 +191,6 @@ class AttachedSource(Struct):
 
 
 class AttachmentSpec(Struct):
-    attacher: str = ""
     node_name: str = ""
     source: AttachedSource = msgspec.field(default_factory=AttachedSource)
 

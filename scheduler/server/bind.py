@@ -19,7 +19,7 @@ from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknow
 from mooring.kube.retry import retry_unless_not_found
 from mooring.kube.write import Write
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
+from scheduler.kube.binding_outcome import BOUND, Outcome, classify, compare
 from scheduler.kube.objects import Pod
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
 from scheduler.server.pb.binding_pb2 import Unknown as Envelope
@@ -66,8 +66,7 @@ async def _write(client: Client, decision: Bind) -> Outcome:
     except (Unknown, Throttled):
         raise
     except KubeError as failed:
-        verdict = classify(failed)
-        outcome = await _look(client, path, decision) if isinstance(verdict, LookAgain) else verdict
+        outcome = classify(failed) or await _look(client, path, decision)
         if not write.lost or outcome.kind in ("bound", "gone"):
             return outcome
         await asyncio.sleep(ON_ITS_WAY_S)
