@@ -20,7 +20,7 @@ from bench.loads.largest_objects import LARGEST, Filled, Json, largest
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed
-from mooring.kube.watch import WatchLine, read_line
+from mooring.kube.watch import Decoder, WatchLine, read_line
 from scheduler.__main__ import spare_collections
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
@@ -28,13 +28,13 @@ from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.bind import binding
 from scheduler.server.reporting.report_bodies import status_patch
-from scheduler.server.watching.reflectors import SOURCES, decoder_of
+from scheduler.server.watching.reflectors import SOURCES
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")
 MOST_S = 0.05
 BOOT, _NOW = "boot-1", "2026-01-01T00:00:00Z"
-_DECODERS = {kind: decoder_of(kind) for kind in SOURCES}
+_DECODERS: dict[type[Any], Decoder[Any]] = {kind: Decoder(kind) for kind in SOURCES}
 # Far more steps than a decision takes.
 _MOST_STEPS = 1000
 

@@ -79,26 +79,14 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _CHANGED = ("ADDED", "MODIFIED")
 
 
-class OfLarge(NamedTuple, Generic[T]):
-    """How to decode objects with more than ``most_bytes`` of JSON: as ``kind``, which ``whole`` converts."""
-
-    most_bytes: int
-    kind: type[Any]
-    whole: Callable[[Any], T]
-
-
 class Decoder(Generic[T]):
     """Decodes objects as a kind, a msgspec Struct with the fields that the caller uses.
 
     If the kind's ``metadata`` has all fields that identify an object, a line of a watch is read in one pass. Most of a
     bound pod's line is skipped, and skipping it three times would take as long as decoding the rest.
-
-    ``of_large`` omits fields of unusually large objects that would take long to decode.
     """
 
-    def __init__(self, kind: type[T], of_large: OfLarge[T] | None = None) -> None:
-        self._of_large = of_large
-        self._large: Decoder[Any] | None = Decoder(of_large.kind) if of_large is not None else None
+    def __init__(self, kind: type[T]) -> None:
         self._read = msgspec.json.Decoder(kind).decode
         self._line: Callable[[bytes], Any] | None = None
         if _identifies(kind):
@@ -106,17 +94,11 @@ class Decoder(Generic[T]):
 
     def __call__(self, raw: msgspec.Raw | bytes) -> T:
         """Return the decoded object; raise msgspec's errors, RecursionError or ValueError."""
-        if (
-            self._of_large is not None
-            and self._large is not None
-            and memoryview(raw).nbytes > self._of_large.most_bytes
-        ):
-            return self._of_large.whole(self._large(raw))
         return self._read(raw)
 
     def read_line(self, text: bytes) -> WatchLine[T] | None:
         """Read an ordinary line in one pass; return None for a line that must be read in pieces."""
-        if self._line is None or (self._of_large is not None and len(text) > self._of_large.most_bytes):
+        if self._line is None:
             return None
         try:
             line = self._line(text)

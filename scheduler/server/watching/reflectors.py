@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -13,12 +13,12 @@ import structlog
 from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.failures import NotFound, Refused
-from mooring.kube.watch import Decoder, OfLarge, watch
+from mooring.kube.watch import Decoder, watch
 from scheduler.cache.groups import known_pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.kube import jobs, runtime_classes
 from scheduler.kube.jobs import Job
-from scheduler.kube.objects import Node, NodeHealth, NodeOutline, NodeSpec, NodeStatus, Pod, Quantities
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.runtime_classes import RuntimeClass
 from scheduler.state.cluster_objects import PATHS
 
@@ -150,7 +150,7 @@ class Reflectors:
 
     async def _follow(self, kind: type[Any], path: str, turn: int, *, is_optional: bool = False) -> None:
         is_known = partial(self._is_known, kind)
-        async for event in watch(self._client, path, decoder_of(kind), is_known=is_known, is_optional=is_optional):
+        async for event in watch(self._client, path, Decoder(kind), is_known=is_known, is_optional=is_optional):
             if turn != self._turn:
                 return
             self._event_counts[kind] += 1
@@ -170,31 +170,3 @@ def _missing(kinds: set[type[Any]]) -> str:
 def _rule(path: str) -> str:
     *_, group, _version, plural = path.split("/")
     return f"needs permission to list and watch {plural}" + (f".{group}" if group != "api" else "")
-
-
-T = TypeVar("T")
-# A node may list half a million empty images in the 1.5 MiB that etcd accepts for one object. Decoding them takes three
-# times as long as skipping them. 50 images, as many as a kubelet lists, take about 30 KiB, and an inventory with other
-# annotations about as much.
-_MOST_BYTES = 512 << 10
-
-
-class _LargeStatus(NodeHealth):
-    allocatable: Quantities | None = None
-    capacity: Quantities | None = None
-
-
-class _LargeNode(NodeOutline):
-    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
-    status: _LargeStatus = msgspec.field(default_factory=_LargeStatus)
-
-
-def decoder_of(kind: type[T]) -> Decoder[T]:
-    of_large: Any = OfLarge(_MOST_BYTES, _LargeNode, _node) if issubclass(kind, Node) else None
-    return Decoder(kind, of_large)
-
-
-def _node(large: _LargeNode) -> Node:
-    status = large.status
-    node_status = NodeStatus(status.conditions, status.node_info, status.allocatable, status.capacity)
-    return Node(large.metadata, node_status, large.spec)
