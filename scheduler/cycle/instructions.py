@@ -32,7 +32,6 @@ class Report(msgspec.Struct, frozen=True):
         "HalfGroup",
         "LostVfs",
         "Preempted",
-        "NoAssignment",
         "RatesRefused",
         "RatesDeferred",
         "RatesInfeasible",

@@ -18,7 +18,6 @@ from scheduler.cycle.groups.preemption.preempt import GroupPreemption
 from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
-from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
@@ -109,7 +108,6 @@ class Machine:
             never_started,
             self.lost_vfs,
             self.rate_changes,
-            BoundWithoutVfs(),
             ConstraintFaults(kinds),
             self._open_binds,
             self._open_removals,

@@ -9,7 +9,6 @@ from mooring import names
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender import wire_format
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.wire_format import Victims
@@ -228,30 +227,6 @@ def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod
     assert refusal.reason == (
         "group train: the extender does not support groups: only Mooring's own scheduler places their pods"
     )
-
-
-def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
-    """And again by the next leader, as long as the pod exists."""
-    scene.add_node("n1")
-    pod = scene.pod(node="n1", spec={"nodeName": "n1"})
-    notice, report = scene.see(pod)
-    assert isinstance(notice, Notice)
-    assert isinstance(report, Report)
-    assert (report.reason, "bindVerb" in report.message) == ("NoAssignment", True)
-    assert scene.see(pod) == []
-    assert scene.machine.report_again() == [report]
-    scene.lose(pod)
-    assert scene.machine.report_again() == []
-    assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
-
-
-def test_the_mirror_of_a_static_pod_is_told_what_helps_there(scene: Scene) -> None:
-    """Its kubelet makes it again whenever it is deleted, and no scheduler ever sees it."""
-    pod = scene.pod(node="n1", spec={"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "hash"})
-    report = scene.see(pod)[-1]
-    assert isinstance(report, Report)
-    assert "remove the request from the manifest on the node" in report.message
-    assert "Delete it" not in report.message
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a?b", "a b", "x" * 254])

@@ -101,10 +101,3 @@ async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: P
             else:
                 # After TLS 1.3's handshake the client believes itself connected.
                 assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
-
-
-async def test_without_a_bind_verb_a_pod_is_bound_without_vfs_and_its_owner_gets_a_report(cluster: Cluster) -> None:
-    async with cluster.scheduled(filterVerb="rdma_scheduling", bindVerb="", nodeCacheCapable=False):
-        await cluster.add_pod("a")
-        assert names.ASSIGNMENT not in (await cluster.bound("a")).annotations
-        assert "bindVerb" in await cluster.event("a", "without the VFs that it requests")
