@@ -3,7 +3,8 @@
 Such a pod continues without its network, and so does its job: nothing else in the cluster ends it. A pod is due if a
 fresh inventory contradicts its assignment, or shows its PF down, without a break for `LostVfOptions.after_s`. Its group
 is evicted with it, because ranks wait for each other. So that a failed switch does not empty a cluster, at most
-`per_minute` pods without a group, or groups, are evicted in a minute; the others stay due.
+`per_minute` pods without a group, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that a
+node whose pods all lose their VFs, or whose inventory is wrong, does not use up the limit.
 
 An eviction that the API server rejects is ordered again. If the VFs come back before any pod of a group is evicted, all
 of them stay.
@@ -12,6 +13,7 @@ An inventory that is not fresh (from another boot, of a node that is not Ready, 
 time starts again. Pods that never started are not handled here but in `scheduler.state.vfs.never_started`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
@@ -52,6 +54,7 @@ class _Loss:
     """Why a pod has lost its VFs, and when it is evicted; None once that is ordered or, in a dry run, reported."""
 
     reason: str
+    node: str
     due: float | None
 
 
@@ -86,8 +89,8 @@ class LostVfs(Part):
         self._open_evictions: dict[str, _OpenEviction] = {}
         # When the first one is due, or the next may be evicted; possibly too early, never too late.
         self._next_check = inf
-        # When the pods or groups of the last minute were evicted.
-        self._eviction_times: list[float] = []
+        # The evictions of pods or groups in the last minute: when, and of which node.
+        self._evictions: list[tuple[float, str]] = []
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         self.node_removed(node.name, now)
@@ -115,7 +118,7 @@ class LostVfs(Part):
             loss.reason = reason
         else:
             due = now + self._options.after_s
-            self._losses[uid] = _Loss(reason, due)
+            self._losses[uid] = _Loss(reason, assigned_pod.node, due)
             self._next_check = min(self._next_check, due)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
@@ -127,21 +130,31 @@ class LostVfs(Part):
         if now < self._next_check:
             return
         yield from self._retry_evictions(now)
-        self._eviction_times = [time for time in self._eviction_times if time > now - _MINUTE_S]
-        for due, uid in sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None):
-            if due > now or len(self._eviction_times) >= self._options.per_minute:
+        self._evictions = [eviction for eviction in self._evictions if eviction[0] > now - _MINUTE_S]
+        for uid in self._in_turns(now):
+            if len(self._evictions) >= self._options.per_minute:
                 break
             # Skip pods that were evicted together with another member of their group.
             if self._losses[uid].due is not None:
-                self._eviction_times.append(now)
+                self._evictions.append((now, self._losses[uid].node))
                 yield from self._end(uid, now)
         self._next_check = self._next(now)
+
+    def _in_turns(self, now: float) -> list[str]:
+        """Return those that are due: first those of nodes with the fewest evictions in the last minute."""
+        due = sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None and loss.due <= now)
+        counts, turns = Counter(node for _, node in self._evictions), list[tuple[int, float, str]]()
+        for due_at, uid in due:
+            node = self._losses[uid].node
+            turns.append((counts[node], due_at, uid))
+            counts[node] += 1
+        return [uid for _, _, uid in sorted(turns)]
 
     def _next(self, now: float) -> float:
         """Return when the next one is due, including those that wait for the next minute."""
         due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
         if due <= now:
-            due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
+            due = self._evictions[0][0] + _MINUTE_S if self._evictions else inf
         return min([due, *(eviction.due for eviction in self._open_evictions.values())])
 
     def _retry_evictions(self, now: float) -> Iterator[Evict]:

@@ -149,6 +149,21 @@ def test_only_so_many_are_evicted_in_a_minute(life: Life) -> None:
     assert {len(gone[0]), len(gone[2])} == {2, 4}
 
 
+def test_a_node_with_many_losses_does_not_keep_others_from_their_turn(life: Life) -> None:
+    """It may lie of its own VFs: then its own pods are evicted, one after another."""
+    life.nodes("n1", "n2")
+    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(4)))
+    node_of = {pod.metadata.name: pod.spec.node_name for pod in started}
+    publish(life, "n1", up=False)
+    life.work(1.0)
+    publish(life, "n2", up=False)
+    for later_s in (AFTER_S, 60.1):
+        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
+        assert [node_of[name] for name in evicted(orders)] == ["n1", "n2"]
+        for order in orders:
+            life.machine.finished(order, "evicted", life.now)
+
+
 def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(life: Life) -> None:
     """A minute later, and ten times: what is left then may have become whole with new members."""
     life.nodes("n1", "n2", "n3")
