@@ -5,15 +5,12 @@ of ACLs and other flow tables (report.c of devcluster/lab/kernel/mlx5chip, insid
 """
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from tests.lab.calls.rdma_calls import Lab, record, run, second
-from tests.lab.nics import INFINIBAND, Nic, with_nic
 from tests.lab.nics import MLX5 as NIC
-from tests.support.seeds import Part
+from tests.lab.nics import with_nic
 
 pytestmark = pytest.mark.lab
 
@@ -124,63 +121,6 @@ def test_an_entry_that_stays_in_a_flow_table_is_a_difference(lab: Lab) -> None:
     assert lines[:4] == ["add 0 null", "del 0", "same", "different"]
     assert [line.startswith("> 0 entry 0 ") for line in lines if "dmac 02:00:00:00:00:55" in line] == [True]
     assert lines[-1] == "same"
-
-
-# What can happen to a command of the firmware, commands.c of the modelled chip.
-FAULTS = ("refused", "refused-after", "unanswered", "unanswered-after", "late")
-# The driver gives a command up after command_ms and five seconds (MLX5_CMD_TIMEOUT_RECOVER_MSEC of cmd.c).
-_SHORT = "mlx5chip.command_ms=300 mlx5chip.fault_late_ms=6000"
-# An ordinary run takes one of them.
-IMPATIENT = [
-    pytest.param(replace(nic, kernel=f"{nic.kernel} {_SHORT}"), id=nic.name, marks=pytest.mark.other_nic)
-    for nic in (NIC, INFINIBAND)
-]
-# How many faults one boot of the lab takes.
-A_BOOT = 10
-# fault KIND PERMILLE CALLS: break the command that lies so far into the last call.
-BREAK = """
-passed() { cut -d' ' -f 3 $chip/fault; }
-fault() { echo "$1 $((1 + passed * $2 / 1000))" >$chip/fault; }
-left() { echo $(jq -r .msg /tmp/answer) $(ls /var/lib/mooring/vfs); }
-"""
-
-
-def break_each(faults: Sequence[tuple[str, int, str]]) -> str:
-    """Return the script that breaks a command of each ADD or DEL, and has a later DEL clean up."""
-    script = "echo none >$chip/fault; add; in_add=$(passed); echo none >$chip/fault; del; in_del=$(passed); same\n"
-    for kind, permille, call in faults:
-        script += f"""
-        passed=$in_{call}; [ {call} = add ] || add >/dev/null
-        fault {kind} {permille}; {call} >/dev/null; echo {call}: $(cat $chip/fault); echo none >$chip/fault
-        [ {call} = add ] || call DEL pod; for turn in 1 2 3; do call DEL pod; [ $status != 0 ] || break; done
-        echo del $status; [ $status = 0 ] && same || {{ left; exit 0; }}
-        """
-    return BREAK + script
-
-
-@pytest.mark.timeout(4500)
-@pytest.mark.parametrize("nic", IMPATIENT)
-def test_a_broken_firmware_command_leaves_nothing(lab: Lab, part: Part, nic: Nic) -> None:
-    """Promise 5: after an ADD or DEL with a broken command, a later DEL leaves all as it was, or keeps the VF."""
-    random = part.random(f"firmware {nic}")
-    faults = [(FAULTS[n % len(FAULTS)], random.randrange(1000), random.choice(("add", "del"))) for n in range(40)]
-    if not part.whole:
-        faults = random.sample(faults, 2)
-    vfs = (nic.vf(0, **nic.wishes), second(nic))
-    while faults:
-        lines = run(with_nic(lab, nic), break_each(faults[:A_BOOT]), *vfs, mode="exclusive", timeout_s=1100)
-        assert lines[:3] == ["add 0 null", "del 0", "same"]
-        answers = [lines[at : at + 3] for at in range(3, len(lines), 3)]
-        # A call that made fewer commands than the first one may not have come to its broken one.
-        assert any("broken 0x0 " not in broken for broken, *_ in answers), lines
-        for (kind, *_), (_, status, outcome) in zip(faults, answers, strict=False):
-            # A command without an answer keeps its slot. The driver waits for all slots when it is unbound
-            # (mlx5_cmd_change_mod of cmd.c), for ever: the plugin keeps the VF, and the lab is booted again.
-            if status != "del 0" and kind.startswith("unanswered"):
-                assert outcome == f"the driver of vf {vfs[0]['pci']} cannot be rebound {vfs[0]['pci']}.json", lines
-            else:
-                assert [status, outcome] == ["del 0", "same"], lines
-        faults = faults[len(answers) :]
 
 
 @pytest.mark.slow
