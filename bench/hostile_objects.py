@@ -26,6 +26,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
 from scheduler.server.reporting.report_bodies import status_patch
 from scheduler.server.watching.reflectors import SOURCES
@@ -116,6 +117,8 @@ class Cluster:
             required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
             bound["spec"]["affinity"] = {"podAntiAffinity": required}
             self.see(Pod, bound)
+        metadata = {"name": "s", "namespace": "default", "resourceVersion": "1"}
+        self.see(Service, {"metadata": metadata, "spec": {"selector": {"app": "a"}}})
 
     def live_through(
         self, kind: type[Any], filled: Filled, versions: tuple[int, int] = (0, 1), size: int = LARGEST

@@ -9,7 +9,6 @@ import argparse
 import gc
 import statistics
 import time
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -21,6 +20,7 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selecting_objects import Service
 from scheduler.kube.selection.affinity import read_affinity_info
 from scheduler.plugins import inter_pod_affinity, pod_topology_spread
 from scheduler.plugins.node_rules import image_locality
@@ -83,11 +83,11 @@ class Bench:
             self.pod_counts.add(self.random.randrange(nodes), read_affinity_info(pod(f"app{app}", spec)))
         self.adding_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
 
-    def time(self, spec: Json, calls: int, owners: Sequence[Json] = ()) -> list[float]:
+    def time(self, spec: Json, calls: int) -> list[float]:
         """Place replicas one by one; return the milliseconds of each decision."""
         taken = []
         for _ in range(calls):
-            pod_info = read_pod_info(pod("measured", spec, owners))
+            pod_info = read_pod_info(pod("measured", spec))
             assert isinstance(pod_info, PodInfo)
             start = time.perf_counter()
             left = self.rows
@@ -107,9 +107,8 @@ class Bench:
         return taken
 
 
-def pod(app: str, spec: Json, owners: Sequence[Json] = ()) -> Pod:
-    metadata: Json = {"name": "p", "namespace": "default", "uid": "u", "labels": {"app": app, "tier": "x"}}
-    metadata["ownerReferences"] = owners
+def pod(app: str, spec: Json) -> Pod:
+    metadata = {"name": "p", "namespace": "default", "uid": "u", "labels": {"app": app, "tier": "x"}}
     return msgspec.convert({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]} | spec}, Pod)
 
 
@@ -125,8 +124,9 @@ def main() -> None:
     print(f"{'family':38} {'p50 ms':>7} {'p99 ms':>7} {'pods/s':>8}")
     for name, spec in families("measured").items():
         _print(name, bench.time(spec, options.calls))
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}
-    _print("spread by default", bench.time({}, options.calls, [owner]))
+    service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "measured"}}}
+    bench.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
+    _print("spread by the system's default", bench.time({}, options.calls))
 
 
 def _print(name: str, taken: list[float]) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler.cache.row_counts import Counts, RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
+from scheduler.kube.selection.spread_constraints import DefaultSelectors
 
 # Questions are dropped beyond this many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22
@@ -143,7 +144,7 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
 
 
 class PodCounts:
-    """All assigned pods by row, of any scheduler; the namespaces' labels."""
+    """All assigned pods by row, of any scheduler; the namespaces' labels; what services and controllers select."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
@@ -153,6 +154,7 @@ class PodCounts:
         self._questions_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.terms: Mapping[TermKind, Terms] = {kind: Terms() for kind in TERM_KINDS}
+        self.default_selectors = DefaultSelectors()
         # The snapshots, which are called for each pod that is added or removed.
         self.followers: WeakSet[PodCounts] = WeakSet()
 

@@ -5,8 +5,8 @@ copied from the live ones and corrected by the differences; from then on they ar
 copied before they first change, here or there.
 
 Correctness: the live counts report each pod before it is added or removed, and the snapshot records the opposite. The
-labels of namespaces are those of the live counts. Results based on older labels are checked again before they count
-(`is_outdated`).
+labels of namespaces, and what services and controllers select, are those of the live counts. Results based on older
+labels are checked again before they count (`is_outdated`).
 
 Cost: nothing for a pod that is not moved; a copy of the counts for each question, and for each term that changes.
 """
@@ -40,6 +40,7 @@ class PodCountsSnapshot(PodCounts):
     def __init__(self, live: PodCounts) -> None:
         super().__init__()
         self._live = live
+        self.default_selectors = live.default_selectors
         # What this snapshot has in addition to the live counts; and what was added to these since.
         self._moves: Moves = Counter()
         self._live_moves: Moves = Counter()

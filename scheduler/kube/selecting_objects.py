@@ -1,4 +1,4 @@
-"""Disruption budgets, which select pods, and namespaces, whose labels terms select.
+"""Objects that select pods: controllers, services, disruption budgets; and namespaces, whose labels terms select.
 
 As in `scheduler.kube.objects`, only the fields that the scheduler reads.
 """
@@ -10,6 +10,38 @@ from scheduler.kube.objects import Int32, LabelSelector, Metadata, Struct
 
 class Namespace(Struct):
     metadata: Metadata
+
+
+class SelectingSpec(Struct):
+    """The selector of a ReplicaSet or a StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(Struct):
+    metadata: Metadata
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
+
+
+class StatefulSet(Struct):
+    metadata: Metadata
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
+
+
+class MappingSpec(Struct):
+    """The selector of a Service or a ReplicationController: plain labels."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(Struct):
+    metadata: Metadata
+    spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
+
+
+class ReplicationController(Struct):
+    metadata: Metadata
+    spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
 
 
 class BudgetSpec(Struct):

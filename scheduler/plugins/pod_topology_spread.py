@@ -1,8 +1,8 @@
 """PodTopologySpread: the numbers of selected pods may differ by at most maxSkew between topology domains.
 
-A hard constraint rejects nodes. A soft one scores them; it is also the default for replicas of one controller. Domains
-consist of the nodes that have all of the constraints' labels and that the constraint's policies count. Pods that are
-being deleted do not count.
+A hard constraint rejects nodes. A soft one scores them; it is also kube-scheduler's default for pods that a service or
+a controller selects. Domains consist of the nodes that have all of the constraints' labels and that the constraint's
+policies count. Pods that are being deleted do not count.
 """
 
 import math
@@ -18,7 +18,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Scope
 from scheduler.kube.selection.selectors import Selector
-from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, replicas
+from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
 from scheduler.plugins.node_rules import node_affinity, taint_toleration
 
@@ -40,7 +40,7 @@ _HAS_SKEW, _LACKS_LABEL = 1, 2
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Spread | None":
     constraints, is_default = pod_info.spread, False
     if not constraints:
-        selector = replicas(pod_info.pod)
+        selector = pod_counts.default_selectors.selector_of(pod_info.pod)
         if selector is None:
             return None
         constraints, is_default = _default_constraints(selector), True

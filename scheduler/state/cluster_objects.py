@@ -1,4 +1,5 @@
-"""Process other API objects that decisions read: namespaces' labels, budgets, RuntimeClasses.
+"""Process other API objects that decisions read: namespaces' labels, the selectors of services and controllers,
+budgets.
 
 Objects that cannot be read are ignored: they select nothing, and block no pod.
 """
@@ -12,19 +13,32 @@ from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.runtime_classes import RuntimeClass
-from scheduler.kube.selecting_objects import Namespace, PodDisruptionBudget
+from scheduler.kube.selecting_objects import (
+    Namespace,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
-ClusterObject = Namespace | PodDisruptionBudget | RuntimeClass
+ClusterObject = (
+    Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget | RuntimeClass
+)
 # Those that have to be listed before anything is decided.
 PATHS: Mapping[type[ClusterObject], str] = {
     Namespace: "/api/v1/namespaces",
+    Service: "/api/v1/services",
+    ReplicationController: "/api/v1/replicationcontrollers",
+    ReplicaSet: "/apis/apps/v1/replicasets",
+    StatefulSet: "/apis/apps/v1/statefulsets",
     PodDisruptionBudget: "/apis/policy/v1/poddisruptionbudgets",
 }
 
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Updates the namespaces of pod counts, the budgets and the RuntimeClasses from the watches."""
+    """Updates the namespaces and selectors of pod counts, the budgets and the RuntimeClasses from the watches."""
 
     pod_counts: PodCounts
     nodes: NodeColumns
@@ -57,8 +71,14 @@ class ClusterObjects:
         if isinstance(item, RuntimeClass):
             is_change = self.nodes.put_runtime_class(item.metadata.name, item.handler)
             return ClusterEvent.NODE_INVENTORY if is_change else NO_EVENT
-        # It only affects which pods are victims, so it helps no pod.
-        self.budgets.put(item)
+        if isinstance(item, PodDisruptionBudget):
+            self.budgets.put(item)
+        elif isinstance(item, Service):
+            self.pod_counts.default_selectors.put_service(item)
+        else:
+            self.pod_counts.default_selectors.put_controller(item)
+        # A selector only spreads pods as a preference. It rejects no node, so its change can help no pod. A budget also
+        # helps none: it only affects which pods are victims.
         return NO_EVENT
 
     def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
@@ -71,5 +91,10 @@ class ClusterObjects:
             # A class that no longer exists rejects no pod.
             self.nodes.put_runtime_class(identity.name, None)
             return ClusterEvent.NODE_INVENTORY
-        self.budgets.remove(identity.namespace, identity.name)
+        if kind is PodDisruptionBudget:
+            self.budgets.remove(identity.namespace, identity.name)
+        elif kind is Service:
+            self.pod_counts.default_selectors.remove_service(identity.namespace, identity.name)
+        else:
+            self.pod_counts.default_selectors.remove_controller(identity.namespace, kind.__name__, identity.name)
         return NO_EVENT

@@ -6,7 +6,7 @@ the expressions of node selectors. Source: k8s.io/component-helpers scheduling/c
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -77,6 +77,10 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return not self.needs or self.matches(dict(pairs))
 
+    def narrowed(self, needs: Iterable[Needs]) -> "Selector":
+        """Return the selector that also requires ``others``; a selector that selects nothing stays unchanged."""
+        return self if self.nothing else _canonical([*self.all_needs(), *needs])
+
     def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
 
@@ -89,10 +93,12 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         needs_unequal = [
             Needs(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in own_keys
         ]
-        if self.nothing or not (needs_equal or needs_unequal):
-            return self
-        equal = [Needs(key, "In", (value,)) for key, value in self.equal]
-        return _canonical([*equal, *self.needs, *needs_equal, *needs_unequal])
+        return self.narrowed(needs_equal + needs_unequal) if needs_equal or needs_unequal else self
+
+    def all_needs(self) -> Iterator[Needs]:
+        """Yield all requirements; none for the selector that never matches."""
+        yield from (Needs(key, "In", (value,)) for key, value in self.equal)
+        yield from self.needs
 
 
 EVERYTHING = Selector()
@@ -110,7 +116,11 @@ def read_selector(selector: LabelSelector | None) -> Selector:
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
-    """Return the selector of exactly these labels."""
+    """Return the selector of exactly these labels, as services and replication controllers write it.
+
+    Raise ValueError if there are too many.
+    """
+    _hold_to_bounds(LabelSelector(dict(labels)))
     return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])
 
 

@@ -1,14 +1,16 @@
-"""Topology spread constraints of a pod, and the replicas of its controller, for the default constraints.
+"""Topology spread constraints of a pod, and what services and controllers select, for the default constraints.
 
 Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.parsing import shorten
 from scheduler.kube.objects import Pod, SpreadConstraint
+from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.selection.selectors import (
+    EVERYTHING,
     MOST_EXPRESSIONS,
     Selector,
     expressions_of,
@@ -20,17 +22,8 @@ _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _POLICIES = ("Honor", "Ignore")
 # Each is counted over all nodes, and its selector is compared with every pod.
 MOST_CONSTRAINTS = 64
-# Controllers whose pods are spread by default; kinds of the same name in other API groups are not.
+# Controllers whose selectors are read; kinds of the same name in other API groups are not.
 _API_VERSIONS: Mapping[str, str] = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
-# Labels in which the pods of a StatefulSet or a LeaderWorkerSet differ. Source: StatefulSetPodNameLabel, PodIndexLabel
-# in k8s.io/api/apps/v1/types.go; WorkerIndexLabelKey in api/leaderworkerset/v1/leaderworkerset_types.go.
-_OF_ONE_POD = frozenset(
-    {
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "leaderworkerset.sigs.k8s.io/worker-index",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +55,50 @@ def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     return tuple(_read(constraint, pod.metadata.labels or {}) for constraint in constraints)
 
 
-def replicas(pod: Pod) -> Selector | None:
-    """Return what selects the replicas of a pod: equal labels; None if no controller with replicas owns it.
+class DefaultSelectors:
+    """The selectors of services, replication controllers, replica sets and stateful sets, by namespace and name."""
 
-    kube-scheduler combines the selectors of the controller and of services, which would be four more watches.
-    """
-    owner = next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
-    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in _OF_ONE_POD}
-    if owner is None or owner.api_version != _API_VERSIONS.get(owner.kind, "") or not labels:
-        return None
-    return select_labels(labels)
+    def __init__(self) -> None:
+        self._services: dict[str, dict[str, Selector]] = {}
+        self._controllers: dict[str, dict[tuple[str, str], Selector]] = {}
+
+    def put_service(self, service: Service) -> None:
+        """Record a service, which selects nothing without a selector; raise ValueError if its selector is too large."""
+        services = self._services.setdefault(service.metadata.namespace, {})
+        if service.spec.selector is None:
+            services.pop(service.metadata.name, None)
+        else:
+            services[service.metadata.name] = select_labels(service.spec.selector)
+
+    def remove_service(self, namespace: str, name: str) -> None:
+        self._services.get(namespace, {}).pop(name, None)
+
+    def put_controller(self, controller: ReplicationController | ReplicaSet | StatefulSet) -> None:
+        """Record a controller; raise ValueError for a malformed selector."""
+        if isinstance(controller, ReplicationController):
+            selector = select_labels(controller.spec.selector or {})
+        else:
+            selector = read_selector(controller.spec.selector)
+        key = type(controller).__name__, controller.metadata.name
+        self._controllers.setdefault(controller.metadata.namespace, {})[key] = selector
+
+    def remove_controller(self, namespace: str, kind: str, name: str) -> None:
+        self._controllers.get(namespace, {}).pop((kind, name), None)
+
+    def selector_of(self, pod: Pod) -> Selector | None:
+        """Return the combined selector of a pod's services and its controller; None if there is none."""
+        if not pod.metadata.owner_references and not self._services.get(pod.metadata.namespace):
+            return None
+        needs = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
+        return EVERYTHING.narrowed(needs) if needs else None
+
+    def _selectors_of(self, pod: Pod) -> Iterator[Selector]:
+        labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
+        yield from (service for service in self._services.get(namespace, {}).values() if service.matches(labels))
+        owner = next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+        controller = self._controllers.get(namespace, {}).get((owner.kind, owner.name)) if owner else None
+        if owner and controller and owner.api_version == _API_VERSIONS.get(owner.kind):
+            yield controller
 
 
 def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySpreadConstraint:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from scheduler.kube.selecting_objects import Service
 from scheduler.plugins import inter_pod_affinity, pod_topology_spread
 from scheduler.plugins.node_rules import image_locality
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
@@ -169,21 +171,20 @@ def test_a_soft_constraint_prefers_the_emptier_domain(
     assert scores(pod_topology_spread, cluster, incoming, nodes) == expected
 
 
-def test_replicas_of_a_controller_are_spread_by_default() -> None:
-    """Over hosts and zones, and only as a preference; not a pod without a controller, or with its own constraints."""
+def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
+    """Over hosts and zones, and only as a preference; not a pod that nothing selects, or with its own constraints."""
     cluster = Cluster(World(four(), crowd("aab")))
     incoming = pod(labels={"foo": ""})
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "controller": True}
-    incoming["metadata"]["ownerReferences"] = [owner]
-    incoming["metadata"]["labels"] |= {"apps.kubernetes.io/pod-index": "3"}
+    metadata = {"name": "s", "namespace": "default"}
+    service = msgspec.convert({"metadata": metadata, "spec": {"selector": {"foo": ""}}}, Service)
+    cluster.pod_counts.default_selectors.put_service(service)
     assert refusals(pod_topology_spread, cluster, incoming) == [""] * 4
     found = scores(pod_topology_spread, cluster, incoming, cluster.world.nodes)
     assert found[0] < found[1] < found[2] == found[3] == 100
-    incoming["spec"]["topologySpreadConstraints"] = [spread("zone")]
-    assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
-    del incoming["spec"]["topologySpreadConstraints"]
-    incoming["metadata"]["ownerReferences"] = [owner | {"apiVersion": "example.com/v1"}]
+    own = pod(topologySpreadConstraints=[spread("zone")])
+    assert scores(pod_topology_spread, cluster, own, cluster.world.nodes) == [0] * 4
+    cluster.pod_counts.default_selectors.remove_service("default", "s")
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
 
 

@@ -11,8 +11,14 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.selection.affinity import read_affinity_info
 from tests.scheduler.reference.world import Json, World
+
+Controller = ReplicaSet | ReplicationController | StatefulSet
+CONTROLLERS: dict[str, type[Controller]] = {
+    one.__name__: one for one in (ReplicaSet, ReplicationController, StatefulSet)
+}
 
 
 class Cluster:
@@ -26,6 +32,12 @@ class Cluster:
             self.pod_counts.put_namespace(name, labels)
         for node in world.nodes:
             self._put(node)
+        for service in world.services:
+            self.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
+        for controller in world.controllers:
+            self.pod_counts.default_selectors.put_controller(
+                msgspec.convert(controller, CONTROLLERS[controller["kind"]])
+            )
         for pod in world.pods:
             self._assigned(pod)
 

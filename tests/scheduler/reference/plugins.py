@@ -148,6 +148,8 @@ def crowd(world: World, constraint: Json, pod: Json, node: Json) -> int:
 
 def constraint_means(constraint: Json, pod: Json, other: Json) -> bool:
     mine, theirs = labels_of(pod), labels_of(other)
+    if "selectors" in constraint:  # by default: the labels and selectors of all that selects the pod
+        return all(selects(selector, theirs) for selector in constraint["selectors"])
     same = all(theirs.get(key) == mine[key] for key in constraint.get("matchLabelKeys") or [] if key in mine)
     return same and selects(constraint.get("labelSelector"), theirs)
 
@@ -177,7 +179,7 @@ def spread_scores(world: World, pod: Json, nodes: Sequence[Json]) -> list[int]:
     soft = [one for one in every if one["whenUnsatisfiable"] == "ScheduleAnyway"]
     by_default = not every
     if by_default:
-        soft = default_constraints(pod)
+        soft = default_constraints(world, pod)
     if not soft:
         return [0] * len(nodes)
     scored = [one for one in nodes if by_default or _has_keys(one, soft)]
@@ -213,19 +215,23 @@ def _spread_sum(
     return math.floor(total + 0.5)
 
 
-def default_constraints(pod: Json) -> list[Json]:
-    """Return the defaults for a replica of a controller: they count pods with its own labels."""
-    owners = [(one["apiVersion"], one["kind"]) for one in pod["metadata"].get("ownerReferences") or []]
-    if not labels_of(pod) or not {
-        ("apps/v1", "ReplicaSet"),
-        ("apps/v1", "StatefulSet"),
-        ("v1", "ReplicationController"),
-    } & {*owners}:
+def default_constraints(world: World, pod: Json) -> list[Json]:
+    """Return the system's defaults, for a pod that a service or its controller selects."""
+    there = [one for one in world.services if one["metadata"]["namespace"] == pod["metadata"]["namespace"]]
+    selectors: list[Json] = []
+    for service in there:
+        wanted = service["spec"]["selector"]
+        if wanted is not None and selects({"matchLabels": wanted}, labels_of(pod)):
+            selectors.append({"matchLabels": wanted})
+    for owner in pod["metadata"].get("ownerReferences") or []:
+        for one in world.controllers:
+            same = (one["kind"], one["metadata"]["namespace"]) == (owner["kind"], pod["metadata"]["namespace"])
+            selector = one["spec"]["selector"]
+            if same and owner["apiVersion"] != "x/v1" and selector is not None:
+                selectors.append({"matchLabels": selector} if owner["apiVersion"] == "v1" else selector)
+    if not any(selector.get("matchLabels") or selector.get("matchExpressions") for selector in selectors):
         return []
-    selector = {"matchLabels": labels_of(pod)}
-    return [
-        {"topologyKey": key, "maxSkew": skew, "labelSelector": selector} for key, skew in ((HOSTNAME, 3), (ZONE, 5))
-    ]
+    return [{"topologyKey": key, "maxSkew": skew, "selectors": selectors} for key, skew in ((HOSTNAME, 3), (ZONE, 5))]
 
 
 def image_scores(world: World, pod: Json, nodes: Sequence[Json]) -> list[int]:

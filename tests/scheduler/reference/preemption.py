@@ -148,7 +148,7 @@ def refusal(strife: Strife, pod: Json, node: Json) -> str:
 
 
 def _world_with(world: World, pods: list[Json]) -> World:
-    return World(world.nodes, pods, world.namespaces)
+    return World(world.nodes, pods, world.namespaces, world.services, world.controllers)
 
 
 def _refusal(world: World, pod: Json, node: Json) -> str:

@@ -18,11 +18,13 @@ ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(slots=True)
 class World:
-    """Nodes, the pods on them (each with spec.nodeName), namespaces' labels."""
+    """Nodes, the pods on them (each with spec.nodeName), namespaces' labels, and what selects pods."""
 
     nodes: list[Json] = field(default_factory=list)
     pods: list[Json] = field(default_factory=list)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    services: list[Json] = field(default_factory=list)
+    controllers: list[Json] = field(default_factory=list)
 
 
 def random_world(random: Random) -> World:
@@ -36,6 +38,10 @@ def random_world(random: Random) -> World:
         if random.random() < 0.15:
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         world.pods.append(pod)
+    world.services = [_service(random, number) for number in range(random.randint(0, 3))]
+    world.controllers = [
+        _controller(random, kind) for kind in ("ReplicaSet", "StatefulSet", "ReplicationController") if _rarely(random)
+    ]
     return world
 
 
@@ -150,3 +156,16 @@ def _constraint(random: Random) -> Json:
     if constraint["labelSelector"] is not None and _rarely(random):
         constraint["matchLabelKeys"] = ["rev"]
     return constraint
+
+
+def _service(random: Random, number: int) -> Json:
+    selector = random.choice([None, {}, random_labels(random, ("app",)), random_labels(random, ("app", "tier"))])
+    return {"metadata": {"name": f"s{number}", "namespace": random.choice("abc")}, "spec": {"selector": selector}}
+
+
+def _controller(random: Random, kind: str) -> Json:
+    selector: Json | None = _selector(random, ("app", "tier"))
+    if kind == "ReplicationController":
+        selector = (selector or {}).get("matchLabels", {})
+    metadata = {"name": "owner", "namespace": random.choice("abc")}
+    return {"kind": kind, "metadata": metadata, "spec": {"selector": selector}}

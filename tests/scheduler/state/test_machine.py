@@ -14,7 +14,7 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.selecting_objects import PodDisruptionBudget
+from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import (
     MakeNode,
@@ -270,7 +270,7 @@ def test_an_unreadable_object_is_ignored_and_reported_once(
 
 def test_an_ignored_object_is_forgotten_when_it_is_deleted(machine: Machine) -> None:
     """Whether its deletion was seen or not; a new object of that name is reported again."""
-    nameless = {Node: "n", Pod: "p", PodDisruptionBudget: "s"}
+    nameless = {Node: "n", Pod: "p", StatefulSet: "s"}
     for kind, name in nameless.items():
         broken = Unreadable(Identity(name, "default", "u"), "Expected `str`")
         endings: tuple[Event[Any], ...] = (Removed(broken.identity), Synced(()))

@@ -1,6 +1,7 @@
 """Select victims: against a plain reference on thousands of small random clusters, and what must not change it."""
 
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,10 +23,11 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.reservations import reserve
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.selecting_objects import PodDisruptionBudget
+from scheduler.kube.selecting_objects import PodDisruptionBudget, Service
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.reference import preemption as preempting
+from tests.scheduler.reference.cluster import CONTROLLERS
 from tests.scheduler.reference.preemption import MBPS, Strife
 from tests.scheduler.reference.world import Json, World
 
@@ -79,6 +81,11 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
         document = node | {"metadata": node["metadata"] | {"annotations": annotations}}
         document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
         cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
+    for service in world.services:
+        cluster.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
+    for controller in world.controllers:
+        kind: Any = CONTROLLERS[controller["kind"]]
+        cluster.pod_counts.default_selectors.put_controller(msgspec.convert(controller, kind))
     for pod in world.pods:
         cluster.put(read_assigned_pod(pod_of(pod))[0], 0.0)
     for budget in strife.budgets:
@@ -214,7 +221,7 @@ def _fighter(name: str, priority: int, cpu: int, node: str = "", **labels: str) 
 
 def _full_node(*pods: Json) -> Strife:
     """Return one node of 2 cpus with these pods."""
-    return Strife(World([_node("n1")], list(pods), {"a": {}}))
+    return Strife(World([_node("n1")], list(pods), {"a": {}}, [], []))
 
 
 def _node(name: str) -> Json:

@@ -8,6 +8,7 @@ import pytest
 from scheduler.kube.objects import LabelSelector, Pod
 from scheduler.kube.selection.affinity import read_affinity_info
 from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, read_selector
+from scheduler.kube.selection.spread_constraints import DefaultSelectors
 
 Json = dict[str, Any]
 
@@ -107,3 +108,8 @@ def test_replicas_share_one_affinity_info() -> None:
     )
     assert first is second
     assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).terminating
+
+
+def test_a_selector_without_pods_spreads_none() -> None:
+    """A pod without services and controller has no default constraints."""
+    assert DefaultSelectors().selector_of(pod({"app": "x"}, {})) is None
