@@ -176,7 +176,7 @@ class EventHandlers:
         """Ignore a pod from now on; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
         if self._awaits_volumes(identity.uid):
-            self.state.held_binds.drop(identity.uid)
+            self.group_scheduling.held_binds.drop(identity.uid)
             self.state.pending_pods.forget_assumed(identity.uid, now)
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
@@ -227,7 +227,7 @@ class EventHandlers:
 
     def _release_assumed(self, uid: str, now: float) -> None:
         """Release everything that is held for a pod: its decision was based on an earlier request."""
-        self.state.held_binds.drop(uid)
+        self.group_scheduling.held_binds.drop(uid)
         self.state.volume_waits.drop(uid)
         self.state.pending_pods.forget_assumed(uid, now)
         self.state.pending_pods.give_up_volumes(now)
@@ -246,11 +246,11 @@ class EventHandlers:
         return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
 
     def _awaits_volumes(self, uid: str) -> bool:
-        return uid in self.state.volume_waits or uid in self.state.held_binds
+        return uid in self.state.volume_waits or uid in self.group_scheduling.held_binds
 
     def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self.state.held_binds.drop(uid)
+        self.group_scheduling.held_binds.drop(uid)
         self.state.reservations.delete(uid, now)
         self.state.pending_pods.delete(uid, now)
         previous = self.state.cache.assigned(uid)
@@ -273,7 +273,7 @@ class EventHandlers:
     def _leave_node(self, uid: str, now: float) -> None:
         """Drop a pod, but keep its state in its group."""
         self.group_scheduling.interrupt(uid, now)
-        self.state.held_binds.drop(uid)
+        self.group_scheduling.held_binds.drop(uid)
         self.state.pending_pods.delete(uid, now)
         assigned_pod = self.state.cache.remove(uid, now)
         if assigned_pod is not None:

@@ -48,7 +48,7 @@ class PreBinding(Part):
 
     def _settle(self, decision: Bind, fault: str, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid
-        if uid in self.state.held_binds:
+        if uid in self.group_scheduling.held_binds:
             return self.group_scheduling.settle(decision, fault, now)
         # Minutes may have passed since the Binding's annotations were checked against the pod's own.
         reason = fault or validate_annotations(self.state.pending_pods[uid].pod.annotations, decision.annotations)

@@ -7,7 +7,6 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
@@ -36,7 +35,6 @@ class SharedState:
         self.reservations = Reservations(self.queue, self.run_times.end_of)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
-        self.held_binds = HeldBinds()
         self.group_conditions, self.member_messages = PodGroupConditions(), MemberMessages()
         self.pending_groups = PendingGroups(
             self.queue, self.group_conditions, self.groups_by_pod, self.known_pod_groups

@@ -23,7 +23,6 @@ from scheduler.kube.refused import Refused
 from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.first_call import FirstCall
 from scheduler.pending.groups.half_groups import HalfGroups
-from scheduler.pending.groups.held_binds import Batch
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.promises import NO_START
 from scheduler.pending.groups.urgent_turn import UrgentTurn
@@ -37,7 +36,7 @@ from scheduler.state.groups.decision import (
     must_restart,
 )
 from scheduler.state.groups.demand import demand_of
-from scheduler.state.groups.group_pre_binding import GroupPreBinding
+from scheduler.state.groups.held_binds import Batch, HeldBinds
 from scheduler.state.groups.messages import shortage, surplus
 from scheduler.state.groups.spares import Spares
 from scheduler.state.shared_state import SharedState
@@ -70,7 +69,7 @@ class GroupScheduling(Part):
     placement_count: int = 0
     first_call: FirstCall = field(init=False)
     half_groups: HalfGroups = field(init=False)
-    group_pre_binding: GroupPreBinding = field(init=False)
+    held_binds: HeldBinds = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
     _decision: GroupDecision | None = None
     # The decisions that others have interrupted, and when the next one continues.
@@ -83,7 +82,7 @@ class GroupScheduling(Part):
         self.first_call = FirstCall(state.pending_groups, state.reservations, options)
         self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
-        self.group_pre_binding = GroupPreBinding(self.state)
+        self.held_binds = HeldBinds(state)
 
     def begin(self, key: GroupKey) -> None:
         """Start a decision about a group that was popped from the queue."""
@@ -265,10 +264,11 @@ class GroupScheduling(Part):
         """Process the result of binding the volumes of a pod whose Bind is held; ``reason`` is why they are not bound,
         or empty.
         """
-        uid = decision.pod_info.uid
-        batch = self.state.held_binds.batch_of(uid)
-        if not reason or batch is None:
-            self.state.held_binds.is_bound(uid)
+        batch = self.held_binds.batch_of(decision.pod_info.uid)
+        if batch is None:
+            return []
+        if not reason:
+            batch.has_changed = True
             return []
         return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {reason}", now)
 
@@ -278,8 +278,8 @@ class GroupScheduling(Part):
         self.first_call.tick(now)
         self.backfill.review(self.state.pending_groups.room_owner, now)
         instructions += self.half_groups.overdue(now)
-        for batch in self.state.held_binds.changed():
-            binds = self.group_pre_binding.take_binds(batch)
+        for batch in self.held_binds.changed():
+            binds = self.held_binds.take(batch)
             instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
         for key, message in self.state.pending_groups.due(now):
             self.state.group_conditions.refuse(key, message, now)
@@ -293,7 +293,7 @@ class GroupScheduling(Part):
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        if self.state.held_binds.has_changed or self.state.member_messages:
+        if self.held_binds.changed() or self.state.member_messages:
             return 0.0
         parts = self.state.pending_groups, self.state.group_conditions, self.first_call, self.half_groups
         times = [part.next_due() for part in parts]
@@ -327,7 +327,7 @@ class GroupScheduling(Part):
             kept = self.state.reservations.spares_of(key)
             rooms = verdict.spares if demand.spares or kept is None else tuple(kept.rooms.values())
             binds = self.spares.keep(key, binds, rooms, demand.priority, now)
-        return [*self.group_pre_binding.begin(group, binds, now), *reports]
+        return [*self.held_binds.begin(group, binds, now), *reports]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether the remaining members may be placed by themselves."""
@@ -343,7 +343,7 @@ class GroupScheduling(Part):
 
     def _release(self, batch: Batch, reason: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and report why."""
-        uids = self.group_pre_binding.release(batch, now)
+        uids = self.held_binds.release(batch, now)
         members = self.state.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {reason}"
         self.state.group_conditions.refuse(batch.key, message, now)

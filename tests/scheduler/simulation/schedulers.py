@@ -60,7 +60,7 @@ class _Recorded(Machine):
             for one in instructions or ()
             if isinstance(one, Bind | PreBind)
         ]
-        now_held = {id(bind): bind for bind in self.state.held_binds.binds()}
+        now_held = {id(bind): bind for bind in self.group_scheduling.held_binds.binds()}
         held = [bind for key, bind in now_held.items() if key not in self.known]
         self.known = set(now_held)
         for bind in held:

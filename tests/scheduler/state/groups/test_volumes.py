@@ -1,6 +1,5 @@
 """No Binding of a group is written before the volumes of all of its members are bound; one failure releases all."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,14 +7,10 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Removed
-from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.held_binds import HeldBinds
 from tests.scheduler.volume_store import HOST, Store, on
 
 
@@ -180,12 +175,14 @@ def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decid
     store.machine.check()
 
 
-def test_held_binds_need_the_most_that_any_of_their_decisions_needed(make_pod: Callable[..., Pod]) -> None:
-    """A group may ask for more meanwhile."""
-    held, key = HeldBinds(), GroupKey("annotation", "ns", "g")
-    for least in (3, 5, 4):
-        pod_info = PodInfo(make_pod(metadata={"uid": str(least)}), {})
-        held.add(key, least, (Bind(pod_info, AssignedPod(str(least), "", ""), {}, {"v": 1}),))
-    batch = held.batch_of("3")
-    assert batch is not None
-    assert (batch.min, list(batch.binds)) == (5, ["3", "5", "4"])
+def test_held_binds_need_the_most_that_any_of_their_decisions_needed(store: Store) -> None:
+    """A later member asks for less; then too few are left of those that asked for more."""
+    pods, orders = _ready(store)
+    store.nodes("n4")
+    store.pod(annotations={names.GROUP: '{"name":"train","min":2}'})
+    assert _binds(store.run()) == []
+    for gone in (pod.metadata for pod in pods[1:]):
+        store.machine.pods(Removed(Identity(gone.name, gone.namespace, gone.uid)), store.now)
+    _bound(store, orders[0])
+    assert _binds(store.run()) == []
+    store.machine.check()
