@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.start import MemberState
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report

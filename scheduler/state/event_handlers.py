@@ -11,8 +11,7 @@ from typing import Any
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.groups import known_pod_groups
-from scheduler.cache.groups.groups_by_pod import MemberState, Standing
-from scheduler.cache.groups.start import node_times
+from scheduler.cache.groups.start import MemberState, Standing, node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
@@ -194,7 +193,7 @@ class EventHandlers:
             self._note_standing(pod, "succeeded" if pod.status.phase == "Succeeded" else "failed", now)
             return []
         if pod.spec.node_name:
-            is_latecomer = pod.spec.scheduler_name != self.state.scheduler_name or self._had_no_group(uid)
+            is_latecomer = self._had_no_group(uid)
             instructions = self._put_assigned_pod(pod, now)
             standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
             self._note_standing(pod, standing, now, is_latecomer=is_latecomer)
@@ -239,7 +238,7 @@ class EventHandlers:
             self.state.pending_groups.drop(pod.metadata.uid, now)
             return
         is_foreign = pod.spec.scheduler_name != self.state.scheduler_name
-        state = MemberState(standing, node_times(pod), is_latecomer=is_latecomer, is_foreign=is_foreign)
+        state = MemberState(standing, node_times(pod), is_latecomer=is_latecomer or is_foreign)
         self.state.pending_groups.put(pod.metadata.uid, membership, state, now)
 
     def _had_no_group(self, uid: str) -> bool:

@@ -13,10 +13,11 @@ from cli.plugin.reports.objects import Event
 from cli.plugin.reports.objects import Node as ShownNode
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
+from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
-from scheduler.cache.groups.start import node_times
+from scheduler.cache.groups.start import MemberState, Standing, node_times
 from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused
 from scheduler.kube.jobs import Job
 from scheduler.kube.member_order import by_index
@@ -61,17 +62,16 @@ class FoundGroup:
 
     @property
     def waiting(self) -> int:
-        counts = self.members.counts
-        return counts["waiting"] + counts["refused"] + counts["gated"] + counts["foreign"]
+        return len(self.members.of("waiting", "refused", "gated", "foreign"))
 
     @property
     def state(self) -> State:
-        ended_count = self.members.counts["succeeded"] + self.members.counts["failed"]
-        if self.members.counts["succeeded"] and ended_count == len(self.members.states):
+        ended_count = self.members.count("succeeded") + self.members.count("failed")
+        if self.members.count("succeeded") and ended_count == len(self.members.states):
             return "Finished"
         if isinstance(self.group, Refused):
             return "Refused"
-        waiting_count, owners = self.members.counts["waiting"], self.members.next_owners
+        waiting_count, owners = self.members.count("waiting"), self.members.next_owners
         missing_count = self.members.count_missing(owners, self.group.min) if owners else 0
         if self.members.counted_as_placed >= self.group.min and not missing_count:
             return "Scheduled"
@@ -87,7 +87,7 @@ class FoundGroup:
         """Return why the scheduler ignores its waiting members; empty if it does not."""
         if isinstance(self.group, Refused):
             return self.group.reason
-        return self.members.refusal if self.members.counts["waiting"] else ""
+        return self.members.refusal if self.members.count("waiting") else ""
 
     @property
     def why(self) -> str:
@@ -174,7 +174,8 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
             group = Refused(UNLISTED)
-        members.judge(group.min if isinstance(group, Group) else 0)
+        members.set_min(group.min if isinstance(group, Group) else 0)
+        members.judge()
         told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
         own = {uid: pods[uid] for uid in members.states}

@@ -10,8 +10,8 @@ from cli.plugin.reports import explain
 from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.found_groups import FoundGroup, State
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
-from scheduler.cache.groups.groups_by_pod import Standing
 from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.start import Standing
 from scheduler.kube.group_membership import Naming
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")

@@ -15,9 +15,10 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.start import MemberState
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.constraints.kinds import Kinds
@@ -94,7 +95,7 @@ def _machine(
 
 def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport:
     waiting = machine.groups_by_pod.get(key)
-    if waiting is None or not waiting.counts["waiting"]:
+    if waiting is None or not waiting.count("waiting"):
         return DecisionReport("none", "no member waits for this scheduler", {})
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):

@@ -150,6 +150,6 @@ def group_progress(
     bound = sum(1 for pod in pods if pod is not None and not pod.assumed)
     if members is not None:
         # A short job may end before its condition is written. Members of earlier jobs had an earlier PodGroup.
-        bound += members.start.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+        bound += members.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
     min_members = policy.min if isinstance(policy, GroupPolicy) else None
     return GroupProgress(pod_group, bound, min_members, members is not None and members.any_ours)

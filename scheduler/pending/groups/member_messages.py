@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.cache.groups.groups_by_pod import Members
+from scheduler.cache.groups.group_members import Members
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 
@@ -55,12 +55,12 @@ def incomplete(members: Members, min_members: int) -> str:
     for role, count in members.missing_by_role(members.next_owners, "waiting").items():
         message += f", {count} of role {role!r} missing"
     reasons = (
-        (members.counts["gated"], "with scheduling gates"),
-        (members.counts["refused"], "rejected as invalid"),
+        (members.count("gated"), "with scheduling gates"),
+        (members.count("refused"), "rejected as invalid"),
         (members.succeeded_of_others, "succeeded under another controller (not counted)"),
     )
     for count, text in reasons:
         if count:
             message += f", {count} {text}"
     # Members that exist and do not count are a sufficient reason.
-    return message if members.counts["gated"] or members.counts["refused"] else f"{message} ({_HINT})"
+    return message if members.count("gated") or members.count("refused") else f"{message} ({_HINT})"

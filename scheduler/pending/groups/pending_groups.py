@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from math import inf
 
 from mooring.kube.events import Change, Changed, Identity
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
+from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
+from scheduler.cache.groups.start import MemberState, Rank
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
@@ -97,7 +99,7 @@ class PendingGroups:
         members.place(uids, self.group(key).min)
         for uid in uids:
             self._queue.stand_for(uid, None)
-        if not members.counts["waiting"]:
+        if not members.count("waiting"):
             self._end(key)
             return
         state.group, state.message = self._read(key)
@@ -301,7 +303,7 @@ class PendingGroups:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed."""
         for key, state in self._states.items():
             members, min_members = self.members(key), state.group.min if isinstance(state.group, Group) else 0
-            if members.counts["placed"] and members.counted_as_placed < min_members:
+            if members.count("placed") and members.counted_as_placed < min_members:
                 yield key, min_members
 
     def reserve_room_for(self, key: GroupKey | None, now: float) -> None:
@@ -322,7 +324,7 @@ class PendingGroups:
 
     def check(self) -> None:
         """Raise AssertionError if a group's state does not match its members and sources."""
-        keys = {members.key for members in self._by_pod if members.counts["waiting"]}
+        keys = {members.key for members in self._by_pod if members.count("waiting")}
         assert keys == self._states.keys(), "the groups with waiting members differ"
         for key, state in self._states.items():
             group, message = self._read(key)
@@ -346,10 +348,11 @@ class PendingGroups:
             self._backoffs.forget(key)
         else:
             policy = self._known_pod_groups.of(key)
-            members.judge(policy.min if isinstance(policy, GroupPolicy) else 0)
-        if members is None or not members.counts["waiting"]:
+            members.set_min(policy.min if isinstance(policy, GroupPolicy) else 0)
+        if members is None or not members.count("waiting"):
             self._end(key)
             return
+        members.judge()
         state = self._states.setdefault(key, _State(Refused(""), message="new", since=now))
         was_in_queue, state.rest = not state.message, None
         state.group, state.message = self._read(key)

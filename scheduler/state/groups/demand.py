@@ -6,7 +6,7 @@ from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.groups_by_pod import Members
+from scheduler.cache.groups.group_members import Members
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import as_member, by_size, spare_members

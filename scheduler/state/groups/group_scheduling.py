@@ -313,7 +313,7 @@ class GroupScheduling(Part):
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.state.pending_groups.members(key)
         left_over_count = 0 if verdict.refusal is None else len(demand.real_members) - len(uids)
-        has_more_members = members.counts["waiting"] > left_over_count
+        has_more_members = members.count("waiting") > left_over_count
         if has_more_members or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
             # As many are placed as are needed.
             self.state.pending_groups.look_again(key)

@@ -2,7 +2,7 @@
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import Members
+from scheduler.cache.groups.group_members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import alike

@@ -97,7 +97,7 @@ class Spares(Part):
         kept = set[tuple[str, str]]()
         for key in sorted(self._times, key=self._times.__getitem__, reverse=True):
             members, reservation = self.state.groups_by_pod.get(key), self.state.reservations.spares_of(key)
-            if members is None or not members.counts["placed"]:
+            if members is None or not members.count("placed"):
                 del self._times[key]
                 self._put(key, (), now)
             elif reservation is not None:

@@ -126,7 +126,7 @@ async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about() -> None
 
         async def waits() -> bool:
             members = machine.groups_by_pod.get(KEY)
-            return members is not None and members.counts["waiting"] == 1
+            return members is not None and members.count("waiting") == 1
 
         await eventually(waits)
         assert list(machine.queue.uids()) == []

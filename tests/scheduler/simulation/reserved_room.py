@@ -66,7 +66,7 @@ def _end_of(reservation: Reservation, machine: Machine) -> float:
 def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
     key = spares.group
     members = machine.groups_by_pod.get(key) if key is not None else None
-    if members is None or not members.counts["placed"]:
+    if members is None or not members.count("placed"):
         yield f"spares of {spares.owner} outlive it"
     taken = {(pod.node, vf.pci) for pod in machine.cache.assigned_pods() if pod.assignment for vf in pod.assignment.vfs}
     for room in spares.rooms.values():

@@ -404,7 +404,7 @@ def test_a_pod_that_names_two_pod_groups_is_a_refused_member_of_the_first() -> N
     policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     pod_group = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": policy}, PodGroup)
     (found,) = find(*pods, two, pod_groups=[pod_group])
-    assert (found.state, found.waiting, found.members.counts["refused"]) == ("Incomplete", 3, 1)
+    assert (found.state, found.waiting, found.members.count("refused")) == ("Incomplete", 3, 1)
     text = draw(groups.detail(found).tables, coloured=False)
     assert ["two", "refused", "-"] in [line.split() for line in text.splitlines()]
 

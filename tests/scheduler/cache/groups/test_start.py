@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState, Standing
-from scheduler.cache.groups.start import NodeTimes, node_times
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.start import MemberState, NodeTimes, Standing, node_times
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod
 
@@ -34,9 +34,10 @@ def _listed(shown: list[Shown], min_members: int) -> frozenset[str]:
         groups.put(uid, membership, state)
     members = groups.get(KEY)
     assert members is not None
-    members.judge(min_members)
+    members.set_min(min_members)
+    members.judge()
     groups.check(lambda uid: members.states[uid].standing in ("placed", "leaving"))
-    return frozenset(members.start.owners)
+    return frozenset(members.start_owners)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -79,19 +80,19 @@ def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
         groups.put(uid, membership, MemberState("placed", NodeTimes(number, number)))
     members = groups.get(KEY)
     assert members is not None
-    members.judge(4)
+    members.set_min(4)
     for uid in "abc":
         groups.drop(uid)
-        members.judge(4)
-        assert members.start.owners == {"job-1"}
+        members.judge()
+        assert members.start_owners == {"job-1"}
     groups.put("d", membership, MemberState("succeeded", NodeTimes(3, 3)))
-    assert members.start.owners == {"job-1"}
+    assert members.start_owners == {"job-1"}
     assert groups.job_changed("job-1", 4) == [KEY]
     groups.put("e", membership, MemberState("waiting", rank=(0, "")))
     groups.drop("d")
-    assert members.start.owners == {"job-1"}
+    assert members.start_owners == {"job-1"}
     assert groups.keep_jobs(set()) == [KEY]
-    assert members.start.owners == set()
+    assert members.start_owners == set()
 
 
 def _status(**fields: Any) -> Pod:

@@ -8,7 +8,9 @@ import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
+from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.start import MemberState, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
@@ -159,4 +161,4 @@ def test_members_that_come_and_go_leave_nothing() -> None:
         _waiting(groups, f"u{number}", (1, f"{number}"))
         groups.drop(f"u{number}")
     assert members.lowest_rank == (0, "")
-    assert [len(counts) for counts in (members._priorities, members._creations)] == [1, 1]
+    assert [len(counts) for counts in (members._kinds, members._ranks)] == [1, 1]
