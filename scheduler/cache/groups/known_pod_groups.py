@@ -3,8 +3,8 @@
 Their APIs are optional: while one is not served, or this account may not read it, it has no PodGroups.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
 from scheduler.cache.groups.sources import Known
@@ -28,76 +28,65 @@ PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
 _NAMING: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
 
 
+class KnownPodGroup(NamedTuple):
+    """A PodGroup with its policy; None if there is none, and only the item if it cannot be read.
+
+    ``is_whole``: the group may only be disrupted as a whole. An unreadable PodGroup could say so.
+    """
+
+    policy: Known = None
+    item: AnyPodGroup | None = None
+    is_whole: bool = False
+
+    @property
+    def priority(self) -> int | None:
+        return self.policy.priority if isinstance(self.policy, GroupPolicy) else None
+
+
+_NONE = KnownPodGroup()
+
+
 class KnownPodGroups:
-    """The specification of each PodGroup, by the key of its group."""
+    """The PodGroups by the keys of their groups."""
 
     def __init__(self) -> None:
-        self._policies: dict[GroupKey, Known] = {}
-        self._objects: dict[GroupKey, AnyPodGroup] = {}
-        # The groups that may only be disrupted as a whole. This includes unreadable PodGroups, which could say so.
-        self.whole_groups: set[GroupKey] = set()
-        # How many PodGroups have each priority.
-        self._priorities = Counter[int]()
+        self._pod_groups: dict[GroupKey, KnownPodGroup] = {}
 
     @property
     def has_any(self) -> bool:
-        return bool(self._policies)
+        return bool(self._pod_groups)
+
+    def get(self, key: GroupKey) -> KnownPodGroup:
+        return self._pod_groups.get(key, _NONE)
 
     def of(self, key: GroupKey) -> Known:
         """Return a group's PodGroup policy, why it is not supported, or None while there is no PodGroup."""
-        return self._policies.get(key)
+        return self.get(key).policy
 
-    def priority(self, key: GroupKey) -> int | None:
-        policy = self._policies.get(key)
-        return policy.priority if isinstance(policy, GroupPolicy) else None
-
-    @property
-    def lowest_priority(self) -> int | None:
-        return min(self._priorities, default=None)
-
-    def pod_group(self, key: GroupKey) -> AnyPodGroup | None:
-        return self._objects.get(key)
+    def has_below(self, priority: int) -> bool:
+        """Return whether any PodGroup has a lower priority than this."""
+        return any(one.priority is not None and one.priority < priority for one in self._pod_groups.values())
 
     @staticmethod
     def key_of(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
         return GroupKey(_NAMING[kind], identity.namespace, identity.name)
 
-    def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
-        """Apply a watch event; return the group if something about it has changed."""
+    def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> None:
+        """Apply a watch event."""
         key = self.key_of(kind, event.identity)
-        old_policy = self._policies.get(key)
         match event:
             case Changed(_, item):
-                self._put(key, item, _read(item))
+                self._pod_groups[key] = KnownPodGroup(_read(item), item, disrupted_as_a_whole(item))
             case Unreadable(_, why):
-                self._put(key, None, Refused(f"its PodGroup cannot be read: {why}"))
+                self._pod_groups[key] = KnownPodGroup(Refused(f"its PodGroup cannot be read: {why}"), is_whole=True)
             case Removed():
-                self._put(key, None, None)
-        return key if self._policies.get(key) != old_policy else None
+                self._pod_groups.pop(key, None)
 
-    def keep(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[GroupKey]:
-        """Apply a list of all PodGroups of a kind; return the groups that have lost theirs."""
+    def missing(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[Identity]:
+        """Return the PodGroups of a kind that are not in a list of all of them."""
         keys = {self.key_of(kind, identity) for identity in identities}
-        removals = sorted(key for key in self._policies if key.naming == _NAMING[kind] and key not in keys)
-        for key in removals:
-            self._put(key, None, None)
-        return removals
-
-    def _put(self, key: GroupKey, item: AnyPodGroup | None, policy: Known) -> None:
-        """Store a group's PodGroup, None if it is unreadable or deleted, and its policy."""
-        for change, known in ((-1, self._policies.pop(key, None)), (1, policy)):
-            if isinstance(known, GroupPolicy) and known.priority is not None:
-                self._priorities[known.priority] += change
-        self._priorities = +self._priorities
-        self._objects.pop(key, None)
-        if policy is not None:
-            self._policies[key] = policy
-        if item is not None:
-            self._objects[key] = item
-        if disrupted_as_a_whole(item) if item is not None else policy is not None:
-            self.whole_groups.add(key)
-        else:
-            self.whole_groups.discard(key)
+        removals = sorted(key for key in self._pod_groups if key.naming == _NAMING[kind] and key not in keys)
+        return [Identity(key.name, key.namespace) for key in removals]
 
 
 def _read(pod_group: AnyPodGroup) -> Known:

@@ -45,7 +45,7 @@ class PlacedGroups:
         if membership is None or self.groups_by_pod.standing(uid) != "placed":
             return None
         key = membership.key
-        return key if not key.has_pod_group or key in self.known_pod_groups.whole_groups else None
+        return key if not key.has_pod_group or self.known_pod_groups.get(key).is_whole else None
 
     def members(self, key: GroupKey) -> PlacedMembers:
         """Return the placed members, and how many of them may be preempted one by one.
@@ -58,7 +58,7 @@ class PlacedGroups:
         staying = [uid for uid in placed if uid not in self.removals]
         uids = staying or placed
         if key.has_pod_group:
-            spare = 0 if key in self.known_pod_groups.whole_groups else len(uids)
+            spare = 0 if self.known_pod_groups.get(key).is_whole else len(uids)
         else:
             min_members = self._annotated_min(uids)
             spare = max(len(staying) - min_members, 0) if min_members > 1 else len(uids)
@@ -73,7 +73,7 @@ class PlacedGroups:
         if not key.has_pod_group:
             min_members = self._annotated_min(self.placed(key))
             return min_members if min_members > 1 else 0
-        policy = self.known_pod_groups.of(key) if key in self.known_pod_groups.whole_groups else None
+        policy = self.known_pod_groups.of(key) if self.known_pod_groups.get(key).is_whole else None
         return policy.min if isinstance(policy, GroupPolicy) else 0
 
     def _annotated_min(self, uids: list[str]) -> int:
@@ -94,13 +94,9 @@ class PlacedGroups:
         members = self.groups_by_pod.get(key)
         return members.of("placed") if members is not None else []
 
-    def lowest_priority(self) -> int | None:
-        """Return a lower bound of the priorities of PodGroups; None if none has one."""
-        return self.known_pod_groups.lowest_priority
-
     def priority_as_victim(self, uid: str) -> int | None:
         """Return the priority of a pod's PodGroup; None if it has none."""
         if not self.known_pod_groups.has_any:
             return None
         membership = self.groups_by_pod.of(uid)
-        return self.known_pod_groups.priority(membership.key) if membership is not None else None
+        return self.known_pod_groups.get(membership.key).priority if membership is not None else None

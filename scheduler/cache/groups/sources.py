@@ -54,27 +54,17 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     if len(requests) > 1:
         return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
     request = next(iter(requests), GroupRequest())
-    if pod_group is None:
-        return Group(
-            key,
-            request.least or 1,
-            request.within or "",
-            request.prefer,
-            request.rails,
-            spares=request.spares or 0,
-            slices=request.slices,
-            roles=request.roles,
-        )
-    if contradiction := _contradiction(pod_group, request):
+    if pod_group is not None and (contradiction := _contradiction(pod_group, request)):
         return Refused(f"annotation {names.GROUP!r}.{contradiction}")
+    policy = pod_group or GroupPolicy(request.least or 1, request.within or "")
     return Group(
         key,
-        pod_group.min,
-        pod_group.within,
+        policy.min,
+        policy.within,
         request.prefer,
         request.rails,
-        pod_group.priority,
-        pod_group.as_a_whole,
+        policy.priority,
+        policy.as_a_whole,
         request.spares or 0,
         request.slices,
         request.roles,

@@ -201,8 +201,7 @@ class PotentialVictims:
         lowest = self._cache.lowest_priority()
         if lowest is None:
             return False
-        of_groups = self._groups.lowest_priority()
-        return lowest < priority or (of_groups is not None and of_groups < priority)
+        return lowest < priority or self._groups.known_pod_groups.has_below(priority)
 
     def placed(self, key: GroupKey) -> frozenset[str]:
         return frozenset(self._groups.placed(key))

@@ -142,7 +142,7 @@ def group_progress(
     key: GroupKey, known_pod_groups: KnownPodGroups, groups_by_pod: GroupsByPod, cache: Cache
 ) -> GroupProgress | None:
     """Return a PodGroup and how many members have or had a node; members that are only assumed do not count."""
-    pod_group, policy = known_pod_groups.pod_group(key), known_pod_groups.of(key)
+    policy, pod_group, _ = known_pod_groups.get(key)
     if not isinstance(pod_group, PodGroup):
         return None
     members = groups_by_pod.get(key)

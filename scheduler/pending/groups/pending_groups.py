@@ -16,7 +16,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from mooring.kube.events import Change, Changed, Identity
+from mooring.kube.events import Change, Changed, Identity, Removed
 from scheduler.cache.groups.group_members import Members
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
@@ -89,7 +89,7 @@ class PendingGroups:
             # Its annotation has changed: other members may be victims now.
             self._queue.move_on_event(LEAVING, now)
         self._stand(uid, membership, state)
-        if state.standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
+        if state.standing == "placed" and self._known_pod_groups.get(membership.key).item is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
@@ -135,29 +135,23 @@ class PendingGroups:
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        known = self._known_pod_groups
-        group_key = known.key_of(kind, event.identity)
-        old_count, priority = len(known.whole_groups), known.priority(group_key)
-        key = known.take(kind, event)
-        if known.priority(group_key) != priority:
-            # Its members may be victims of other pods now.
+        key = self._known_pod_groups.key_of(kind, event.identity)
+        previous = self._known_pod_groups.get(key)
+        self._known_pod_groups.take(kind, event)
+        current = self._known_pod_groups.get(key)
+        if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
+            # Its members may be victims now, each by itself.
             self._queue.move_on_event(LEAVING, now)
-        self._requeue_after_disruption(old_count, now)
-        pod_group = known.pod_group(group_key)
-        if pod_group is None:
-            self._conditions.forget(group_key)
-        elif self._conditions.pod_group_changed(group_key, pod_group.metadata.uid, now):
-            key = group_key
-        if key is not None:
-            self._refresh(group_key, now)
+        if current.item is None:
+            self._conditions.forget(key)
+        is_other = current.item is not None and self._conditions.pod_group_changed(key, current.item.metadata.uid, now)
+        if is_other or current.policy != previous.policy:
+            self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
-        old_count = len(self._known_pod_groups.whole_groups)
-        keys = self._known_pod_groups.keep(kind, identities)
-        self._requeue_after_disruption(old_count, now)
-        for key in keys:
-            self._conditions.forget(key)
-            self._refresh(key, now)
+        """Apply a list of all PodGroups of a kind."""
+        for identity in self._known_pod_groups.missing(kind, identities):
+            self.take_pod_group(kind, Removed(identity), now)
 
     def take_job(self, event: Change[Job], now: float) -> None:
         """Apply a watch event of a Job; if it cannot be read, its pods determine how many have succeeded."""
@@ -169,11 +163,6 @@ class PendingGroups:
         """Apply a list of all Jobs."""
         for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
-
-    def _requeue_after_disruption(self, old_count: int, now: float) -> None:
-        """Requeue pods if members of a group that was disrupted as a whole can now be preempted one by one."""
-        if len(self._known_pod_groups.whole_groups) < old_count:
-            self._queue.move_on_event(LEAVING, now)
 
     def group(self, key: GroupKey) -> Group:
         """Return a group that is not rejected."""
