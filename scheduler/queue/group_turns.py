@@ -16,28 +16,23 @@ no turn ends a backoff for a tenth of a second for each of them, and younger gro
 backoffs end by themselves.
 """
 
-import heapq
-from collections.abc import Set
+from collections.abc import Mapping
+from operator import attrgetter
 
-from scheduler.queue.entry import AgeKey, Entry
+from scheduler.queue.entry import Entry, EntryHeap
 
 # Longer than the longest backoff, which is 10 s.
 _PATIENCE_S = 15.0
 _EARLY_S = 0.1
-# Number of outdated heap entries, in addition to the number of groups.
-_STALE = 1024
-# The ticket makes it unique.
-_Aged = tuple[AgeKey, int]
 
 
 class GroupTurns:
-    """The groups that are active, in backoff or in flight; those that may be tried are also in a heap by age."""
+    """The groups among ``entries`` that may be tried, in a heap by age, and those in flight."""
 
-    def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._by_age: list[_Aged] = []
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._by_age = EntryHeap(entries, attrgetter("age_key"))
         # The groups tried since the group with the current turn became active, in the order of their attempts.
-        self._passed: list[tuple[int, _Aged]] = []
+        self._passed = EntryHeap(entries, lambda entry: (entry.tried, entry.uid))
         self._in_flight: dict[str, Entry] = {}
         # From when on a turn may end backoffs, the active group whose turn does, and the last one that had the turn.
         self.early_at = 0.0
@@ -47,18 +42,10 @@ class GroupTurns:
     def put(self, entry: Entry) -> None:
         """Record a group that has moved to another place than in flight."""
         self.drop(entry.uid)
-        if entry.place == "unschedulable":
-            return
-        self._entries[entry.uid] = entry
         if _may_be_tried(entry):
-            heapq.heappush(self._by_age, (entry.age_key, entry.ticket))
-        if len(self._by_age) + len(self._passed) > 2 * len(self._entries) + _STALE:
-            # A sorted list is a heap.
-            self._by_age = sorted(filter(self._is_valid, self._by_age))
-            self._passed = sorted(turn for turn in self._passed if self._is_valid(turn[1]))
+            self._by_age.push(entry)
 
     def drop(self, uid: str) -> None:
-        self._entries.pop(uid, None)
         self._in_flight.pop(uid, None)
 
     def begin(self, entry: Entry, now: float) -> None:
@@ -68,13 +55,12 @@ class GroupTurns:
             self._ends_backoffs = self._due
         self._in_flight[entry.uid] = entry
 
-    def check(self, groups: Set[str]) -> None:
-        """Raise AssertionError unless exactly these groups are here, and those that may be tried are in a heap."""
-        assert groups == self._entries.keys(), "the groups that take turns differ"
-        uids = [turn[0][-1] for turn in (*self._by_age, *(turn for _, turn in self._passed)) if self._is_valid(turn)]
-        ready = [uid for uid, entry in self._entries.items() if _may_be_tried(entry)]
-        assert sorted(uids) == sorted(ready), "the groups that may be tried differ"
-        in_flight = {uid for uid, entry in self._entries.items() if entry.place == "in_flight"}
+    def check(self, groups: Mapping[str, Entry]) -> None:
+        """Raise AssertionError unless those of all groups that may be tried are in a heap."""
+        uids = sorted([*self._by_age.uids(), *self._passed.uids()])
+        ready = sorted(uid for uid, entry in groups.items() if _may_be_tried(entry))
+        assert uids == ready, "the groups that may be tried differ"
+        in_flight = {uid for uid, entry in groups.items() if entry.place == "in_flight"}
         assert in_flight == self._in_flight.keys(), "the groups that are decided about differ"
 
     def choose(self, due: Entry, now: float) -> Entry | None:
@@ -91,22 +77,15 @@ class GroupTurns:
 
     def _oldest(self, due: Entry) -> Entry:
         """Return the first by priority and age of this group and those not tried since it became active."""
-        while self._passed and self._passed[0][0] < due.ticket:
-            heapq.heappush(self._by_age, heapq.heappop(self._passed)[1])
-        while self._by_age:
-            top = heapq.heappop(self._by_age)
-            if not self._is_valid(top):
-                continue
-            entry = self._entries[top[0][-1]]
+        while (entry := self._passed.first()) is not None and entry.tried < due.ticket:
+            self._passed.pop()
+            self._by_age.push(entry)
+        while (entry := self._by_age.first()) is not None:
             if entry.tried < due.ticket:
-                heapq.heappush(self._by_age, top)
                 return entry
-            heapq.heappush(self._passed, (entry.tried, top))
+            self._by_age.pop()
+            self._passed.push(entry)
         return due
-
-    def _is_valid(self, heap_entry: _Aged) -> bool:
-        entry = self._entries.get(heap_entry[0][-1])
-        return entry is not None and entry.ticket == heap_entry[1]
 
 
 def _may_be_tried(entry: Entry) -> bool:

@@ -58,7 +58,7 @@ class Queue:
         self._entries: dict[str, Entry] = {}
         self._active = EntryHeap(self._entries, attrgetter("sort_key"))
         self._active_groups = EntryHeap(self._entries, attrgetter("sort_key"))
-        self._turns = GroupTurns()
+        self._turns = GroupTurns(self._entries)
         self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
         self._signatures: dict[Hashable, SignatureGroup] = {}
         # In the order of insertion: a set of texts has another order in each process.
@@ -321,8 +321,7 @@ class Queue:
             signature for signatures in self._waiting.values() for signature in signatures
         } - self._signatures.keys()
         assert not strays, f"signatures that wait without a group: {strays}"
-        turns = {uid for uid, one in self._entries.items() if one.since is not None and one.place != "unschedulable"}
-        self._turns.check(turns)
+        self._turns.check({uid: one for uid, one in self._entries.items() if one.since is not None})
 
     def _next(self, now: float) -> Entry | None:
         """Return the next entry to try; None if there is none."""
