@@ -131,7 +131,7 @@ class PendingPods:
         membership = self._groups_by_pod.of(uid)
         if membership is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
-        if membership is not None and not self._pending_groups.waits(membership.key):
+        if membership is not None and self._pending_groups.get(membership.key) is None:
             self._reservations.end(membership.key, now)
         self._gated_uids.discard(uid)
         self._foreign_uids.discard(uid)
@@ -191,7 +191,7 @@ class PendingPods:
             key = one.group
             if one.cause == "spare":
                 continue
-            waits = one.owner in self.pending if key is None else self._pending_groups.waits(key)
+            waits = one.owner in self.pending if key is None else self._pending_groups.get(key) is not None
             assert waits, f"room is reserved for {one.owner}, which does not wait"
         uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member with a Binding in progress has no place in the queue.

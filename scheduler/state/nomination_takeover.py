@@ -22,6 +22,7 @@ from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.placement.steps import Steps
@@ -80,7 +81,8 @@ class NominationTakeover:
         if not isinstance(owner, GroupKey):
             return not pending.attempts
         groups, pods = self.state.pending_groups, self.state.pending_pods
-        if not groups.waits(owner) or groups.is_rejected(owner):
+        waiting = groups.get(owner)
+        if waiting is None or isinstance(waiting.group, Refused):
             return False
         return not any(pods[uid].attempts for uid in groups.members(owner).of("waiting"))
 

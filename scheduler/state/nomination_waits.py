@@ -56,8 +56,8 @@ class NominationWaits(Part):
     def _lapses(self) -> dict[GroupKey, float]:
         """Return when reservations end whose groups are not in the queue."""
         groups = self.state.pending_groups
-        keys = [key for key in self.state.reservations.groups() if not groups.is_queued(key)]
-        return {key: groups.since(key) + _ABSENT_S for key in keys}
+        waiting = ((key, groups.get(key)) for key in self.state.reservations.groups())
+        return {key: group.since + _ABSENT_S for key, group in waiting if group is not None and group.message}
 
     def _finish(self, order: DeleteVictims, result: DeleteVictimsResult, now: float) -> Iterable[Instruction]:
         state, uid = self.state, order.pod.metadata.uid

@@ -98,8 +98,9 @@ def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport
     if waiting is None or not waiting.count("waiting"):
         return DecisionReport("none", "no member waits for this scheduler", {})
     uids = waiting.of("waiting")
-    if why := machine.pending_groups.why_not_queued(key):
-        return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
+    group = machine.pending_groups.get(key)
+    if group is not None and group.message:
+        return DecisionReport("recomputed", f"group {waiting.title}: {group.message}", {"v": 1})
     while machine.nomination_takeover.proceed(now):
         pass
     # Other pods and groups in the queue would be decided about first, or between two portions of this decision.

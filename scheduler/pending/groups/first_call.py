@@ -66,7 +66,7 @@ class FirstCall:
         self._passed = {
             key: end
             for key, end in self._passed.items()
-            if groups.is_queued(key) and (promised is not None or now < end)
+            if groups.queued(key) is not None and (promised is not None or now < end)
         }
         owner = groups.oldest(now - self._after_s, self._passed)
         if promised is None or (owner is not None and groups.priority(owner) > groups.priority(promised)):
@@ -80,8 +80,8 @@ class FirstCall:
         groups = self._pending_groups
         keys = (one.group for one in self._reservations.all() if one.cause == "backfill")
         # It is not in the queue while a member is made again.
-        waiting = (key for key in keys if key is not None and groups.waits(key))
-        return next((key for key in waiting if groups.needs_start(key) or not groups.is_queued(key)), None)
+        waiting = (key for key in keys if key is not None and groups.get(key) is not None)
+        return next((key for key in waiting if groups.needs_start(key) or groups.queued(key) is None), None)
 
     def pass_over(self, key: GroupKey, now: float) -> None:
         """Let the next group have the promise, because no start is found for this one."""
@@ -102,8 +102,8 @@ class FirstCall:
 
     def holds(self, key: GroupKey, now: float) -> bool:
         """Return whether room that becomes free is reserved for a group: it has waited long enough."""
-        groups = self._pending_groups
-        has_waited = groups.is_queued(key) and groups.since(key) <= now - self._hold_s
+        waiting = self._pending_groups.queued(key)
+        has_waited = waiting is not None and waiting.since <= now - self._hold_s
         return self.is_for(key) and self._hold_s > 0 and has_waited
 
     def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:

@@ -14,7 +14,6 @@ seconds, so that the n pods of a job do not get n messages with different number
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
 
 from mooring.kube.events import Change, Changed, Identity, Removed
 from scheduler.cache.groups.group_members import Members
@@ -38,7 +37,7 @@ _QUIET_S, _LOUD_S = 3.0, 30.0
 
 
 @dataclass(slots=True)
-class _State:
+class WaitingGroup:
     """The state of a group with waiting members: it is in the queue if it is complete and not rejected."""
 
     group: Group | Refused
@@ -66,7 +65,7 @@ class PendingGroups:
         self._conditions = conditions
         self._by_pod = groups_by_pod
         self._known_pod_groups = known_pod_groups
-        self._states: dict[GroupKey, _State] = {}
+        self._states: dict[GroupKey, WaitingGroup] = {}
         # The groups that are not in the queue, and whose members have no message yet.
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group for which room is reserved, if any.
@@ -95,21 +94,14 @@ class PendingGroups:
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
         """Record that members of a scheduled group are assumed on nodes."""
-        members, state = self.members(key), self._states[key]
-        members.place(uids, self.group(key).min)
+        was_dirty = self._states[key].is_dirty
+        self.members(key).place(uids, self.group(key).min)
         for uid in uids:
             self._queue.stand_for(uid, None)
-        if not members.count("waiting"):
-            self._end(key)
-            return
-        state.group, state.message = self._read(key)
-        if state.message:
-            # The remaining members have other owners: they start together.
-            state.is_dirty = False
-            self._queue.delete(key.entry)
-            self._reports.change(key, now)
-            return
-        self._rank(state, members)
+        self._refresh(key, now)
+        if (state := self._states.get(key)) is not None:
+            # The decision itself is no change that came after its start. Members of other owners start together.
+            state.is_dirty = was_dirty and not state.message
 
     def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
         """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
@@ -170,29 +162,14 @@ class PendingGroups:
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
 
-    def is_rejected(self, key: GroupKey) -> bool:
-        return not isinstance(self._states[key].group, Group)
+    def get(self, key: GroupKey) -> WaitingGroup | None:
+        """Return a group with waiting members; None for any other group."""
+        return self._states.get(key)
 
-    def waits(self, key: GroupKey) -> bool:
-        """Return whether a group has waiting members."""
-        return key in self._states
-
-    def since(self, key: GroupKey) -> float:
-        """Return since when a group is in the queue, or is not."""
-        state = self._states.get(key)
-        return -inf if state is None else state.since
-
-    def is_queued(self, key: GroupKey) -> bool:
-        """Return whether a group has waiting members, and is complete and not rejected."""
-        return self._queued(key) is not None
-
-    def _queued(self, key: GroupKey) -> _State | None:
+    def queued(self, key: GroupKey) -> WaitingGroup | None:
+        """Return a group with waiting members that is complete and not rejected; None for any other group."""
         state = self._states.get(key)
         return None if state is None or state.message else state
-
-    def why_not_queued(self, key: GroupKey) -> str:
-        """Return why a group with waiting members is not in the queue; empty if it is."""
-        return self._states[key].message
 
     def members(self, key: GroupKey) -> Members:
         """Return the members of a group that has some."""
@@ -203,10 +180,6 @@ class PendingGroups:
     def priority(self, key: GroupKey) -> int:
         """Return the priority of a group that waits: its PodGroup's if set, otherwise the lowest of its members."""
         return self._states[key].priority
-
-    def is_urgent(self, key: GroupKey) -> bool:
-        """Return whether a group in the queue comes before all others of its priority."""
-        return (state := self._queued(key)) is not None and state.is_urgent
 
     def decided(self, key: GroupKey, now: float) -> bool:
         """Record that a decision has ended; return whether the group is scheduled again, as something was added."""
@@ -220,7 +193,7 @@ class PendingGroups:
 
     def look_again(self, key: GroupKey) -> None:
         """Schedule a group again when its decision has ended, because that did not include all waiting members."""
-        if (state := self._queued(key)) is not None:
+        if (state := self.queued(key)) is not None:
             state.is_dirty = True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
@@ -236,7 +209,7 @@ class PendingGroups:
 
     def come_again(self, key: GroupKey, now: float) -> None:
         """Requeue a group at once whose decision was aborted, if it is still in the queue."""
-        if (state := self._queued(key)) is not None:
+        if (state := self.queued(key)) is not None:
             state.is_dirty = False
             self._enqueue(key, state, now)
 
@@ -246,7 +219,7 @@ class PendingGroups:
         The first time it is requeued at once if other members are placed already, but too few.
         """
         membership = self._by_pod.of(uid)
-        state = self._queued(membership.key) if membership is not None else None
+        state = self.queued(membership.key) if membership is not None else None
         if membership is None or state is None:
             return
         assert isinstance(state.group, Group), "a group in the queue is not refused"
@@ -261,7 +234,7 @@ class PendingGroups:
     def due(self, now: float) -> Iterator[tuple[GroupKey, str]]:
         """Yield groups that are not in the queue, with the message for their waiting members."""
         for key in self._reports.take(now):
-            yield key, f"group {self.members(key).title}: {self.why_not_queued(key)}"
+            yield key, f"group {self.members(key).title}: {self._states[key].message}"
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
@@ -286,7 +259,7 @@ class PendingGroups:
 
     def needs_start(self, key: GroupKey) -> bool:
         """Return whether a group is in the queue and has fewer members placed than it needs."""
-        return self.is_queued(key) and self.members(key).counted_as_placed < self.group(key).min
+        return self.queued(key) is not None and self.members(key).counted_as_placed < self.group(key).min
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed."""
@@ -342,7 +315,7 @@ class PendingGroups:
             self._end(key)
             return
         members.judge()
-        state = self._states.setdefault(key, _State(Refused(""), message="new", since=now))
+        state = self._states.setdefault(key, WaitingGroup(Refused(""), message="new", since=now))
         was_in_queue, state.rest = not state.message, None
         state.group, state.message = self._read(key)
         if was_in_queue == bool(state.message):
@@ -370,13 +343,13 @@ class PendingGroups:
         is_complete = not members.count_missing(owners, group.min) or members.count_if_placed(owners) >= group.min
         return group, "" if is_complete else incomplete(members, group.min)
 
-    def _rank(self, state: _State, members: Members) -> None:
+    def _rank(self, state: WaitingGroup, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
         lowest, state.creation = members.lowest_rank
         state.priority = lowest if state.group.priority is None else state.group.priority
         state.is_urgent = members.is_short(state.group.min) or self.room_owner == members.key
 
-    def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
+    def _enqueue(self, key: GroupKey, state: WaitingGroup, now: float, backoff_s: float = 0.0) -> None:
         self._queue.add(
             key.entry,
             state.priority,

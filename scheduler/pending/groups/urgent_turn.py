@@ -32,9 +32,10 @@ class UrgentTurn:
 
     def _priority_limit(self, keys: Iterable[GroupKey], now: float) -> int | None:
         """Return up to which priority others wait; None if none do."""
-        key = next(filter(self._pending_groups.is_urgent, keys), None)
-        if key is None:
+        waiting = (group for key in keys if (group := self._pending_groups.queued(key)) is not None)
+        urgent = next((group for group in waiting if group.is_urgent), None)
+        if urgent is None:
             return None
         if now >= self._start + 2 * _TURN_S:
             self._start = now
-        return self._pending_groups.priority(key) if now < self._start + _TURN_S else None
+        return urgent.priority if now < self._start + _TURN_S else None

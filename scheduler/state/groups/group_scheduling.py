@@ -233,7 +233,7 @@ class GroupScheduling(Part):
         """Set a group aside whose decision failed because of a bug."""
         self.abandon()
         key = GroupKey.of_entry(entry)
-        if key is None or not self.state.pending_groups.is_queued(key):
+        if key is None or self.state.pending_groups.queued(key) is None:
             return []
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
@@ -332,7 +332,7 @@ class GroupScheduling(Part):
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether the remaining members may be placed by themselves."""
         key = demand.group.key
-        if not self.state.pending_groups.is_queued(key):
+        if self.state.pending_groups.queued(key) is None:
             return False
         if demand.group.rails == "same":
             # On other networks, if the placed members do not use all.

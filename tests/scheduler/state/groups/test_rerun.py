@@ -74,7 +74,9 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
     for one in (second, third):
         life.machine.finished(one, Outcome("changed", ""), life.now)
     (members,) = life.machine.groups_by_pod
-    assert life.machine.pending_groups.is_urgent(members.key)
+    group = life.machine.pending_groups.queued(members.key)
+    assert group is not None
+    assert group.is_urgent
     out = life.work()
     assert binds(out) == []
     assert all("1 of at least 3 members are placed, and 1 of 2 others fit" in one for one in told(out).values())
