@@ -75,9 +75,7 @@ class NominationWaits(Part):
         if (key := reservation.group) is not None:
             state.pending_groups.back_off(uid, now)
             # Report to some members now and to others later: a group may have any number of members.
-            state.group_conditions.refuse(key, message, now)
-            uids = state.pending_groups.members(key).of("waiting")
-            state.member_messages.put(key, uids, message)
+            state.member_messages.put(key, state.pending_groups.members(key).of("waiting"), message, now)
             return reports
         return [*reports, *state.pending_pods.report_unschedulable(state.pending_pods[uid], "Unschedulable", message)]
 

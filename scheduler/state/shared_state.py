@@ -35,7 +35,8 @@ class SharedState:
         self.reservations = Reservations(self.queue, self.run_times.end_of)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
-        self.group_conditions, self.member_messages = PodGroupConditions(), MemberMessages()
+        self.group_conditions = PodGroupConditions()
+        self.member_messages = MemberMessages(self.group_conditions)
         self.pending_groups = PendingGroups(
             self.queue, self.group_conditions, self.groups_by_pod, self.known_pod_groups
         )

@@ -26,6 +26,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Condition
 from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
 from scheduler.kube.timestamps import unix_time
+from scheduler.pending.groups.debounce import Debounce
 
 # Seconds from a change to its report: members are bound one after another.
 _TOGETHER_S = 1.0
@@ -55,8 +56,7 @@ class PodGroupConditions:
     """The conditions to write, by the key of the group."""
 
     def __init__(self) -> None:
-        # In the order of their times.
-        self._due: dict[GroupKey, float] = {}
+        self._changes = Debounce[GroupKey](_TOGETHER_S, _TOGETHER_S)
         self._refusals: dict[GroupKey, ConditionValue] = {}
         self._last_values: dict[GroupKey, ConditionValue] = {}
         # The existing PodGroups: one event may replace a PodGroup by another with the same name.
@@ -65,7 +65,7 @@ class PodGroupConditions:
     def note(self, key: GroupKey, now: float) -> None:
         """Record that something about a group has changed."""
         if key.naming == "PodGroup":
-            self._due.setdefault(key, now + _TOGETHER_S)
+            self._changes.change(key, now)
 
     def pod_group_changed(self, key: GroupKey, uid: str, now: float) -> bool:
         """Record that a PodGroup was received: its condition may differ from what was sent to it.
@@ -88,14 +88,13 @@ class PodGroupConditions:
 
     def forget(self, key: GroupKey) -> None:
         """Drop a deleted PodGroup."""
-        for entries in (self._due, self._refusals, self._last_values, self._uids):
+        self._changes.drop(key)
+        for entries in (self._refusals, self._last_values, self._uids):
             entries.pop(key, None)
 
     def due(self, now: float, progress_of: Callable[[GroupKey], GroupProgress | None]) -> Iterator[ReportGroup]:
         """Yield what is to be written by now; ``progress_of`` returns None for a PodGroup that is not in the cache."""
-        while self._due and next(iter(self._due.values())) <= now:
-            key = next(iter(self._due))
-            del self._due[key]
+        for key in self._changes.take(now):
             progress = progress_of(key)
             if progress is None:
                 self.forget(key)
@@ -107,7 +106,7 @@ class PodGroupConditions:
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before; monotonic seconds."""
-        return next(iter(self._due.values()), None)
+        return self._changes.next_due()
 
     def _value_to_write(self, key: GroupKey, progress: GroupProgress) -> ConditionValue | None:
         """Return the condition if it must be written; None if it is up to date."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from scheduler.cache.groups.group_members import Members
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.groups.conditions import PodGroupConditions
 
 # Number of messages per call: a few milliseconds.
 AT_ONCE = 256
@@ -17,14 +18,27 @@ _HINT = (
 class MemberMessages:
     """The last message for each group, and the members that have not received it yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, conditions: PodGroupConditions) -> None:
+        self._conditions = conditions
         self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._messages)
 
-    def put(self, key: GroupKey, uids: Sequence[str], message: str, reason: Why | None = None) -> None:
-        """Replace the last message of a group, also for members that have not received the previous one."""
+    def put(
+        self,
+        key: GroupKey,
+        uids: Sequence[str],
+        message: str,
+        now: float,
+        reason: Why | None = None,
+        *,
+        is_bug: bool = False,
+    ) -> None:
+        """Replace the last message of a group, also for members that have not received the previous one, and the
+        condition of its PodGroup.
+        """
+        self._conditions.refuse(key, message, now, is_bug=is_bug)
         self._messages[key] = iter(uids), message, reason
 
     def drop(self, key: GroupKey) -> None:

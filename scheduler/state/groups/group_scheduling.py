@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from scheduler.cycle.cycle import RecordPhase
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
@@ -239,8 +239,8 @@ class GroupScheduling(Part):
         self.state.queue.add_unschedulable(entry, NO_EVENT)
         members = self.state.pending_groups.members(key)
         message = f"internal error while scheduling group {members.title}: see the scheduler's log"
-        self.state.group_conditions.refuse(key, message, self._last_proceed, is_bug=True)
-        return self._report(key, members.of("waiting"), message)
+        self.state.member_messages.put(key, members.of("waiting"), message, self._last_proceed, is_bug=True)
+        return self._report_some()
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that is deleted or changed; ``pod`` is its current object, None if
@@ -282,8 +282,7 @@ class GroupScheduling(Part):
             binds = self.held_binds.take(batch)
             instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
         for key, message in self.state.pending_groups.due(now):
-            self.state.group_conditions.refuse(key, message, now)
-            self.state.member_messages.put(key, self.state.pending_groups.members(key).of("waiting"), message)
+            self.state.member_messages.put(key, self.state.pending_groups.members(key).of("waiting"), message, now)
         instructions += self._report_some()
         instructions += self.state.group_conditions.due(
             now,
@@ -346,8 +345,8 @@ class GroupScheduling(Part):
         uids = self.held_binds.release(batch, now)
         members = self.state.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {reason}"
-        self.state.group_conditions.refuse(batch.key, message, now)
-        return self._report(batch.key, uids, message)
+        self.state.member_messages.put(batch.key, uids, message, now)
+        return self._report_some()
 
     def _refuse(
         self,
@@ -380,17 +379,11 @@ class GroupScheduling(Part):
             self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)
             if missed_events & refusal.requeue_on or needs_retry:
                 self.state.queue.requeue(key.entry)
-        self.state.group_conditions.refuse(key, message, now)
-        return self._report(key, uids, message, refusal.why)
-
-    def _report(
-        self, key: GroupKey, uids: Sequence[str], message: str, details: Why | None = None
-    ) -> list[Instruction]:
-        """Report to the first of these members now, and to the others later."""
-        self.state.member_messages.put(key, uids, message, details)
+        self.state.member_messages.put(key, uids, message, now, refusal.why)
         return self._report_some()
 
     def _report_some(self) -> list[Instruction]:
+        """Report to the next members that have not received their group's message."""
         reports = list[Instruction]()
         for uid, message, details in self.state.member_messages.take():
             pending = self.state.pending_pods.get(uid)
