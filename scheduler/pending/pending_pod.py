@@ -71,17 +71,6 @@ def asks_the_same(old: Pod, new: Pod) -> bool:
     return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
-def waits_as_before(pending: PendingPod | None, pod: Pod) -> bool:
-    """Return whether the current object of a pod still waits for a node and has the same request."""
-    return (
-        pending is not None
-        and not pod.spec.node_name
-        and not pod.is_over
-        and pod.metadata.deletion_timestamp is None
-        and asks_the_same(pending.pod, pod)
-    )
-
-
 def _condition_message(pod: Pod) -> str:
     conditions = (condition for condition in pod.status.conditions or () if condition.type == "PodScheduled")
     return next((condition.message or "" for condition in conditions if condition.status == "False"), "")

@@ -173,7 +173,6 @@ class EventHandlers:
 
     def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
-        self.group_scheduling.interrupt(identity.uid, now)
         if self._awaits_volumes(identity.uid):
             self.group_scheduling.held_binds.drop(identity.uid)
             self.state.pending_pods.forget_assumed(identity.uid, now)
@@ -185,7 +184,6 @@ class EventHandlers:
 
     def _put_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self.group_scheduling.interrupt(uid, now, pod)
         for part in self.parts:
             part.pod_updated(pod, now)
         if pod.is_over:
@@ -271,7 +269,6 @@ class EventHandlers:
 
     def _leave_node(self, uid: str, now: float) -> None:
         """Drop a pod, but keep its state in its group."""
-        self.group_scheduling.interrupt(uid, now)
         self.group_scheduling.held_binds.drop(uid)
         self.state.pending_pods.delete(uid, now)
         assigned_pod = self.state.cache.remove(uid, now)

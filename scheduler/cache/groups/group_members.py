@@ -43,8 +43,8 @@ class Members:
     start_owners: Set[str] = frozenset()
     # The annotations of the waiting members, each with the number of members.
     requests: Counter[GroupRequest] = field(default_factory=Counter)
-    # How often a member has been placed.
-    arrivals: int = 0
+    # How often a member has been placed, or a waiting one has gone or changed.
+    changes: int = 0
     # The min for which the last one was placed; 0 if it is unknown.
     start_min: int = 0
     pod_group_min: int = 0
@@ -218,7 +218,7 @@ class Members:
         self._remove(uid)
         is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
         if state.standing == "placed" and (previous is None or previous.standing != "placed"):
-            self.arrivals += 1
+            self.changes += 1
             self.start_min = self.start_min if is_latecomer else asked.least or self.start_min
         if state.standing in ("waiting", "placed"):
             self.roles = asked.roles
@@ -244,7 +244,7 @@ class Members:
             self.states.update(dict.fromkeys(alike_uids, placed))
             self._count(state, -len(alike_uids))
             self._count(placed, len(alike_uids))
-        self.arrivals, self.start_min = self.arrivals + len(uids), min_members
+        self.changes, self.start_min = self.changes + len(uids), min_members
 
     def drop(self, uid: str) -> None:
         self._remove(uid)
@@ -254,6 +254,7 @@ class Members:
         if (state := self.states.get(uid)) is not None:
             if state.bound is not None:
                 self.judge()
+            self.changes += state.standing == "waiting"
             del self.states[uid]
             self._count(state, -1)
 

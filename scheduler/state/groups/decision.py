@@ -23,15 +23,15 @@ DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, GroupPreempted]
 class GroupDecision:
     """A decision in progress about members of these ``owners``.
 
-    ``arrivals`` is how often members had been placed when it started, and ``exclusive_end`` until when others wait for
-    it, if they do (monotonic seconds).
+    ``changes`` is how often members had changed when it started, and ``exclusive_end`` until when others wait for it
+    (monotonic seconds), if they do.
     """
 
     demand: GroupDemand
     budget: GroupBudget
     steps: Turns[DecisionOutcome]
     owners: frozenset[str]
-    arrivals: int
+    changes: int
     exclusive_end: float | None = None
 
 
@@ -41,14 +41,14 @@ def count_missing_members(key: GroupKey, owners: Set[str], pending_groups: Pendi
 
 
 def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
-    """Return whether the group or its placed members have changed since the decision started.
+    """Return whether the group has changed since the decision started, except by new waiting members.
 
     A deleted member is missing, and a new placed member determines where the others may go.
     """
     demand, key = decision.demand, decision.demand.group.key
     if demand.priority != pending_groups.priority(key):
         return True
-    if pending_groups.members(key).arrivals != decision.arrivals:
+    if pending_groups.members(key).changes != decision.changes:
         return True
     if pending_groups.group(key) != demand.group:
         return True

@@ -18,7 +18,6 @@ from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPre
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.first_call import FirstCall
@@ -27,7 +26,6 @@ from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.promises import NO_START
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
-from scheduler.pending.pending_pod import waits_as_before
 from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.decision import (
     DecisionOutcome,
@@ -92,7 +90,7 @@ class GroupScheduling(Part):
         demand, owners = demand_of(key, self.state)
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(
-            demand, budget, self._decide(demand, budget), owners, self.state.pending_groups.members(key).arrivals
+            demand, budget, self._decide(demand, budget), owners, self.state.pending_groups.members(key).changes
         )
 
     def resume(self, now: float) -> str:
@@ -147,7 +145,7 @@ class GroupScheduling(Part):
         assert decision is not None, "a decision has begun"
         if must_restart(decision, self.state.pending_groups):
             self.abandon()
-            self.begin(decision.demand.group.key)
+            self.state.pending_groups.come_again(decision.demand.group.key, now)
             return None
         self._last_proceed = now
         decision.budget.begin_turn(record_phase)
@@ -241,24 +239,6 @@ class GroupScheduling(Part):
         message = f"internal error while scheduling group {members.title}: see the scheduler's log"
         self.state.member_messages.put(key, members.of("waiting"), message, self._last_proceed, is_bug=True)
         return self._report_some()
-
-    def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
-        """End the decision if it is about a pod that is deleted or changed; ``pod`` is its current object, None if
-        deleted.
-        """
-        membership = self.state.groups_by_pod.of(uid)
-        decision = self._decisions_aside.get(membership.key) if membership is not None else None
-        if decision is None or uid not in decision.demand.uids:
-            decision = self._decision
-        if decision is None or uid not in decision.demand.uids:
-            return
-        if pod is not None and waits_as_before(self.state.pending_pods.get(uid), pod):
-            return
-        if decision is self._decision:
-            self.abandon()
-        key = decision.demand.group.key
-        self._decisions_aside.pop(key, None)
-        self.state.pending_groups.come_again(key, now)
 
     def settle(self, decision: Bind, reason: str, now: float) -> list[Instruction]:
         """Process the result of binding the volumes of a pod whose Bind is held; ``reason`` is why they are not bound,
