@@ -26,14 +26,6 @@ _NODE_S = 0.001
 _SAME_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PromisedRoom:
-    """The reservation of a promise, and the message about it."""
-
-    reservation: Reservation | None = None
-    note: str = ""
-
-
 @dataclass(slots=True)
 class Backfill:
     """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
@@ -50,15 +42,15 @@ class Backfill:
     _next_search: float = 0.0
     _next_earlier: float = 0.0
 
-    def search(self, demand: GroupDemand, budget: GroupBudget) -> Turns[PromisedRoom]:
-        """Return the earliest start of a group that does not fit now, with its room."""
+    def search(self, demand: GroupDemand, budget: GroupBudget) -> Turns[tuple[Reservation | None, str]]:
+        """Return the room of the earliest start of a group that does not fit now, and the message about it."""
         if not self.is_on:
-            return PromisedRoom()
+            return None, ""
         key, now = demand.group.key, self.state.reservations.now
         promise, known = self._promises.get(key) or self._recorded(key), self.state.reservations.of_owner(key)
         is_kept = self._is_kept(known, demand)
         if is_kept and now < self._next_search:
-            return PromisedRoom(known, self.note(key))
+            return known, self.note(key)
         if known is not None and promise is not None:
             # The room that a new leader has kept has no time.
             known = replace(known, since=promise.at)
@@ -68,7 +60,7 @@ class Backfill:
         self._next_search = now + _REVIEW_S + _NODE_S * len(self.state.cache.nodes.row_of)
         self._next_earlier = now + _EARLIER_S if seeks_earlier else self._next_earlier
         if start is None:
-            return PromisedRoom(None, NO_START)
+            return None, NO_START
         new_promise = self._promise(start, promise, demand, now)
         self._promises[key] = new_promise
         is_overdue = start.at <= now
@@ -78,7 +70,7 @@ class Backfill:
         until = None if runs_s is None else max(since, now) + runs_s
         offset_s = self.state.run_times.unix_offset_s
         note = new_promise.overdue_text(offset_s) if is_overdue else new_promise.text(offset_s)
-        return PromisedRoom(Reservation(key, rooms, "backfill", since=since, until=until), note)
+        return Reservation(key, rooms, "backfill", since=since, until=until), note
 
     def _is_kept(self, known: Reservation | None, demand: GroupDemand) -> bool:
         """Return whether a group has a promise for enough of its present members."""

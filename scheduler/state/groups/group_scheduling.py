@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
@@ -159,32 +160,51 @@ class GroupScheduling(Part):
         return None
 
     def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[DecisionOutcome]:
-        """Place a group; if too few of its members fit, search for victims, then for room to wait for."""
+        """Place a group; if too few of its members fit, search for room, and otherwise keep that of those that fit."""
         if len(demand.members) > _SORTING_STEP:
             yield
         verdict = yield from self.group_cycle.decide(demand, budget)
-        if isinstance(verdict, GroupPlacement) or verdict.go_on_from or not verdict.refusal.requeue_on & LEAVING:
-            # No pod is preempted before everything has been tried.
+        if isinstance(verdict, GroupPlacement):
             return verdict, NOBODY_PREEMPTED
+        preemption, fitting_pods = NOBODY_PREEMPTED, [bind.assigned for bind in verdict.binds]
+        if not verdict.go_on_from and verdict.refusal.requeue_on & LEAVING:
+            # No pod is preempted before everything has been tried.
+            preemption = yield from self._search_room(demand, budget, fitting_pods)
+        if preemption.reservation is None and self.first_call.holds(demand.group.key, self._last_proceed):
+            preemption = self._hold(demand, fitting_pods, preemption, _ROOM_MESSAGE)
+        return verdict, preemption
+
+    def _search_room(
+        self, demand: GroupDemand, budget: GroupBudget, fitting_pods: Sequence[AssignedPod]
+    ) -> Turns[GroupPreempted]:
+        """Search for victims, then for room to wait for."""
+        key = demand.group.key
         preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
         if preemption.reservation is not None and demand.spares:
             # Nobody leaves for a spare: a lost member can preempt when it is made again.
             preemption = yield from self.group_preemption.search(demand.without_spares(), budget, self._last_proceed)
         if preemption.reservation is not None and preemption.reservation.cause == "backfill":
-            return verdict, replace(preemption, note=self.backfill.note(demand.group.key))
-        if preemption.reservation is None and self.first_call.is_for(demand.group.key):
-            promise = yield from self.backfill.search(demand, budget)
-            if promise.reservation is not None:
-                return verdict, replace(preemption, reservation=promise.reservation, note=promise.note)
-            preemption = replace(preemption, note=promise.note)
-        elif self.first_call.is_passed_over(demand.group.key):
+            return replace(preemption, note=self.backfill.note(key))
+        if preemption.reservation is not None and preemption.reservation.cause == "hold":
+            return replace(preemption, note=_LATER_ROOM_MESSAGE)
+        if preemption.reservation is None and self.first_call.is_for(key):
+            reservation, note = yield from self.backfill.search(demand, budget)
+            preemption = replace(preemption, reservation=reservation, note=note)
+        elif self.first_call.is_passed_over(key):
             preemption = replace(preemption, note=NO_START)
-        if preemption.reservation is None and self.first_call.holds(demand.group.key, self._last_proceed):
-            fitting_pods = [bind.assigned for bind in verdict.binds]
+        if preemption.reservation is None and self.first_call.holds(key, self._last_proceed):
             room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
-            reservation = self.first_call.reservation(demand.group.key, room) if room else None
-            preemption = replace(preemption, reservation=reservation)
-        return verdict, preemption
+            preemption = self._hold(demand, room, preemption, _LATER_ROOM_MESSAGE)
+        return preemption
+
+    def _hold(
+        self, demand: GroupDemand, room: Sequence[AssignedPod], preemption: GroupPreempted, message: str
+    ) -> GroupPreempted:
+        """Reserve room for members, if there is any."""
+        if not room:
+            return preemption
+        reservation = self.first_call.reservation(demand.group.key, room)
+        return replace(preemption, reservation=reservation, note=message + preemption.note)
 
     def _finish(
         self,
@@ -212,9 +232,7 @@ class GroupScheduling(Part):
         is_by_search = reservation is not None and reservation.cause == "victims"
         fits_without_spares = demand.needed_spares > 0 and is_by_search and not preemption.victims
         needs_retry = verdict.comes_again or preemption.comes_again or fits_without_spares
-        reports = self._refuse(
-            demand, verdict.refusal, message, now, verdict.binds, preemption, needs_retry=needs_retry
-        )
+        reports = self._refuse(demand, verdict.refusal, message, now, preemption, needs_retry=needs_retry)
         if not preemption.victims:
             return reports
         assert preemption.reservation is not None, "victims leave for somebody"
@@ -334,21 +352,13 @@ class GroupScheduling(Part):
         refusal: Unschedulable,
         message: str,
         now: float,
-        fitting_binds: Sequence[Bind] = (),
         preemption: GroupPreempted = NOBODY_PREEMPTED,
         *,
         needs_retry: bool = False,
     ) -> list[Instruction]:
-        """Let a group wait: for its victims, or for free resources, with the room of its ``fitting`` members reserved
-        if it holds room.
-        """
+        """Let a group wait: for its victims, or for free resources."""
         key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
         reservation = preemption.reservation
-        if reservation is not None:
-            message += _LATER_ROOM_MESSAGE if reservation.cause == "hold" else ""
-        elif fitting_binds and self.first_call.holds(key, now):
-            reservation = self.first_call.reservation(key, [bind.assigned for bind in fitting_binds])
-            message += _ROOM_MESSAGE
         if reservation is not None:
             self.state.reservations.put(reservation, now)
         elif not needs_retry:
