@@ -28,33 +28,27 @@ class HalfGroups:
         self._pending_groups = pending_groups
         self._cache = cache
         self._after_s = after_s
-        self._is_on = after_s > 0
         self._next_check = 0.0
         # When each group is evicted.
         self._due: dict[GroupKey, float] = {}
 
     def overdue(self, now: float) -> Iterator[Evict]:
         """Yield the evictions of the members of groups whose time is over."""
-        if not self._is_on or now < self._next_check:
+        if self._after_s <= 0 or now < self._next_check:
             return
         self._next_check = now + _CHECK_S
         half = dict(self._pending_groups.half_placed())
         self._due = {key: self._due.get(key, now + self._after_s) for key in half}
-        for key, due in self._due.items():
-            if due <= now:
-                self._due[key] = now + _AGAIN_S
-                yield from self._end(key, half[key])
+        for key in [key for key, due in self._due.items() if due <= now]:
+            self._due[key] = now + _AGAIN_S
+            members = self._pending_groups.members(key)
+            count = f"{members.counted_as_placed} of at least {half[key]} members"
+            reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
+            for assigned_pod in map(self._cache.assigned, members.of("placed")):
+                # An assumed member has a Binding in progress; it is evicted next time.
+                if assigned_pod is not None and not assigned_pod.assumed:
+                    yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")
 
     def next_due(self) -> float | None:
         """Return when `overdue` has to run again; None while no group waits."""
-        return self._next_check if self._is_on and self._pending_groups.has_waiting else None
-
-    def _end(self, key: GroupKey, min_members: int) -> Iterator[Evict]:
-        members = self._pending_groups.members(key)
-        pods = [assigned_pod for uid in members.of("placed") if (assigned_pod := self._cache.assigned(uid)) is not None]
-        count = f"{members.counted_as_placed} of at least {min_members} members"
-        reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
-        for assigned_pod in pods:
-            # An assumed member has a Binding in progress; it is evicted next time.
-            if not assigned_pod.assumed:
-                yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")
+        return self._next_check if self._after_s > 0 and self._pending_groups.has_waiting else None

@@ -1,6 +1,7 @@
 """Messages for members of groups, sent in portions because a group may have any number of members. Pure."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from scheduler.cache.groups.group_members import Members
 from scheduler.cycle.decisions import Why
@@ -47,19 +48,14 @@ class MemberMessages:
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
         """Yield the next members with their message."""
-        for _ in range(AT_ONCE):
-            if (message := self._next()) is None:
-                return
-            yield message
+        return islice(self._rest(), AT_ONCE)
 
-    def _next(self) -> tuple[str, str, Why | None] | None:
+    def _rest(self) -> Iterator[tuple[str, str, Why | None]]:
         while self._messages:
-            key = next(iter(self._messages))
-            uids, message, reason = self._messages[key]
-            if (uid := next(uids, None)) is not None:
-                return uid, message, reason
-            del self._messages[key]
-        return None
+            key, (uids, message, reason) = next(iter(self._messages.items()))
+            for uid in uids:
+                yield uid, message, reason
+            self.drop(key)
 
 
 def incomplete(members: Members, min_members: int) -> str:
