@@ -18,11 +18,10 @@ priority, and an event that can help it requeues it without backoff.
 
 Correctness: a move needs no search in a heap (`EntryHeap`). Pods of one signature either wait for events or have a
 probe in progress, never neither (`check`). A probe that is deleted, changes or gets another signature is replaced at
-once, because its event may still help the others. No event is lost for a pod whose decision is in progress: `missed`
-has what happened since the last pop, and the machine requeues the pod if that can help it. One decision runs at a time,
-so one value is enough. A group whose decision is paused stays in flight while others are popped; `missed_since` returns
-what it has missed. A requeued pod still waits for the end of its backoff, and an attempt gives a pod a new time of
-queueing, so frequent events do not let a pod that never fits delay others of its priority.
+once, because its event may still help the others. No event is lost for a pod or group whose decision is in progress:
+`missed_since` returns what has happened since it began, and the machine requeues it if that can help it. A requeued pod
+still waits for the end of its backoff, and an attempt gives a pod a new time of queueing, so frequent events do not let
+a pod that never fits delay others of its priority.
 
 Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, of which
 there are about as many as combinations of plugins that reject pods, and takes O(log n) for each signature that it
@@ -69,8 +68,6 @@ class Queue:
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
         self._now = 0.0
-        # The events since the last pod was popped: they may have helped it during its decision.
-        self.missed = NO_EVENT
         # The number of the last event, and the last number of each kind.
         self._happened = 0
         self._last: dict[int, int] = {}
@@ -150,7 +147,6 @@ class Queue:
         entry = self._next(now)
         if entry is None:
             return None
-        self.missed = NO_EVENT
         if entry.since is not None:
             self._turns.begin(entry, now)
         # Its items in the heaps are outdated from now on.
@@ -233,7 +229,6 @@ class Queue:
         self._now = max(self._now, now)
         uids = list(dict.fromkeys(self._entry_of.get(uid, uid) for uid in uids))
         if any(self.is_in_flight(uid) for uid in uids):
-            self.missed |= cluster_event
             self._note(cluster_event)
         unschedulable = [
             self._entries[uid].signature
@@ -256,8 +251,6 @@ class Queue:
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
         """Requeue one pod of each signature, after its backoff, that waits for any of these events."""
         self._now = max(self._now, now)
-        # Python combines two flags slowly, and each pod that is placed requeues others.
-        self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
         self._note(cluster_event)
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
             for signature in self._waiting.pop(waits_for):
@@ -269,7 +262,7 @@ class Queue:
         return self._happened
 
     def missed_since(self, number: int) -> ClusterEvent:
-        """Return the events after a number: for an entry that is in flight while others are popped."""
+        """Return the events after a number: they may have helped an entry during its decision."""
         cluster_events = NO_EVENT
         for value, last in self._last.items():
             if last > number:

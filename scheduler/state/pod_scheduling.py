@@ -29,6 +29,8 @@ class PodScheduling(Part):
     _unfinished: UnfinishedSearches = field(default_factory=UnfinishedSearches)
     # The search for victims of the pod in progress.
     _search: VictimSearch = field(init=False)
+    # The number of the event after which the decision began.
+    _since: int = 0
 
     def __post_init__(self) -> None:
         self._search = VictimSearch(self.portion)
@@ -39,6 +41,7 @@ class PodScheduling(Part):
 
     def begin(self, uid: str) -> None:
         self.state.pending_pods[uid].attempts += 1
+        self._since = self.state.queue.happened
 
     def proceed(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Continue the decision about a pod; return None if it needs another step."""
@@ -100,7 +103,8 @@ class PodScheduling(Part):
 
     def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
-        pending, proposal, missed_events = self.state.pending_pods[uid], decision.nominate, self.state.queue.missed
+        pending, proposal = self.state.pending_pods[uid], decision.nominate
+        missed_events = self.state.queue.missed_since(self._since)
         pending.oversized = not decision.requeue_on
         pending.answer = self.state.cache.nodes.renewals.end, decision
         if proposal is None:
