@@ -36,7 +36,7 @@ from scheduler.state.groups.decision import (
 )
 from scheduler.state.groups.demand import demand_of
 from scheduler.state.groups.held_binds import Batch, HeldBinds
-from scheduler.state.groups.messages import shortage, surplus
+from scheduler.state.groups.messages import shortage
 from scheduler.state.groups.spares import Spares
 from scheduler.state.shared_state import SharedState
 
@@ -308,35 +308,15 @@ class GroupScheduling(Part):
         self.state.pending_groups.place(key, uids, now)
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        members = self.state.pending_groups.members(key)
-        left_over_count = 0 if verdict.refusal is None else len(demand.real_members) - len(uids)
-        has_more_members = members.count("waiting") > left_over_count
-        if has_more_members or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
-            # As many are placed as are needed.
-            self.state.pending_groups.look_again(key)
-        reports = list[Instruction]()
-        if verdict.refusal is not None:
-            reports += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
-        else:
-            self.state.pending_groups.decided(key, now)
+        # Further members are placed by themselves, or a decision about them tells why not.
+        self.state.pending_groups.look_again(key)
+        self.state.pending_groups.decided(key, now)
         binds = verdict.binds
         if group.spares:
             kept = self.state.reservations.spares_of(key)
             rooms = verdict.spares if demand.spares or kept is None else tuple(kept.rooms.values())
             binds = self.spares.keep(key, binds, rooms, demand.priority, now)
-        return [*self.held_binds.begin(group, binds, now), *reports]
-
-    def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
-        """Return whether the remaining members may be placed by themselves."""
-        key = demand.group.key
-        if self.state.pending_groups.queued(key) is None:
-            return False
-        if demand.group.rails == "same":
-            # On other networks, if the placed members do not use all.
-            return True
-        return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(
-            self.state.pending_groups.priority(key)
-        )
+        return list(self.held_binds.begin(group, binds, now))
 
     def _release(self, batch: Batch, reason: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and report why."""

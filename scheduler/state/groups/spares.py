@@ -54,7 +54,6 @@ class Spares(Part):
         condition = pod.condition("PodScheduled")
         time = condition.last_transition_time or "" if condition is not None else ""
         if key in self._times and time <= self._times[key]:
-            self._shrink(key, assigned.uid, asked, now)
             return ()
         try:
             assignments = read_spares(pod.annotations)[:asked]
@@ -77,15 +76,6 @@ class Spares(Part):
     def _put(self, key: GroupKey, rooms: Iterable[AssignedPod], now: float) -> None:
         self.state.reservations.put(reserve(key, rooms, "spare"), now)
 
-    def _shrink(self, key: GroupKey, uid: str, asked: int, now: float) -> None:
-        """Release room if all members with a node ask for less by now; ``asked`` is what this one asks for."""
-        reservation, members = self.state.reservations.spares_of(key), self.state.groups_by_pod.get(key)
-        if reservation is None or members is None or asked >= len(reservation.rooms):
-            return
-        others = (self.state.groups_by_pod.of(other) for other in members.of("placed") if other != uid)
-        most = max((one.asked.spares or 0 for one in others if one is not None), default=0)
-        self._put(key, list(reservation.rooms.values())[: max(most, asked)], now)
-
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         # A standby has no ticks, and would keep the room of every group that it has seen.
         self.tick(now)
@@ -101,7 +91,10 @@ class Spares(Part):
                 del self._times[key]
                 self._put(key, (), now)
             elif reservation is not None:
-                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room, kept)]
+                # Members may ask for less by now.
+                memberships = map(self.state.groups_by_pod.of, members.of("placed"))
+                most = max(one.asked.spares or 0 for one in memberships if one is not None)
+                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room, kept)][:most]
                 self._put(key, rooms, now)
                 kept.update(vf for room in rooms for vf in _vfs(room))
         return ()

@@ -171,6 +171,7 @@ def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
         assert len(life.machine.reservations.all()) == 1
         annotations = {**pod.annotations, names.GROUP: GROUP.replace('"spares":1', '"spares":0')}
         life.see(changed(pod, metadata={"annotations": annotations}))
+        life.work(1.0)
     assert life.machine.reservations.all() == []
     life.see(life.make_pod("other", [{}]))
     assert len(binds(life.work())) == 1
