@@ -94,14 +94,10 @@ class PendingGroups:
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
         """Record that members of a scheduled group are assumed on nodes."""
-        was_dirty = self._states[key].is_dirty
         self.members(key).place(uids, self.group(key).min)
         for uid in uids:
             self._queue.stand_for(uid, None)
         self._refresh(key, now)
-        if (state := self._states.get(key)) is not None:
-            # The decision itself is no change that came after its start. Members of other owners start together.
-            state.is_dirty = was_dirty and not state.message
 
     def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
         """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
@@ -186,15 +182,9 @@ class PendingGroups:
         state = self._states.get(key)
         if state is None:
             return False
-        is_dirty, state.is_dirty = state.is_dirty, False
-        if is_dirty:
+        if is_dirty := state.is_dirty:
             self._enqueue(key, state, now)
         return is_dirty
-
-    def look_again(self, key: GroupKey) -> None:
-        """Schedule a group again when its decision has ended, because that did not include all waiting members."""
-        if (state := self.queued(key)) is not None:
-            state.is_dirty = True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
         """Let the next decision continue from a domain, unless the group has changed."""
@@ -208,9 +198,8 @@ class PendingGroups:
         return rest
 
     def come_again(self, key: GroupKey, now: float) -> None:
-        """Requeue a group at once whose decision was aborted, if it is still in the queue."""
+        """Requeue a group at once if it is still in the queue: its decision was aborted, or left members waiting."""
         if (state := self.queued(key)) is not None:
-            state.is_dirty = False
             self._enqueue(key, state, now)
 
     def back_off(self, uid: str, now: float) -> None:
@@ -350,6 +339,7 @@ class PendingGroups:
         state.is_urgent = members.is_short(state.group.min) or self.room_owner == members.key
 
     def _enqueue(self, key: GroupKey, state: WaitingGroup, now: float, backoff_s: float = 0.0) -> None:
+        state.is_dirty = False
         self._queue.add(
             key.entry,
             state.priority,

@@ -309,8 +309,7 @@ class GroupScheduling(Part):
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.
-        self.state.pending_groups.look_again(key)
-        self.state.pending_groups.decided(key, now)
+        self.state.pending_groups.come_again(key, now)
         binds = verdict.binds
         if group.spares:
             kept = self.state.reservations.spares_of(key)
@@ -332,9 +331,9 @@ class GroupScheduling(Part):
         refusal: Unschedulable,
         message: str,
         now: float,
-        preemption: GroupPreempted = NOBODY_PREEMPTED,
+        preemption: GroupPreempted,
         *,
-        needs_retry: bool = False,
+        needs_retry: bool,
     ) -> list[Instruction]:
         """Let a group wait: for its victims, or for free resources."""
         key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
