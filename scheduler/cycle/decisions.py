@@ -56,13 +56,9 @@ Decision = Bind | Unschedulable
 
 @dataclass(frozen=True, slots=True)
 class GroupPlacement:
-    """Enough members of a group fit. ``binds`` are assumed.
-
-    ``refusal`` is why further members are not placed; None if all are placed. ``spares`` is room for further members.
-    """
+    """Enough members of a group fit. ``binds`` are assumed, and ``spares`` is room for further members."""
 
     binds: tuple[Bind, ...]
-    refusal: Unschedulable | None = None
     spares: tuple[AssignedPod, ...] = ()
 
 

@@ -15,17 +15,16 @@ Cost: a snapshot for each round, and for each member the cost of a pod; the comm
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member, place_members
-from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
+from scheduler.cycle.groups.group_refusals import overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import needs_order
 from scheduler.cycle.refusals import Among
@@ -59,7 +58,7 @@ class GroupCycle:
                 yield
             stale_uids = snapshot.outdated(demand.distinct_members)
             if not stale_uids:
-                if (placement := self._commit(snapshot, outcome.refusal, demand)) is None:
+                if (placement := self._commit(snapshot, demand)) is None:
                     return (yield from self.decide(demand.without_spares(), budget))
                 return placement
             rounds += 1
@@ -68,16 +67,11 @@ class GroupCycle:
             budget.is_exclusive = rounds >= _ROUNDS
             old_snapshot, snapshot = snapshot, self._snapshot(demand)
             stale = frozenset(stale_uids)
-            renewed = yield from _put_back(old_snapshot, snapshot, stale, outcome, demand, budget)
-            if renewed is not None:
-                outcome = renewed
-            else:
+            if not (yield from _put_back(old_snapshot, snapshot, stale, outcome, demand, budget)):
                 snapshot, outcome = yield from self._place(demand, budget)
         return outcome
 
-    def _commit(
-        self, snapshot: GroupSnapshot, refusal: Unschedulable | None, demand: GroupDemand
-    ) -> GroupPlacement | None:
+    def _commit(self, snapshot: GroupSnapshot, demand: GroupDemand) -> GroupPlacement | None:
         """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
         binds = tuple(bind for uid, bind in snapshot.binds.items() if uid in demand.uids)
         if len(binds) < demand.needed - demand.needed_spares:
@@ -86,8 +80,7 @@ class GroupCycle:
         for spare in spares:
             snapshot.take_off(spare.uid)
         self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
-        has_rest = len(binds) < len(demand.real_members)
-        return GroupPlacement(binds, refusal if has_rest else None, tuple(spares))
+        return GroupPlacement(binds, tuple(spares))
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget
@@ -117,12 +110,12 @@ def _put_back(
     placement: DomainPlacement,
     demand: GroupDemand,
     budget: GroupBudget,
-) -> Turns[DomainPlacement | None]:
+) -> Turns[bool]:
     """Put members where they were before; outdated ones too if they still fit there, otherwise elsewhere in the same
     domain.
 
-    Return where all are now, and why one is left over. Return None if the whole group must be placed again: too few
-    fit, or the places of others may depend on a member that has moved.
+    Return False if the whole group must be placed again: too few fit, or the places of others may depend on a member
+    that has moved.
     """
     valid_binds = [bind for uid, bind in old_snapshot.binds.items() if uid not in stale_uids]
     yield from budget.move_all(snapshot.put_on, valid_binds)
@@ -137,13 +130,11 @@ def _put_back(
         else:
             displaced_members.append(bind.pod_info)
     if displaced_members and (demand.group.slices or any(map(needs_order, demand.distinct_members))):
-        return None
+        return False
     among = among_rows(placement.target.domain, demand.group.within, nodes)
     place = partial(place_member, snapshot, among=among, budget=budget)
-    refusals, _ = yield from place_members(snapshot, displaced_members, placement.target.wanted, place)
-    if len(snapshot.binds) < placement.target.wanted:
-        return None
-    return replace(placement, refusal=left_over(snapshot, placement.target, refusals) or placement.refusal)
+    yield from place_members(snapshot, displaced_members, placement.target.wanted, place)
+    return len(snapshot.binds) >= placement.target.wanted
 
 
 def _labels(demand: GroupDemand) -> Iterator[str]:

@@ -25,7 +25,7 @@ from scheduler.cycle.decisions import Bind, Decision, GroupUnschedulable, Unsche
 from scheduler.cycle.groups.domains import Domain, Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
+from scheduler.cycle.groups.group_refusals import Refusals, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.members import alike, together_by
@@ -44,10 +44,9 @@ _A_ROW = 50
 
 @dataclass(frozen=True, slots=True)
 class DomainPlacement:
-    """Enough members are on nodes of a domain in the snapshot; ``refusal`` is why others are not, if there are any."""
+    """Enough members are on nodes of a domain in the snapshot."""
 
     target: Target
-    refusal: Unschedulable | None
 
 
 @dataclass(slots=True)
@@ -172,7 +171,7 @@ def _try_target(
         count += tried_count
         extra_count += tried_count if best is not None else 0
         if len(snapshot.binds) == len(members):
-            return DomainPlacement(target, None), count
+            return DomainPlacement(target), count
         if len(snapshot.binds) > best_fitting:
             best, best_fitting = members, len(snapshot.binds)
         elif best is None and (shortage is None or len(snapshot.binds) > shortage.fitting):
@@ -182,8 +181,8 @@ def _try_target(
         assert shortage is not None, "a domain is tried at least once"
         return replace(shortage, is_cut=is_cut), count
     # Nothing changes in a snapshot: the same members go to the same nodes again.
-    refusals, _ = yield from _fill(snapshot, best, target, demand, budget, sums.room)
-    return DomainPlacement(target, left_over(snapshot, target, refusals)), count
+    yield from _fill(snapshot, best, target, demand, budget, sums.room)
+    return DomainPlacement(target), count
 
 
 def _attempts(

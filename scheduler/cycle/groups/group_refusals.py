@@ -40,22 +40,12 @@ def overtaken(demand: GroupDemand) -> GroupUnschedulable:
     return GroupUnschedulable(0, demand.needed, refusal, comes_again=True)
 
 
-def left_over(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unschedulable | None:
-    """Return why further members are not placed; None if all are placed."""
-    refusal = _first(snapshot, target, refusals)
-    if refusal is None:
-        return None
-    events = NO_EVENT
-    for member_refusal in refusals.values():
-        events |= member_refusal.requeue_on
-    return replace(refusal, requeue_on=events)
-
-
 def shortage_of(snapshot: GroupSnapshot, demand: GroupDemand, target: Target, refusals: Refusals) -> GroupUnschedulable:
-    """Return how many members fit in a domain, and why no more do."""
-    refusal = _first(snapshot, target, refusals)
-    assert refusal is not None, "as many members wait as are needed"
-    binds = tuple(snapshot.binds.values())
+    """Return how many members fit in a domain, and why the first that fits nowhere does not."""
+    binds, nodes = tuple(snapshot.binds.values()), snapshot.cache.nodes
+    placed_on = [bind.assigned.node for bind in binds]
+    refusal = next(iter(refusals.values()))
+    refusal = _hanging_on(refusal, target.wanted, target.domain.row_numbers(nodes), placed_on, nodes)
     return GroupUnschedulable(len(binds), demand.needed, refusal, target.domain.text, binds)
 
 
@@ -97,16 +87,6 @@ def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Un
     for member in kinds:
         events |= snapshot.cycle.events_that_help(member)
     return replace(refusal, requeue_on=events)
-
-
-def _first(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unschedulable | None:
-    """Return why the first member that fits nowhere does not fit; None if all fit."""
-    refusal = next(iter(refusals.values()), None)
-    if refusal is None:
-        return None
-    placed_on = [bind.assigned.node for bind in snapshot.binds.values()]
-    nodes = snapshot.cache.nodes
-    return _hanging_on(refusal, target.wanted, target.domain.row_numbers(nodes), placed_on, nodes)
 
 
 def _hanging_on(
