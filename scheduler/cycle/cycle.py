@@ -39,6 +39,7 @@ from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import Among, RefusedRows, batches, refused_rows, rows_of, sift
+from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.cycle.unschedulable import on_no_node, unschedulable
@@ -87,6 +88,7 @@ class SchedulingCycle:
         cache: Cache,
         reserved: ReservedRoom,
         preemption: Preemption,
+        refusing_nodes: RefusingNodes | None = None,
         max_named_nodes: int = NAMED,
         sign: SignAssignment | None = None,
     ) -> None:
@@ -96,14 +98,18 @@ class SchedulingCycle:
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self._reserved = reserved
         self._preemption = preemption
+        self.refusing_nodes, self._only_elsewhere = refusing_nodes or RefusingNodes(), False
 
-    def on(self, cache: Cache, reserved: ReservedRoom, *, keeps_few: bool = False) -> "SchedulingCycle":
+    def on(
+        self, cache: Cache, reserved: ReservedRoom, *, only_elsewhere: bool = False, keeps_few: bool = False
+    ) -> "SchedulingCycle":
         """Return a cycle for a snapshot of the cache that was taken just now.
 
-        With ``keeps_few``, keep the scores of the last shapes only: there are many, each of one pod.
+        With ``only_elsewhere``, exclude nodes that have just refused such a pod. With ``keeps_few``, keep the scores of
+        the last shapes only: there are many, each of one pod.
         """
         cycle = copy.copy(self)
-        cycle._cache, cycle._reserved = cache, reserved
+        cycle._cache, cycle._reserved, cycle._only_elsewhere = cache, reserved, only_elsewhere
         cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, keeps_few=keeps_few)
         return cycle
 
@@ -164,7 +170,9 @@ class SchedulingCycle:
         Raise TurnSpent if the evaluation needs another turn.
         """
         with budget.judging():
-            return self._signature_scores.of(self._cache.of_namespace(pod_info), budget).passing()
+            rows = self._signature_scores.of(self._cache.of_namespace(pod_info), budget).passing()
+        avoided = self.refusing_nodes.rows(pod_info.pod, self._cache.nodes) if self._only_elsewhere else ()
+        return rows[~np.isin(rows, avoided)] if avoided else rows
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return the rows that pass for a pod by itself, and the rows that may pass after pods have left.
@@ -193,8 +201,19 @@ class SchedulingCycle:
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
-        """Choose the best node, from the rows ``among`` if given."""
+        """Choose the best node, from the rows ``among`` if given; nodes that have just refused such a pod come last."""
         self._cache.tick(now)
+        elsewhere = self.refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
+        # Victims have left the nominated node for this pod.
+        if elsewhere is not None and self._reserved.of(pod_info.uid) is None:
+            outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
+            if isinstance(outcome, _Choice) or self._only_elsewhere:
+                return outcome
+        return self._choose_among_rows(pod_info, budget, among, record_phase)
+
+    def _choose_among_rows(
+        self, pod_info: PodInfo, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
+    ) -> "_Choice | list[RefusedRows] | NoNode":
         filters = cluster_filters(pod_info, self._cache)
         volumes = volume_filters(pod_info, self._cache)
         record_phase("PreFilter")

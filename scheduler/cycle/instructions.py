@@ -32,6 +32,7 @@ class Report(msgspec.Struct, frozen=True):
         "HalfGroup",
         "LostVfs",
         "Preempted",
+        "NoAssignment",
         "RatesRefused",
         "RatesDeferred",
         "RatesInfeasible",

@@ -7,7 +7,7 @@ the watch has shown get any: a list that was requested earlier may lack the othe
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -15,10 +15,15 @@ from mooring import names
 from mooring.annotations.assignment import dump_assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
-from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
+from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
+from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.reservations import ReservedRoom
+from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.resource_claims import Claimed
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims
 from scheduler.kube.binding_outcome import Outcome
@@ -27,14 +32,16 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import demands_on
+from scheduler.placement.assign import NO_DIVISION, NOT_ENOUGH, OUT_OF_BUDGET, demands_on, place_request
 from scheduler.placement.steps import Steps
+from scheduler.placement.vf_accounting import unused
 from scheduler.plugins.device_rules import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not in Mooring's cache yet"
 _NO_GROUPS = "the extender does not support groups: only Mooring's own scheduler places their pods"
+_FEW_THERE = "not enough free RDMA VFs or bandwidth there"
 UNSEEN = "the pod is not in Mooring's cache yet"
 
 
@@ -59,7 +66,10 @@ class ExtenderPods:
     pending_pods: PendingPods
     queue: Queue
     reserved: ReservedRoom
+    budgets: Budgets
+    groups: PlacedGroups
     kinds: Kinds
+    bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refused:
@@ -73,12 +83,22 @@ class ExtenderPods:
         """Return whether the watch has shown a pod that has a node, or waits for another scheduler to bind it."""
         return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
 
-    def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
-        """Yield the reason against each node; each is evaluated on the current state when the iterator reaches it."""
+    def offer(self, pod_info: PodInfo) -> None:
+        """Record that kube-scheduler has received the nodes that fit a pod."""
+        if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
+            self.bound_without_vfs.offered(pod_info.uid)
+
+    def judge(
+        self, pod_info: PodInfo, nodes: Sequence[str], now: float, claimed: Claimed | None = None
+    ) -> Iterator[tuple[str, Verdict]]:
+        """Yield the reason against each node; each is evaluated on the current state when the iterator reaches it.
+
+        ``claimed`` are devices near which the VFs must be.
+        """
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._judge(dry_runs, node, nominated.get(node, []))
+            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MAX_PRIORITY`."""
@@ -99,13 +119,11 @@ class ExtenderPods:
         self.cache.tick(now)
         if reason := self._not_ours(pod_info):
             return Refused(reason)
-        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
-        if reason := self._judge(dry_runs, node, nominated).reason:
-            return Refused(f"node {node!r}: {reason}")
-        if claimed is not None:
-            dry_runs = self._dry_runs(_near(pod_info, claimed))
-            if reason := self._judge(dry_runs, node, nominated).reason:
-                return Refused(f"node {node!r}: {claimed.refusal(reason)}")
+        self.bound_without_vfs.bound(pod_info.uid)
+        nominated = self._nominated_for(pod_info).get(node, [])
+        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
+        if verdict.reason:
+            return Refused(f"node {node!r}: {verdict.reason}")
         assigned_pod = self._assigned(dry_runs, node, nominated)
         text = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
         annotations = annotations_of(text, self.sign)
@@ -133,16 +151,94 @@ class ExtenderPods:
         else:
             self.pending_pods.forget_assumed(uid, now)
 
-    def fits_without(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> bool:
-        """Return whether the pod's VFs fit on a node without the victims."""
+    def make_room(
+        self, pod_info: PodInfo, node: str, victims: Victims, now: float, claimed: Claimed | None = None
+    ) -> Victims | None:
+        """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
         row = self.cache.nodes.row_of.get(node)
-        if row is None or self._fault(pod_info, row):
+        if row is None or self._fault(pod_info, row) or (claimed is not None and node != claimed.node):
+            return None
+        return self._room_for(pod_info if claimed is None else _near(pod_info, claimed), node, row, victims)
+
+    def sparing_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
+        """Exclude nodes where a group loses more members than it can spare, if another node loses nothing more
+        important.
+
+        kube-scheduler does not support groups by annotation, and chooses among the remaining nodes.
+        """
+        highest, harmless = dict[str, int](), list[int]()
+        for node, victims in victims_by_node.items():
+            pods = [pod for uid in victims.uids if (pod := self.cache.assigned(uid)) is not None]
+            highest[node] = max((pod.priority for pod in pods), default=0)
+            if self.groups.can_spare(victims.uids):
+                harmless.append(highest[node])
+        least = min(harmless, default=None)
+        return {
+            node: victims
+            for node, victims in victims_by_node.items()
+            if least is None or least > highest[node] or self.groups.can_spare(victims.uids)
+        }
+
+    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
+        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
+        assigned_pods = {assigned_pod.uid: assigned_pod for assigned_pod in self.cache.assigned_pods_on(node)}
+        with dry_runs.on(row, nominated) as dry_run:
+            for uid in victims.uids:
+                if uid in assigned_pods:
+                    dry_run.take_off(assigned_pods.pop(uid))
+            if not dry_run.refusal():
+                return victims
+            potential_victims = PotentialVictims(self.cache, self.groups).on(self.cache, frozenset(victims.uids))
+            return self._more(dry_run, victims, potential_victims.below(node, pod_info.priority))
+
+    def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[Victim]) -> Victims | None:
+        """Add less important pods that must also leave; kube-scheduler has no information about the assumed ones.
+
+        No group is removed as a whole, because kube-scheduler deletes only pods of the one node.
+        """
+        singles = [victim for victim in lower if not victim.is_whole and not victim.pods[0].assumed]
+        dry_run.take_off(*pods_of(singles))
+        if dry_run.refusal():
+            return None
+        breaking, others = split(self.budgets, sorted(singles, key=importance))
+        doomed = not_reprieved(dry_run, breaking)
+        more = pods_of([*doomed, *not_reprieved(dry_run, others)])
+        return Victims(
+            (*victims.uids, *(assigned_pod.uid for assigned_pod in more)), victims.broken_budgets + len(doomed)
+        )
+
+    def _fitting(
+        self,
+        dry_runs: DryRuns,
+        node: str,
+        nominated: list[AssignedPod],
+        claimed: Claimed | None,
+    ) -> tuple[DryRuns, Verdict]:
+        """Evaluate a node, and return the result with the dry runs of the pod, near claimed devices if it has any."""
+        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
+        pod_info = dry_runs.pod_info
+        if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
+            return dry_runs, verdict
+        if node != claimed.node:
+            return dry_runs, Verdict(claimed.elsewhere, for_good=True)
+        near_pod = _near(pod_info, claimed)
+        near_runs = self._dry_runs(near_pod)
+        if not (reason := self._judge(near_runs, node, nominated).reason):
+            return near_runs, Verdict()
+        if self._never_fits(near_pod, row):
+            return dry_runs, Verdict(claimed.refusal(NO_DIVISION), for_good=True)
+        is_lack = reason in (*NOT_ENOUGH.values(), NO_DIVISION)
+        return dry_runs, Verdict(claimed.refusal(_FEW_THERE if is_lack else reason))
+
+    def _never_fits(self, pod_info: PodInfo, row: int) -> bool:
+        """Return whether a pod's VFs do not fit on a node even if all VFs are free."""
+        request, free_vfs = pod_info.request, unused(self.cache.nodes.offers[row][1])
+        demands = demands_on(request, free_vfs.pfs) if request is not None else ()
+        if request is None or isinstance(demands, Refused):
             return False
-        nominated = self._nominated_for(pod_info).get(node, [])
-        with self._dry_runs(pod_info).on(row, nominated) as dry_run:
-            dry_run.take_off(*(pod for pod in self.cache.assigned_pods_on(node) if pod.uid in victims.uids))
-            return not dry_run.refusal()
+        placement = place_request(request, demands, free_vfs, Steps())
+        return isinstance(placement, Refused) and placement.reason != OUT_OF_BUDGET
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)

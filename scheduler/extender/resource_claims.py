@@ -4,42 +4,39 @@ A claim's status lists its allocated devices, by driver, pool and device. The dr
 have the PCIe root of each device, if the driver publishes it. Source: k8s.io/api/resource/v1/types.go.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from mooring.names import is_subdomain
 from mooring.parsing import shorten
-from scheduler.kube.objects import Metadata, Pod, Struct
+from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
 from scheduler.kube.refused import Refused
 
 # Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 # Each claim is a request to the API server, and so is each driver. A claim has at most 32 devices.
 MOST_CLAIMS, MOST_DRIVERS = 16, 8
-# For one driver on one node, of up to 128 devices each; one of the largest takes milliseconds to decode.
-MOST_SLICES = 4
+# For one driver on one node, of up to 128 devices each.
+MOST_SLICES = 16
+_NODE_NAME = "metadata.name"
 
 
-class Device(Struct):
-    """An allocated DRA device: pool names are unique within a driver, and device names within a pool."""
-
+class _Result(Struct):
     driver: str = ""
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
 
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
-
 
 class _Devices(Struct):
-    results: list[Device] | None = None
+    results: list[_Result] | None = None
 
 
 class _Allocation(Struct):
-    devices: _Devices = msgspec.field(default_factory=_Devices)
+    devices: _Devices | None = None
+    node_selector: NodeSelector | None = None
 
 
 class _ClaimStatus(Struct):
@@ -89,12 +86,50 @@ class ResourceSlices(Struct):
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """A DRA device: pool names are unique within a driver, and device names within a pool."""
+
+    driver: str
+    pool: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The allocation of a pod's claims: devices in order, and their node, None if unknown.
+
+    ``names`` are the claims' names, for messages.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[Device, ...]
+    node: str | None = None
+
+    @property
+    def title(self) -> str:
+        return f"claim{'s' if len(self.names) > 1 else ''} {', '.join(map(repr, self.names))}"
+
+    @property
+    def drivers(self) -> list[str]:
+        return sorted({device.driver for device in self.devices})
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The claimed devices of a pod: the roots of each. ``title`` names the claims."""
+    """The claimed devices of a pod on a node: the roots of each. ``title`` names the claims."""
 
     title: str
+    node: str
     devices: tuple[frozenset[str], ...]
+
+    @property
+    def elsewhere(self) -> str:
+        """Return the message for another node: where the devices are."""
+        return f"{self.title} has devices on node {self.node!r}"
 
     def refusal(self, reason: str) -> str:
         """Return why the VFs are not available near the devices, and what to do: the claims stay allocated."""
@@ -133,40 +168,56 @@ def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
     return tuple(dict.fromkeys(claim_keys))
 
 
-def title_of(names: Sequence[str]) -> str:
-    return f"claim{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-
-
-def allocated_devices(claims: Sequence[ResourceClaim]) -> list[Device] | None:
-    """Return the devices of claims in order; None while one of them is not allocated."""
+def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
+    """Return the allocation of claims; None while one of them is not allocated."""
     allocations = [claim.status.allocation for claim in claims if claim.status and claim.status.allocation]
     if len(allocations) < len(claims):
         return None
-    results = (result for allocation in allocations for result in allocation.devices.results or ())
-    # Admin access takes no device: others have it.
-    return [result for result in results if not result.admin_access]
+    devices = [
+        Device(result.driver, result.pool, result.device)
+        for allocation in allocations
+        for result in (allocation.devices.results if allocation.devices else None) or ()
+        # Admin access takes no device: others have it.
+        if not result.admin_access
+    ]
+    nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
+    return Allocation(
+        tuple(claim.metadata.name for claim in claims), tuple(devices), nodes.pop() if len(nodes) == 1 else None
+    )
+
+
+def _nodes(selector: NodeSelector | None) -> Iterator[str]:
+    """Yield the nodes that a selector names. The selector of local devices names their node."""
+    for term in (selector.node_selector_terms if selector else None) or ():
+        for field in term.match_fields or ():
+            if field.key == _NODE_NAME and field.operator == "In":
+                yield from field.values or ()
 
 
 def roots_of(
-    title: str, devices: Sequence[Device], slices: Iterable[ResourceSlice], node: str
+    allocation: Allocation, slices: Iterable[ResourceSlice], node: str
 ) -> tuple[frozenset[str], ...] | Refused:
     """Return the PCIe roots of each allocated device that has any, in order, or why there is none."""
     roots_by_device = _published(slices)
-    if missing := next((device for device in map(str, devices) if device not in roots_by_device), None):
-        return Refused(f"device {missing!r} of {title} is in no ResourceSlice of node {node!r}")
-    roots = tuple(roots_by_device[str(device)] for device in devices if roots_by_device[str(device)])
-    reason = f"no device of {title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
-    return roots or Refused(reason)
+    if missing := next((device for device in allocation.devices if device not in roots_by_device), None):
+        return Refused(f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
+    roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
+    if not roots:
+        return Refused(
+            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
+        )
+    return tuple(roots)
 
 
-def _published(slices: Iterable[ResourceSlice]) -> Mapping[str, frozenset[str]]:
+def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str]]:
     """Return the roots of each device; while a pool is being replaced, its newest generation counts."""
-    specs = sorted((resource_slice.spec for resource_slice in slices), key=lambda spec: spec.pool.generation)
-    return {
-        str(Device(spec.driver, spec.pool.name, device.name)): _roots(device)
-        for spec in specs
-        for device in spec.devices or ()
-    }
+    roots_by_device: dict[Device, frozenset[str]] = {}
+    for resource_slice in sorted(slices, key=lambda resource_slice: resource_slice.spec.pool.generation):
+        for device in resource_slice.spec.devices or ():
+            roots_by_device[Device(resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)] = _roots(
+                device
+            )
+    return roots_by_device
 
 
 def _roots(device: _Device) -> frozenset[str]:

@@ -18,6 +18,8 @@ from scheduler.cycle.groups.preemption.preempt import GroupPreemption
 from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
+from scheduler.cycle.refusing_nodes import RefusingNodes
+from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
@@ -39,6 +41,7 @@ from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
+from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
 from scheduler.state.write_results import BindResults, EvictionReports
 
@@ -70,27 +73,29 @@ class Machine:
         self.cache, self.queue, self.reservations = state.cache, state.queue, state.reservations
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
+        refusing_nodes = RefusingNodes()
         preemption = Preemption(state.cache, state.reservations, state.budgets, state.placed_groups)
-        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, sign=sign)
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
         self.vf_disputes = VfDisputes(state)
         never_started = NeverStarted(state, self.vf_disputes, evicts=evict_never_started)
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
+        bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
-        self.parts = self._parts(kinds, preemption, never_started)
+        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
         self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
         self.nomination_takeover = NominationTakeover(state)
-        self.extender_pods = ExtenderPods(
-            scheduler_name, state.cache, state.pending_pods, state.queue, state.reservations, kinds, sign
-        )
+        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
 
     def _parts(
         self,
         kinds: Kinds,
         preemption: Preemption,
+        refusing_nodes: RefusingNodes,
         never_started: NeverStarted,
+        bound_without_vfs: BoundWithoutVfs,
     ) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
@@ -103,11 +108,13 @@ class Machine:
             self.group_scheduling,
             self.group_scheduling.spares,
             MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
+            RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
             self.vf_disputes,
             never_started,
             self.lost_vfs,
             self.rate_changes,
+            bound_without_vfs,
             ConstraintFaults(kinds),
             self._open_binds,
             self._open_removals,
@@ -245,3 +252,20 @@ def _group_scheduling(
     backfill = Backfill(state, earliest_start, is_on=options.backfill)
     spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
     return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)
+
+
+def _extender_pods(
+    state: SharedState, kinds: Kinds, bound_without_vfs: BoundWithoutVfs, sign: SignAssignment | None
+) -> ExtenderPods:
+    return ExtenderPods(
+        scheduler_name=state.scheduler_name,
+        cache=state.cache,
+        pending_pods=state.pending_pods,
+        queue=state.queue,
+        reserved=state.reservations,
+        budgets=state.budgets,
+        groups=state.placed_groups,
+        kinds=kinds,
+        bound_without_vfs=bound_without_vfs,
+        sign=sign,
+    )

@@ -262,8 +262,8 @@ async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster
     await claims.allocate("c", "n1", "gpu-0")
     pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
     async with cluster.acting(EXTENDER, tmp_path) as client:
-        found = await read_claimed(client, msgspec.convert(pod, Pod), "n1")
-    assert found == Claimed("claim 'c'", (frozenset({"pci0000:15"}),))
+        found = await read_claimed(client, msgspec.convert(pod, Pod))
+    assert found == Claimed("claim 'c'", "n1", (frozenset({"pci0000:15"}),))
     if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
         assert authorizer.refused == {}
         idle = unneeded(EXTENDER.rights(), authorizer.asked(EXTENDER.user))

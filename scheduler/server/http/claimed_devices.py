@@ -11,59 +11,74 @@ import msgspec
 
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
+from scheduler.extender import resource_claims
 from scheduler.extender.resource_claims import (
     MOST_DRIVERS,
     MOST_SLICES,
+    Allocation,
     Claimed,
     ResourceClaim,
     ResourceSlice,
     ResourceSlices,
-    allocated_devices,
-    claim_names,
-    roots_of,
-    title_of,
 )
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 
 T = TypeVar("T")
 _API = "/apis/resource.k8s.io/v1"
-_UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
+_SLICES_AT_ONCE = 2
 
 
 class _Unfound(Exception):  # noqa: N818 - an outcome, in words for the pod's owner
     """Why a claim or its devices cannot be read."""
 
 
-async def read_claimed(api: Client, pod: Pod, node: str) -> Claimed | Refused:
-    """Return a pod's devices on ``node``, or why they are unknown; raise KubeError."""
-    names = claim_names(pod)
+async def read_claimed(api: Client, pod: Pod, node: str | None = None) -> Claimed | Refused | None:
+    """Return a pod's devices on ``node``, or where they are allocated, or why they are unknown.
+
+    Return None while a claim is not allocated, or without ``node`` if the allocation names no node. Raise KubeError.
+    """
+    names = resource_claims.claim_names(pod)
     if isinstance(names, Refused):
         return names
     paths = [f"{_API}/namespaces/{pod.metadata.namespace}/resourceclaims/{name}" for name in names]
     try:
-        devices = allocated_devices(await asyncio.gather(*(_get(api, path, ResourceClaim) for path in paths)))
-        if devices is None:
-            return Refused(_UNALLOCATED)
-        slices = await _slices(api, sorted({device.driver for device in devices}), node)
+        allocation = resource_claims.allocated(
+            await asyncio.gather(*(_get(api, path, ResourceClaim) for path in paths))
+        )
+        if allocation is None or (node_name := node or allocation.node) is None:
+            return None
+        if allocation.node not in (None, node_name):
+            return Refused(f"{allocation.title} has devices on node {allocation.node!r}")
+        slices = await _slices(api, allocation, node_name)
     except _Unfound as why:
         return Refused(str(why))
-    roots = roots_of(title_of(names), devices, slices, node)
-    return roots if isinstance(roots, Refused) else Claimed(title_of(names), roots)
+    roots = resource_claims.roots_of(allocation, slices, node_name)
+    return roots if isinstance(roots, Refused) else Claimed(allocation.title, node_name, roots)
 
 
-async def _slices(api: Client, drivers: list[str], node: str) -> list[ResourceSlice]:
-    if len(drivers) > MOST_DRIVERS:
-        raise _Unfound(f"devices of {len(drivers)} drivers are claimed; the limit is {MOST_DRIVERS}")
+async def _slices(api: Client, allocation: Allocation, node: str) -> list[ResourceSlice]:
+    if len(allocation.drivers) > MOST_DRIVERS:
+        raise _Unfound(f"devices of {len(allocation.drivers)} drivers are claimed; the limit is {MOST_DRIVERS}")
     slices: list[ResourceSlice] = []
-    for driver in drivers:
-        # Source: ResourceSliceSelectorNodeName, ResourceSliceSelectorDriver in k8s.io/api/resource/v1/types.go.
-        params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(MOST_SLICES)}
-        slice_list = await _get(api, f"{_API}/resourceslices", ResourceSlices, params)
-        if slice_list.metadata.continue_:
-            raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
-        slices += slice_list.items
+    for driver in allocation.drivers:
+        slices += await _slices_of(api, driver, node)
     return slices
+
+
+async def _slices_of(api: Client, driver: str, node: str) -> list[ResourceSlice]:
+    """Return a driver's slices of a node; few at a time, since one of the largest takes milliseconds to decode."""
+    # Source: ResourceSliceSelectorNodeName, ResourceSliceSelectorDriver in k8s.io/api/resource/v1/types.go.
+    params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(_SLICES_AT_ONCE)}
+    slices: list[ResourceSlice] = []
+    while True:
+        slice_list = await _get(api, f"{_API}/resourceslices", ResourceSlices, params)
+        slices += slice_list.items
+        if not slice_list.metadata.continue_:
+            return slices
+        if len(slices) >= MOST_SLICES:
+            raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
+        params["continue"] = slice_list.metadata.continue_
 
 
 async def _get(api: Client, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:

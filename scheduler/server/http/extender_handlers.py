@@ -42,8 +42,7 @@ _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 RIT_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 RIT_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
 RIT_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
-# Pods that `filter` keeps off a node; far more than are between two tries.
-_MOST_KEPT_OFF = 1024
+_UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
 _decode_pod = msgspec.json.Decoder(Pod).decode
 Wording = Callable[[Refused | Verdict], str]
 
@@ -67,9 +66,6 @@ class ExtenderHandlers:
         self._clients = clients
         self._clock = clock
         self._under_way: dict[str, _UnderWay] = {}
-        # Pods without VFs near their claimed devices: once more than `bind`, `filter` rejects the node, because that
-        # lets kube-scheduler deallocate the claim (PostFilter of its plugin DynamicResources).
-        self._kept_off: dict[str, dict[str, Verdict]] = {}
         self._turns = asyncio.Lock()
 
     def standing_by(self) -> str:
@@ -94,15 +90,16 @@ class ExtenderHandlers:
         )
 
     async def preempt(self, body: Body) -> bytes:
-        """Return on which nodes the pod's VFs fit without the victims."""
+        """Return on which nodes the pod would fit without the victims, and which other pods must be deleted."""
         args = wire_format.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
         victims_by_node = dict[str, wire_format.Victims]()
-        if isinstance(pod_info, PodInfo):
-            async for node, victims in self._in_slices(args.victims.items()):
-                if self._extender_pods.fits_without(pod_info, node, victims, self._clock()):
-                    victims_by_node[node] = victims
-        return wire_format.preempted(victims_by_node)
+        claimed = await self._claimed(pod_info) if isinstance(pod_info, PodInfo) else None
+        if isinstance(pod_info, PodInfo) and not isinstance(claimed, Refused):
+            async for node in self._in_slices(args.victims):
+                victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
+                victims_by_node |= {node: victims} if victims is not None else {}
+        return wire_format.preempted(self._extender_pods.sparing_groups(victims_by_node))
 
     async def bind(self, body: Body) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""
@@ -122,14 +119,36 @@ class ExtenderHandlers:
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refused):
             return wire_format.filtered(args, _nowhere(args, word(pod_info)))
+        if fault := self._extender_pods.bound_without_vfs.fault:
+            return wire_format.filtered(args, _nowhere(args, fault))
+        claimed = await self._claimed(pod_info)
+        if isinstance(claimed, Refused):
+            return wire_format.filtered(args, _nowhere(args, word(Verdict(claimed.reason))))
+        return wire_format.filtered(args, await self._judge(pod_info, args, word, claimed))
+
+    async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | Refused | None:
+        """Return the devices near which a pod's VFs must be, if they are known, or what is wrong."""
+        if pod_info.request is None or pod_info.request.vfs is None:
+            return None
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await read_claimed(self._clients.api, pod_info.pod, node)
+        except KubeError as failed:
+            return Refused(f"the pod's resource claims cannot be read: {failed}")
+        except TimeoutError:
+            return Refused(f"the pod's resource claims cannot be read: no answer within {_ANSWER_S:.0f} s")
+
+    async def _judge(
+        self, pod_info: PodInfo, args: ExtenderArgs, word: Wording, claimed: Claimed | None
+    ) -> FailedNodes:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        verdicts = self._extender_pods.judge(pod_info, args.nodes, self._clock())
-        kept_off = self._kept_off.pop(pod_info.uid, {})
+        verdicts = self._extender_pods.judge(pod_info, args.nodes, self._clock(), claimed)
         async for node, verdict in self._in_slices(verdicts):
-            verdict = kept_off.get(node, verdict)
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
-        return wire_format.filtered(args, FailedNodes(for_now, for_good))
+        if len(for_now) + len(for_good) < len(args.nodes):
+            self._extender_pods.offer(pod_info)
+        return FailedNodes(for_now, for_good)
 
     async def _in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
         """Yield the items one by one, in slices; after each, other tasks run for as long, however many requests there
@@ -154,7 +173,7 @@ class ExtenderHandlers:
         if under_way is None:
             await self._shown(args.uid)
             pod = await self._read(args)
-            if isinstance(claimed := await self._claimed(pod, args), Refused):
+            if isinstance(claimed := await self._claimed_at_bind(pod, args), Refused):
                 return claimed.reason
             # Another request may have started first.
             under_way = self._under_way.get(args.uid) or self._begin(pod, args, claimed)
@@ -178,7 +197,7 @@ class ExtenderHandlers:
         except msgspec.MsgspecError as unreadable:
             raise wire_format.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
-    async def _claimed(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
+    async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
         """Return the devices near which a waiting pod's VFs must be: kube-scheduler allocates claims before
         it binds.
         """
@@ -187,7 +206,7 @@ class ExtenderHandlers:
             return None
         if pod_info.request is None or pod_info.request.vfs is None:
             return None
-        return await read_claimed(self._clients.api, pod_info.pod, args.node)
+        return await self._claimed(pod_info, args.node) or Refused(_UNALLOCATED)
 
     def _begin(self, pod: Pod, args: Binding, claimed: Claimed | None) -> _UnderWay | Refused:
         """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
@@ -202,10 +221,6 @@ class ExtenderHandlers:
             return Refused(_bound_already(pod_info, args.node))
         decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
         if isinstance(decision, Refused):
-            if claimed is not None:
-                if len(self._kept_off) >= _MOST_KEPT_OFF:
-                    self._kept_off.clear()
-                self._kept_off[args.uid] = {args.node: Verdict(decision.reason)}
             return decision
         under_way = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
         return under_way

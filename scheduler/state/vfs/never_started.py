@@ -152,6 +152,11 @@ def has_started(pod: Pod) -> bool:
     for condition in status.conditions or ():
         if condition.type == "PodReadyToStartContainers" and condition.status == "True":
             return True
+    return has_run(pod)
+
+
+def has_run(pod: Pod) -> bool:
+    status = pod.status
     return any(map(_has_run, (*(status.container_statuses or ()), *(status.init_container_statuses or ()))))
 
 

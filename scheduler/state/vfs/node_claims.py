@@ -58,6 +58,10 @@ class NodeClaims:
                 return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
         return ""
 
+    def has_lost_vf(self, assignment: Assignment) -> bool:
+        pfs = self._pfs
+        return pfs is not None and any(self._describe_loss(vf, pfs.get(vf.pf), assignment.uid) for vf in assignment.vfs)
+
     def _describe_loss(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
         out = None if pf is None else self._outs_of(pf).get(vf.vf)
         if out is not None and out.why.startswith(LOST):

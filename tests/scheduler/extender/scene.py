@@ -72,3 +72,10 @@ class Scene:
         pod.metadata.annotations = pod.annotations | {names.ASSIGNMENT: dump_assignment(assignment)}
         self.see(pod)
         return pod
+
+    def member(self, node: str, vfs: Sequence[int], group: str) -> Pod:
+        """Show an assigned member of a group."""
+        pod = self.assigned(node, vfs)
+        pod.metadata.annotations = pod.annotations | {names.GROUP: group}
+        self.see(pod)
+        return pod

@@ -10,6 +10,7 @@ from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
+from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
@@ -23,41 +24,44 @@ NOW = 1000.0
 # What a step of the scheduler may cost, in seconds; here with room for a busy machine.
 _STEP_S, _BUSY = 0.05, 4
 CLAIMS = {"resourceClaims": [{"name": "gpus", "resourceClaimName": "c"}]}
-FEW, STEPS = "free RDMA VFs and bandwidth do not fit the interfaces together", "search for a placement ran out of steps"
+FEW, STEPS = "not enough free RDMA VFs or bandwidth there", "search for a placement ran out of steps"
+NEVER = "the PFs there cannot give each device its share"
 
 
 @pytest.fixture
-def reserved(
+def judged(
     machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
-) -> Callable[..., tuple[Any, float]]:
-    """Reserve for a pod on a node of eight PFs with eight VFs, each under a root of its own."""
+) -> Callable[..., tuple[Verdict, Any, float]]:
+    """Judge a pod on a node of eight PFs with eight VFs, each under a root of its own, and reserve if it fits."""
     pfs = tuple(make_pf(number, vfs=8, pcie=(f"0000:{number + 4:02x}:01.0",)) for number in range(8))
     machine.nodes(Changed(Identity("", "n1", "", ""), make_node("n1", pfs)), NOW)
 
-    def reserve(request: object, *roots: int) -> tuple[Any, float]:
+    def judge(request: object, *roots: int, node: str = "n1") -> tuple[Verdict, Any, float]:
         placed = {names.PLACEMENT: '{"vfs": "root"}'}
         pod = make_pod(request=request, annotations=placed, spec={"schedulerName": "default-scheduler", **CLAIMS})
         meta = pod.metadata
         machine.pods(Changed(Identity(meta.namespace, meta.name, meta.uid, ""), pod), NOW)
         pod_info = machine.extender_pods.read(pod)
         assert isinstance(pod_info, PodInfo), pod_info
-        claimed = Claimed("claim 'c'", tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
+        claimed = Claimed("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
         began_s = time.process_time()
-        outcome = machine.extender_pods.reserve(pod_info, "n1", NOW, claimed)
-        return outcome, time.process_time() - began_s
+        ((_, verdict),) = machine.extender_pods.judge(pod_info, ["n1"], NOW, claimed)
+        spent_s = time.process_time() - began_s
+        return verdict, machine.extender_pods.reserve(pod_info, "n1", NOW, claimed), spent_s
 
-    return reserve
+    return judge
 
 
-def test_a_division_is_found_whatever_the_rates_and_the_order_are(reserved: Callable[..., Any]) -> None:
+def test_a_division_is_found_whatever_the_rates_and_the_order_are(judged: Callable[..., Any]) -> None:
     """Two of 80 Gb/s need a PF each; two small ones go where there is room beside them."""
     request = [{"min_tx_rate": rate} for rate in (80_000, 10_000, 80_000, 10_000)]
-    bind, _ = reserved(request, 4, 5)
+    verdict, bind, _ = judged(request, 4, 5)
+    assert verdict == Verdict()
     assert isinstance(bind, Bind)
     assert bind.assigned.assignment is not None
     assert sorted(vf.pf for vf in bind.assigned.assignment.vfs) == ["pf0", "pf0", "pf1", "pf1"]
-    assert FEW in reserved([{"min_tx_rate": 5_000}], 4)[0].reason
-    assert isinstance(reserved([{"min_tx_rate": 5_000}], 6)[0], Bind)
+    assert FEW in judged([{"min_tx_rate": 5_000}], 4)[0].reason
+    assert judged([{"min_tx_rate": 5_000}], 6)[0] == Verdict()
 
 
 def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside_a_device(
@@ -81,32 +85,35 @@ def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside
     see(pod)
     pod_info = machine.extender_pods.read(pod)
     assert isinstance(pod_info, PodInfo)
-    claimed = Claimed("claim 'c'", (frozenset({"pci0000:04"}),))
-    assert isinstance(machine.extender_pods.reserve(pod_info, node, NOW, claimed), Bind)
+    claimed = Claimed("claim 'c'", node, (frozenset({"pci0000:04"}),))
+    assert dict(machine.extender_pods.judge(pod_info, [node], NOW, claimed)) == {node: Verdict()}
     machine.check()
 
 
-def test_a_root_without_a_pf_gives_no_vfs(reserved: Callable[..., Any]) -> None:
-    """The refusal names the root and the claim."""
-    refused, _ = reserved([{}], 0x99)
-    assert "under PCIe root pci0000:99 of claim 'c': no PF can provide an interface near" in refused.reason
+def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]) -> None:
+    """No pod's end makes a PF."""
+    verdict, refused, _ = judged([{}], 0x99)
+    assert verdict.for_good
+    assert judged([{}], 4, node="n2")[0] == Verdict("claim 'c' has devices on node 'n2'", for_good=True)
+    assert "under PCIe root pci0000:99 of claim 'c': the PFs there cannot give each device its share" in refused.reason
 
 
 @pytest.mark.parametrize(
     ("rates", "roots", "outcome"),
     [
         ([1000 + number for number in range(64)], range(4, 12), ""),
-        ([1000 + number for number in range(64)], range(4, 7), FEW),
+        ([1000 + number for number in range(64)], range(4, 7), NEVER),
         ([11_200 + number for number in range(63)], range(4, 12), STEPS),
-        ([80_000 + number for number in range(8)], range(4, 11), FEW),
+        ([80_000 + number for number in range(8)], range(4, 11), NEVER),
     ],
 )
 def test_no_request_costs_more_than_a_step(
-    reserved: Callable[..., Any], rates: list[int], roots: range, outcome: str
+    judged: Callable[..., Any], rates: list[int], roots: range, outcome: str
 ) -> None:
     """However many interfaces differ; where the steps run out, that is said."""
-    answer, spent_s = reserved([{"min_tx_rate": rate} for rate in rates], *roots)
-    assert isinstance(answer, Bind) if not outcome else outcome in answer.reason
+    verdict, _, spent_s = judged([{"min_tx_rate": rate} for rate in rates], *roots)
+    assert outcome in verdict.reason
+    assert bool(outcome) == bool(verdict.reason)
     assert spent_s < _STEP_S * _BUSY
 
 

@@ -1,4 +1,4 @@
-"""The extender's answers to kube-scheduler: nodes filtered, VFs reserved, victims checked."""
+"""The extender's answers to kube-scheduler: nodes filtered, VFs reserved, victims added."""
 
 from typing import Any
 
@@ -9,11 +9,14 @@ from mooring import names
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender import wire_format
+from scheduler.extender.bound_without_vfs import NO_BIND_VERB
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.wire_format import Victims
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
@@ -196,19 +199,77 @@ def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
     assert [scene.extender_pods.score(pod_info, node) for node in ("n1", "n2", "gone")] == [2, 7, 0]
 
 
-def test_a_node_keeps_its_victims_if_the_vfs_fit_without_them(scene: Scene) -> None:
-    """Whom else to evict is nobody's question: kube-scheduler chooses the victims."""
-    scene.add_node("n1", vfs=2)
-    victim = scene.assigned("n1", [0])
-    scene.assigned("n1", [1])
+def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
+    """Only those whose VFs are needed; a node where no eviction helps is left out."""
+    scene.add_node("n1", vfs=3)
+    victim, other, above = (
+        scene.assigned("n1", [0]),
+        scene.assigned("n1", [1]),
+        scene.assigned("n1", [2], priority=20),
+    )
     known = Victims((victim.metadata.uid,), 1)
+    one, two, three = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2, 3))
+    assert scene.extender_pods.make_room(one, "n1", known, NOW) == known
+    assert scene.extender_pods.make_room(two, "n1", known, NOW) == Victims((victim.metadata.uid, other.metadata.uid), 1)
+    assert scene.extender_pods.make_room(three, "n1", known, NOW) is None
+    assert scene.extender_pods.make_room(one, "gone", known, NOW) is None
+    assert scene.machine.cache.assigned(above.metadata.uid) is not None
+
+
+def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried(
+    scene: Scene, make_pod: MakePod
+) -> None:
+    """The filter calls that room free."""
+    for number in range(18):
+        scene.add_node(f"n{number}", vfs=2)
+        scene.assigned(f"n{number}", [0])
+    tried = _try_a_group(scene, make_pod)
     one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
-    assert scene.extender_pods.fits_without(one, "n1", known, NOW)
-    assert not scene.extender_pods.fits_without(one, "n1", Victims(()), NOW)
-    assert not scene.extender_pods.fits_without(two, "n1", known, NOW)
-    assert not scene.extender_pods.fits_without(one, "gone", known, NOW)
-    assert scene.judge(one, "n1") == {"n1": Verdict(FULL)}
+    nobody = Victims((), 0)
+    assert [scene.extender_pods.make_room(one, node, nobody, NOW) for node in tried] == [nobody] * len(tried)
+    # Where there is too little room, the pod that runs there goes.
+    (running,) = scene.machine.cache.assigned_pods_on(tried[0])
+    assert scene.extender_pods.make_room(two, tried[0], nobody, NOW) == Victims((running.uid,), 0)
     scene.machine.check()
+
+
+def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_victims(scene: Scene) -> None:
+    """The node is left out if the pod does not fit beside it; one that kube-scheduler has chosen itself stands."""
+    scene.add_node("n1", vfs=2)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "disruptionMode": "PodGroup"}
+    item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
+    scene.machine.handle(PodGroup, Changed(Identity("train", "default"), item), NOW)
+    member, other = scene.assigned("n1", [0], schedulingGroup={"podGroupName": "train"}), scene.assigned("n1", [1])
+    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
+    nobody, chosen = Victims((), 0), Victims((member.metadata.uid,), 0)
+    assert scene.extender_pods.make_room(one, "n1", nobody, NOW) == Victims((other.metadata.uid,), 0)
+    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
+    assert scene.extender_pods.make_room(one, "n1", chosen, NOW) == chosen
+
+
+def test_only_members_that_a_group_can_spare_are_added_to_the_victims(scene: Scene) -> None:
+    """Of three of at least two: one, unless kube-scheduler has chosen one itself."""
+    scene.add_node("n1", vfs=3)
+    members = [scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(3)]
+    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
+    nobody, chosen = Victims((), 0), Victims((members[0].metadata.uid,), 0)
+    spared = scene.extender_pods.make_room(one, "n1", nobody, NOW)
+    assert spared is not None
+    assert len(spared.uids) == 1
+    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
+    assert scene.extender_pods.make_room(two, "n1", chosen, NOW) is None
+
+
+@pytest.mark.parametrize(("priority", "nodes"), [(0, {"n2"}), (5, {"n1", "n2"})])
+def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: int, nodes: set[str]) -> None:
+    """Unless all others lose a pod of a higher priority; where there is no other node the choice stands."""
+    for name in ("n1", "n2"):
+        scene.add_node(name, vfs=2)
+    member, _ = (scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(2))
+    alone = scene.assigned("n2", [0], priority=priority)
+    chosen = {"n1": Victims((member.metadata.uid,), 0), "n2": Victims((alone.metadata.uid,), 0)}
+    assert scene.extender_pods.sparing_groups(chosen).keys() == nodes
+    assert scene.extender_pods.sparing_groups({"n1": chosen["n1"]}).keys() == {"n1"}
 
 
 @pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
@@ -227,6 +288,92 @@ def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod
     assert refusal.reason == (
         "group train: the extender does not support groups: only Mooring's own scheduler places their pods"
     )
+
+
+def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
+    """And again by the next leader, as long as the pod exists."""
+    scene.add_node("n1")
+    pod = scene.pod(node="n1", spec={"nodeName": "n1"})
+    notice, report = scene.see(pod)
+    assert isinstance(notice, Notice)
+    assert isinstance(report, Report)
+    assert (report.reason, "bindVerb" in report.message) == ("NoAssignment", True)
+    assert scene.see(pod) == []
+    assert scene.machine.report_again() == [report]
+    scene.lose(pod)
+    assert scene.machine.report_again() == []
+    assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
+
+
+def test_the_mirror_of_a_static_pod_is_told_what_helps_there(scene: Scene) -> None:
+    """Its kubelet makes it again whenever it is deleted, and no scheduler ever sees it."""
+    pod = scene.pod(node="n1", spec={"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "hash"})
+    report = scene.see(pod)[-1]
+    assert isinstance(report, Report)
+    assert "remove the request from the manifest on the node" in report.message
+    assert "Delete it" not in report.message
+
+
+def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
+    """A pod that it had asked about comes back without VFs: no other pod may go as long as that one exists."""
+    scene.add_node("n1")
+    stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
+    scene.see(stray)
+    assert scene.extender_pods.bound_without_vfs.fault == ""
+    scene.extender_pods.bound_without_vfs.offered(asked.metadata.uid)
+    scene.see(asked)
+    assert scene.extender_pods.bound_without_vfs.fault.startswith(NO_BIND_VERB)
+    assert asked.key in scene.extender_pods.bound_without_vfs.fault
+    scene.lose(asked)
+    assert scene.extender_pods.bound_without_vfs.fault == ""
+
+
+def test_a_tenant_who_binds_pods_of_its_own_does_not_stop_the_extender(scene: Scene) -> None:
+    """Where kube-scheduler has bound through it, only pods of two namespaces show that it does so no more."""
+    scene.add_node("n1")
+    extender = scene.extender_pods.bound_without_vfs
+
+    def bound_elsewhere(namespace: str = "default") -> Pod:
+        pod = scene.pod(node="n1", spec={"nodeName": "n1"}, metadata={"namespace": namespace})
+        extender.offered(pod.metadata.uid)
+        scene.see(pod)
+        return pod
+
+    first = bound_elsewhere()
+    assert extender.fault, "nothing shows yet that kube-scheduler binds through the extender"
+    scene.reserve(scene.pod_info(name="q"))
+    assert extender.fault == ""
+    later = [bound_elsewhere() for _ in range(3)]
+    assert extender.fault == ""
+    other = bound_elsewhere("other")
+    assert extender.fault.startswith(NO_BIND_VERB)
+    for pod in (first, *later, other):
+        scene.lose(pod)
+    assert extender.fault == ""
+
+
+def test_a_new_leader_sees_by_bound_pods_that_kube_scheduler_binds_through_the_extender(scene: Scene) -> None:
+    """Pods of other schedulers have assignments by no other way."""
+    scene.add_node("n1")
+    scene.see(scene.pod(node="n1", spec={"nodeName": "n1", **FOREIGN}, annotations={names.ASSIGNMENT: "{}"}))
+    pod = scene.pod(node="n1", spec={"nodeName": "n1"})
+    scene.extender_pods.bound_without_vfs.offered(pod.metadata.uid)
+    scene.see(pod)
+    assert scene.extender_pods.bound_without_vfs.fault == ""
+
+
+def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bind_verb(scene: Scene) -> None:
+    """The extender has bound it, as it was: it has no VFs, and its owner gets a report, but bindVerb is configured."""
+    scene.add_node("n1")
+    scene.extender_pods.offer(scene.pod_info(name="p"))
+    pod_info = scene.pod_info([], name="q")
+    scene.extender_pods.bound_without_vfs.offered(pod_info.uid)
+    scene.reserve(pod_info)
+    scene.extender_pods.offer(pod_info)
+    pod_info.pod.metadata.annotations = {names.REQUEST: "[{}]"}
+    pod_info.pod.spec.node_name = "n1"
+    assert any(isinstance(one, Report) and one.reason == "NoAssignment" for one in scene.see(pod_info.pod))
+    assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a?b", "a b", "x" * 254])

@@ -8,13 +8,13 @@ import msgspec
 from scheduler.extender.resource_claims import (
     MOST_CLAIMS,
     PCIE_ROOT,
+    Allocation,
     Device,
     ResourceClaim,
     ResourceSlice,
-    allocated_devices,
+    allocated,
     claim_names,
     roots_of,
-    title_of,
 )
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
@@ -23,8 +23,10 @@ MakePod = Callable[..., Pod]
 DRIVER = "gpu.example.com"
 
 
-def _claim(*results: dict[str, Any], name: str = "gpus") -> ResourceClaim:
-    status = {"allocation": {"devices": {"results": list(results)}}}
+def _claim(*results: dict[str, Any], nodes: tuple[str, ...] = ("n1",), name: str = "gpus") -> ResourceClaim:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
+    selector = {"nodeSelectorTerms": [term]} if nodes else None
+    status = {"allocation": {"devices": {"results": list(results)}, "nodeSelector": selector}}
     return msgspec.convert({"metadata": {"name": name}, "status": status}, ResourceClaim)
 
 
@@ -61,14 +63,16 @@ def test_claims_have_their_own_names_or_those_of_the_status(make_pod: MakePod) -
 
 
 def test_devices_are_known_once_all_claims_are_allocated() -> None:
-    """One that is looked at as an administrator is nobody's."""
+    """One that is looked at as an administrator is nobody's; the node is the one that the allocation names."""
     waiting = msgspec.convert({"metadata": {"name": "more"}, "status": {}}, ResourceClaim)
     claim = _claim(_result("gpu-1"), _result("gpu-0"), _result("gpu-2", adminAccess=True))
-    assert allocated_devices([claim, waiting]) is None
-    found = allocated_devices([claim, _claim(_result("gpu-7"), name="more")])
+    assert allocated([claim, waiting]) is None
+    found = allocated([claim, _claim(_result("gpu-7"), nodes=(), name="more")])
     assert found is not None
-    assert [one.device for one in found] == ["gpu-1", "gpu-0", "gpu-7"]
-    assert title_of(["gpus", "more"]) == "claims 'gpus', 'more'"
+    assert [device.name for device in found.devices] == ["gpu-1", "gpu-0", "gpu-7"]
+    assert (found.title, found.node) == ("claims 'gpus', 'more'", "n1")
+    assert (elsewhere := allocated([claim, _claim(nodes=("n2",))])) is not None
+    assert elsewhere.node is None
 
 
 def test_a_device_lies_under_the_root_that_its_slice_says() -> None:
@@ -78,16 +82,13 @@ def test_a_device_lies_under_the_root_that_its_slice_says() -> None:
     """
     devices = [_at("gpu-0", "pci0000:15"), _at("gpu-1", ["pci0000:26", "pci0000:37"]), _at("imex", None)]
     slices = [_slice(*devices, generation=2), _slice(_at("gpu-0", "pci0000:99"), generation=1)]
-    found = [Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")]
-    title = "claim 'gpus'"
-    assert roots_of(title, found, slices, "n1") == (
-        frozenset({"pci0000:26", "pci0000:37"}),
-        frozenset({"pci0000:15"}),
-    )
-    assert roots_of(title, [Device(DRIVER, "n1", "imex")], slices, "n1") == Refused(
+    found = Allocation(("gpus",), tuple(Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
+    assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
+    (only,) = (Allocation(("gpus",), (Device(DRIVER, "n1", "imex"),)),)
+    assert roots_of(only, slices, "n1") == Refused(
         "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not publish "
         "the location"
     )
-    assert roots_of(title, found, [_slice(*devices, driver="other.example.com")], "n1") == Refused(
+    assert roots_of(found, [_slice(*devices, driver="other.example.com")], "n1") == Refused(
         "device 'gpu.example.com/n1/gpu-1' of claim 'gpus' is in no ResourceSlice of node 'n1'"
     )

@@ -142,7 +142,7 @@ class KubeScheduler:
             self.promises.broken.append(f"{pod.name} was told to be bound to {node}, and is on {bound.node!r}")
 
     async def _preempt(self, pod: PodState, nodes: Iterable[str]) -> None:
-        """Preempt less important pods where there are too few cpus, on a node that the extender accepts."""
+        """Preempt less important pods where there are too few cpus, and those that the extender adds."""
         chosen = {node: victims for node in nodes if (victims := self._victims(pod, node))}
         if not chosen:
             return

@@ -225,7 +225,7 @@ def test_kube_schedulers_pods_are_held_to_the_same_terms(
     first, second = pod_info("team-b"), pod_info("team-b")
     assert scene.judge(first, "n1", "n2") == {"n1": Verdict(REFUSED, for_good=True), "n2": Verdict()}
     assert scene.extender_pods.reserve(first, "n1", NOW) == Refused(f"node 'n1': {REFUSED}")
-    assert not scene.extender_pods.fits_without(first, "n1", Victims(()), NOW)
+    assert scene.extender_pods.make_room(first, "n1", Victims((), 0), NOW) is None
     scene.reserve(first, "n2")
     share = "namespace 'team-b' has 1 VFs of network 'rail0' and requests 1 more; max_share 50 allows it 1"
     assert scene.judge(second, "n2") == {"n2": Verdict(share)}

@@ -29,12 +29,11 @@ GROUP = "resource.k8s.io"
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
 UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
-NO_FIT = "free RDMA VFs and bandwidth do not fit the interfaces together"
 REMEDY = (
     "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"
 )
-FULL = f"node 'n1': under PCIe root {A} of claim 'c': {NO_FIT}. {REMEDY}"
+FULL = f"under PCIe root {A} of claim 'c': not enough free RDMA VFs or bandwidth there. {REMEDY}"
 
 
 class Scene:
@@ -83,7 +82,7 @@ async def test_vfs_lie_under_the_roots_of_the_claimed_devices(scene: Scene) -> N
 
 
 async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Scene) -> None:
-    """Once the VF under the root is another's: at bind, and at the next filter, so that the claim can be deallocated.
+    """Once the VF under the root is another's: at bind, and at each filter after it, since the claim stays allocated.
 
     When the VF is free, the pod gets it; a claim of a device under the other root does it as well.
     """
@@ -94,21 +93,45 @@ async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Sce
         pod = await stage.add_pod("a", "[{}]", BESIDE, **claiming("c"))
         assert await stage.refused("filter", pod, "n1") == {}
         await claims.allocate("c", "n1", "gpu-0")
-        assert await stage.bind(pod) == FULL
+        assert await stage.bind(pod) == f"node 'n1': {FULL}"
         assert await stage.refused("filter", pod, "n1") == {"n1": FULL}
+        await claims.deallocate("c")
         assert await stage.refused("filter", pod, "n1") == {}
+        await claims.allocate("c", "n1", "gpu-2")
+        assert await stage.refused("filter", pod, "n1") == {}
+        await claims.deallocate("c")
+        await claims.allocate("c", "n1", "gpu-1")
+        assert await stage.refused("filter", pod, "n1") == {"n1": FULL}
         await stage.delete("first")
 
-        async def is_bound() -> bool:
-            return await stage.bind(pod) == ""
+        async def fits() -> bool:
+            return not await stage.refused("filter", pod, "n1")
 
-        await eventually(is_bound)
+        await eventually(fits)
+        assert await stage.bind(pod) == ""
         assert await scene.given("a") == ["pf0"]
-        other = await stage.add_pod("b", "[{}]", BESIDE, **claiming("c"))
-        await claims.deallocate("c")
-        await claims.allocate("c", "n1", "gpu-2")
-        assert await stage.bind(other) == ""
-        assert await scene.given("b") == ["pf1"]
+
+
+async def test_victims_on_the_wrong_root_are_not_asked_for(scene: Scene) -> None:
+    """A pod whose claim is allocated under one root gains nothing by VFs under another."""
+    stage, claims = scene.stage, scene.claims
+    await claims.claim("c")
+    await claims.allocate("c", "n1", "gpu-0")
+    async with stage.run():
+        holder = await stage.add_pod("holder", '[{"network": "rail0"}]')
+        other = await stage.add_pod("other", '[{"network": "rail1"}]')
+        assert (await stage.bind(holder), await stage.bind(other)) == ("", "")
+        pod = await stage.add_pod("a", "[{}]", BESIDE, priority=0, **claiming("c"))
+
+        async def helps(victim: Pod) -> bool:
+            sent = {"n1": {"Pods": [{"UID": victim.metadata.uid}], "NumPDBViolations": 0}}
+            body = {"Pod": msgspec.to_builtins(pod), "NodeNameToMetaVictims": sent}
+            status, answer = await stage.ask("preempt", body)
+            assert status == 200
+            return "n1" in answer["NodeNameToMetaVictims"]
+
+        assert await helps(holder)
+        assert not await helps(other)
 
 
 async def test_a_server_without_resource_claims_is_said() -> None:
@@ -117,22 +140,22 @@ async def test_a_server_without_resource_claims_is_said() -> None:
         server.cluster.catalog.forget(GROUP, "v1", "resourceclaims")
         pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
         claim = "resource.k8s.io/v1/namespaces/default/resourceclaims/c"
-        assert await read_claimed(client, pod, "n1") == Refused(f"{claim} does not exist")
+        assert await read_claimed(client, pod) == Refused(f"{claim} does not exist")
 
 
-async def test_no_more_slices_are_read_than_a_node_has() -> None:
-    """The fourth slice counts like the first; with a fifth nothing is known of that driver's devices."""
+async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> None:
+    """The sixteenth slice counts like the first; with a seventeenth nothing is known of that driver's devices."""
     async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
         claims = Claims(client)
-        await claims.publish_slices("n1", 3)
+        await claims.publish_slices("n1", 15)
         await claims.publish("n1", {"gpu-0": A})
         await claims.claim("c")
         await claims.allocate("c", "n1", "gpu-0")
         pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
-        assert await read_claimed(client, pod, "n1") == Claimed("claim 'c'", (frozenset({A}),))
-        await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "fifth"))
-        expected = "driver 'gpu.example.com' has more than 4 ResourceSlices of node 'n1'"
-        assert await read_claimed(client, pod, "n1") == Refused(expected)
+        assert await read_claimed(client, pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
+        await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
+        expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
+        assert await read_claimed(client, pod) == Refused(expected)
 
 
 def _slice(node: str, name: str) -> bytes:

@@ -22,7 +22,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
-FULL = f"under PCIe root {A} of claim '{{}}': free RDMA VFs and bandwidth do not fit the interfaces together"
+FULL = f"under PCIe root {A} of claim '{{}}': not enough free RDMA VFs or bandwidth there"
 pytestmark = pytest.mark.apiserver
 Scene = tuple[Cluster, Claims]
 
@@ -62,7 +62,7 @@ async def test_vfs_lie_beside_the_gpus_that_kube_scheduler_allocates(scene: Scen
 
 
 async def test_a_pod_whose_claim_lies_under_a_full_root_is_told_so(scene: Scene) -> None:
-    """At bind, and by the next filter, since the claim stays allocated; it is bound when a VF is free.
+    """At bind, and by the filter of each further try, since the claim stays allocated; it is bound when a VF is free.
 
     A claim that selects another root has a VF there at once.
     """
@@ -76,7 +76,7 @@ async def test_a_pod_whose_claim_lies_under_a_full_root_is_told_so(scene: Scene)
         told = FULL.format("low")
         # What the bind is refused with, and then the filter.
         await cluster.event("a", f"node 'n1': {told}")
-        assert "0/1 nodes are available" in await cluster.event("a", f"1 node 'n1': {told}")
+        assert "0/1 nodes are available" in await cluster.event("a", f"1 {told}")
         assert len(await claims.devices("low")) == 1
         assert not (await cluster.pod("a")).spec.node_name
         await cluster.add_pod("b", "[{}]", 1, BESIDE, **claiming("other"))

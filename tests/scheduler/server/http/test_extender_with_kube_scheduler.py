@@ -63,15 +63,19 @@ async def test_two_pods_race_for_the_last_vf(cluster: Cluster, by_name: bool) ->
 
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, by_name: bool) -> None:
-    """kube-scheduler evicts the pod whose cpus it needs, and the VF is free too, in either form of the request."""
-    holder = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "5"}}
+    """kube-scheduler finds the pods whose cpus it needs; the extender adds those whose VFs it needs, in either form."""
+    busy = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "5"}}
+    holder = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "1"}}
     async with cluster.scheduled(nodeCacheCapable=by_name):
         await cluster.add_pod("low", containers=[{"name": "c", "image": "i", "resources": holder}])
         assert _vfs(await cluster.bound("low")) == [0]
-        high = [{"name": "c", "image": "i", "resources": holder}]
+        plain = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
+        await cluster.add_pod("plain", request="[]", containers=plain, nodeName="n1")
+        high = [{"name": "c", "image": "i", "resources": busy}]
         await cluster.add_pod("high", containers=high, priorityClassName="system-node-critical")
-        await cluster.going("low")
-        await cluster.delete("low")
+        for victim in ("low", "plain"):
+            await cluster.going(victim)
+            await cluster.delete(victim)
         assert _vfs(await cluster.bound("high")) == [0]
 
 
@@ -101,3 +105,14 @@ async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: P
             else:
                 # After TLS 1.3's handshake the client believes itself connected.
                 assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
+
+
+async def test_without_a_bind_verb_one_pod_is_bound_without_vfs_and_no_more(cluster: Cluster) -> None:
+    """Without bindVerb the pod has no VFs: its owner gets a report, and the next pods wait until it is gone."""
+    async with cluster.scheduled(filterVerb="rdma_scheduling", bindVerb="", nodeCacheCapable=False):
+        await cluster.add_pod("a")
+        assert names.ASSIGNMENT not in (await cluster.bound("a")).annotations
+        assert "bindVerb" in await cluster.event("a", "without the VFs that it requests")
+        await cluster.add_pod("b")
+        assert "no bindVerb" in await cluster.event("b", "bindVerb")
+        assert not (await cluster.pod("b")).spec.node_name

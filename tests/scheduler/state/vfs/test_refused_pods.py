@@ -1,0 +1,127 @@
+"""What replaces a pod that its node did not keep goes to another node for ten minutes, if one fits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.annotations.inventory import LOST, Out, Pf
+from mooring.indexes import Indexes
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.refusing_nodes import AVOIDED_S, RefusingNodes
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life, binds, changed
+
+# As `rejectPod` in pkg/kubelet/kubelet.go writes it (Kubernetes 1.36).
+REJECTED: dict[str, Any] = {
+    "status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected: Resources cannot be"}
+}
+ENDED: dict[str, Any] = {
+    "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"finishedAt": None}}}]}
+}
+
+
+@pytest.fixture
+def life(
+    machine: Machine, make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
+) -> Life:
+    life = Life(machine, make_node, make_pf, make_pod)
+    life.nodes("n1", "n2", "n3", vfs=8)
+    return life
+
+
+def place(life: Life, name: str, owner: str = "job-1", group: str = "", later_s: float = 0.0) -> Pod:
+    owners = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else None
+    pod = life.make_pod(name, [{}], metadata={"ownerReferences": owners})
+    if group:
+        pod = changed(pod, metadata={"annotations": {**pod.annotations, "mooring.dev/group": group}})
+    life.see(pod)
+    (bound,) = life.bound(*binds(life.work(later_s)))
+    return bound
+
+
+def test_a_node_that_rejected_a_pod_is_avoided_for_ten_minutes(life: Life) -> None:
+    """Each replacement is tried where none was rejected yet; when all have refused, the pod runs where it fits."""
+    first = place(life, "a")
+    life.see(changed(first, **REJECTED))
+    second = place(life, "b")
+    life.see(changed(second, **REJECTED))
+    third = place(life, "c")
+    assert {first.spec.node_name, second.spec.node_name, third.spec.node_name} == {"n1", "n2", "n3"}
+    life.see(changed(third, **REJECTED))
+    assert place(life, "d").spec.node_name in ("n1", "n2", "n3")
+    later = place(life, "e", "job-2", later_s=AVOIDED_S)
+    assert place(life, "f").spec.node_name == later.spec.node_name
+
+
+def test_a_standby_does_not_keep_what_is_over(make_pod: Callable[..., Pod]) -> None:
+    """It has no ticks; each rejection drops earlier ones."""
+    nodes = RefusingNodes()
+    first, second = (
+        make_pod(
+            name, [{}], metadata={"ownerReferences": [{"kind": "Job", "name": name, "uid": name, "controller": True}]}
+        )
+        for name in ("a", "b")
+    )
+    nodes.note(first, "n1", 0.0)
+    nodes.note(second, "n1", AVOIDED_S + 1.0)
+    assert (nodes.concern([first]), nodes.concern([second])) == (False, True)
+
+
+def test_pods_of_another_controller_and_those_that_ran_avoid_nothing(life: Life) -> None:
+    first = place(life, "a")
+    life.see(changed(first, **REJECTED))
+    assert place(life, "b", "job-2").spec.node_name == first.spec.node_name
+    ran = place(life, "c", "job-3")
+    life.see(changed(ran, **ENDED))
+    assert place(life, "d", "job-3").spec.node_name == ran.spec.node_name
+
+
+def test_pods_without_a_controller_replace_each_other(life: Life) -> None:
+    first = place(life, "a", owner="")
+    life.see(changed(first, **REJECTED))
+    assert place(life, "b", owner="").spec.node_name != first.spec.node_name
+
+
+def test_a_member_of_a_group_avoids_the_node_too(life: Life) -> None:
+    group = '{"name": "train", "min": 1}'
+    first = place(life, "a", group=group)
+    life.see(changed(first, **REJECTED))
+    assert place(life, "b", group=group).spec.node_name != first.spec.node_name
+
+
+def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
+    """The pod is deleted by whoever: its owner, or the scheduler."""
+    first = place(life, "a")
+    node, uid = first.spec.node_name or "", first.metadata.uid
+    lost = (Out(Indexes.of([0]), f"{LOST}on the host although pod {uid} holds it"),)
+    shown = life.make_node(node, (life.make_pf(vfs=8, out=lost),))
+    life.machine.nodes(Changed(Identity(node), shown), life.now)
+    going = changed(first, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, status={"phase": "Running"})
+    life.see(going)
+    life.gone(going)
+    assert place(life, "b").spec.node_name != node
+
+
+@pytest.mark.parametrize("level", ["within", "prefer"])
+def test_a_group_in_racks_leaves_the_rack_where_it_would_need_the_node(life: Life, level: str) -> None:
+    """Each rack has only the nodes that the group needs; both pods are rejected, and made again."""
+    for rack in "ab":
+        for number in range(2):
+            life.nodes(f"{rack}{number}", vfs=1, labels={"rack": rack})
+    levels = '"within": "rack"' if level == "within" else '"prefer": ["rack"]'
+    group = f'{{"name": "train", "min": 2, {levels}}}'
+    placed = dict[str, Pod]()
+    for attempt in ("first", "again"):
+        pods = [life.member(f"{attempt}{rank}", group, request=[{"pf": "*"}]) for rank in range(2)]
+        life.see(*pods)
+        bound = life.bound(*binds(life.work(1.0)))
+        assert len(bound) == 2
+        placed |= {pod.metadata.name: pod for pod in bound}
+        life.see(*(changed(pod, **REJECTED) for pod in bound))
+    racks = [
+        {(placed[f"{attempt}{rank}"].spec.node_name or "")[0] for rank in range(2)} for attempt in ("first", "again")
+    ]
+    assert len(racks[0]) == 1
+    assert racks[0] != racks[1]
