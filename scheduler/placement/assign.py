@@ -26,6 +26,7 @@ from scheduler.placement.place import (
     PfCapacity,
     VfDemand,
     place,
+    weight_of,
 )
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps, StepsSpent
@@ -71,7 +72,7 @@ def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
         return entry[2]
     demands = eligibility(request).demands(pfs)
     if are_like_others(pfs):
-        _demands.keep(key, (request, pfs, demands))
+        _demands.keep(key, (request, pfs, demands), weight_of(request.interfaces))
     return demands
 
 
@@ -91,7 +92,7 @@ def place_on(
         outcome = place(demands, capacities, preference, ports=ports, steps=steps)
         placement = _placement(outcome)
         if is_kept:
-            _placements.keep(key, placement)
+            _placements.keep(key, placement, weight_of(demands))
     return placement
 
 

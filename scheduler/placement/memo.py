@@ -14,26 +14,33 @@ def interner(max_count: int) -> Callable[[Key], Key]:
 
 
 class Memo(Generic[Key, Value]):
-    """The latest values by key; beyond ``max_count`` the oldest is dropped.
+    """The latest values by key; beyond ``max_count``, counted by weight, the oldest are dropped.
 
     A key may be the identity of arguments that take long to hash. The value then holds the arguments, so that no others
     can get the same identity.
     """
 
-    __slots__ = ("_max_count", "_values")
+    __slots__ = ("_count", "_max_count", "_values")
 
     def __init__(self, max_count: int) -> None:
-        self._max_count = max_count
-        self._values: dict[Key, Value] = {}
+        self._max_count, self._count = max_count, 0
+        self._values: dict[Key, tuple[Value, int]] = {}
 
     def get(self, key: Key) -> Value | None:
-        return self._values.get(key)
+        entry = self._values.get(key)
+        return None if entry is None else entry[0]
 
-    def keep(self, key: Key, value: Value) -> Value:
-        if len(self._values) >= self._max_count:
-            del self._values[next(iter(self._values))]
-        self._values[key] = value
+    def keep(self, key: Key, value: Value, weight: int = 1) -> Value:
+        """Keep a value; an ordinary one weighs 1."""
+        if (previous := self._values.pop(key, None)) is not None:
+            self._count -= previous[1]
+        while self._values and self._count + weight > self._max_count:
+            _, dropped_weight = self._values.pop(next(iter(self._values)))
+            self._count -= dropped_weight
+        self._values[key] = value, weight
+        self._count += weight
         return value
 
     def clear(self) -> None:
         self._values.clear()
+        self._count = 0

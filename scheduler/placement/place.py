@@ -27,6 +27,8 @@ BUDGET = 3_000
 SEARCHED_AT_ONCE = 15_000
 # Number of cached outcomes, of up to 10 KiB each for a node with 16 PFs, and of up to 40 KiB with 256.
 MAX_OUTCOMES = 1024
+# VFs of an ordinary request.
+_FEW_VFS = 8
 NoFitReason = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
@@ -77,6 +79,11 @@ Bins = tuple[Bin, ...]
 outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](MAX_OUTCOMES)
 
 
+def weight_of(vfs: Sequence[object]) -> int:
+    """Return how many ordinary results one for so many VFs counts as."""
+    return 1 + max(len(vfs) - 1, 0) // _FEW_VFS
+
+
 def place(
     demands: Sequence[VfDemand],
     free: Sequence[PfCapacity],
@@ -125,7 +132,7 @@ def _decide(
     outcome = outcomes.get(key)
     if outcome is None:
         own = Steps(budget)
-        outcome = outcomes.keep(key, _outcome(items, bins, preference, ports, own))
+        outcome = outcomes.keep(key, _outcome(items, bins, preference, ports, own), weight_of(items))
         steps.spend(min(own.spent, budget))
     return outcome
 
