@@ -211,8 +211,12 @@ class PotentialVictims:
         group.
         """
         now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
+        membership_of = self._groups.groups_by_pod.of
         for victim in victims:
             first = victim.pods[0]
+            if victim.group is None and victim.priority == first.priority and membership_of(first.uid) is None:
+                # Nearly all are pods without a group: a pod's own priority never changes.
+                continue
             group = now._group_of(first.uid)
             if (group.key if group is not None else None) != victim.group:
                 return False

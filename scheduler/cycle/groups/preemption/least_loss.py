@@ -77,7 +77,7 @@ class RemovedVictims:
 class VictimPlacement:
     """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss.
 
-    Then ``binds`` has the members on their nodes, and ``removed`` their victims.
+    Afterwards ``binds`` has the members on their nodes, and ``victims`` those of the ``removed`` that must leave.
     """
 
     row_victims: RowVictims
@@ -85,6 +85,7 @@ class VictimPlacement:
     among: Among | None
     limit: Loss | None
     binds: Sequence[Bind] = ()
+    victims: Sequence[Victim] = ()
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
     # In slices: the domain of each member, and the number of members and victims before victims were added.
@@ -103,15 +104,15 @@ class VictimPlacement:
         else:
             yield from place_members(snapshot, members, demand.needed, self._place_needed)
 
-    def reprieve(self) -> Turns[None]:
-        """Let victims stay that are not necessary."""
+    def reprieve(self) -> Turns[list[Victim]]:
+        """Let victims stay that are not necessary; return the others."""
         row_victims = self.row_victims
         reprieve = Reprieve(row_victims.snapshot, lambda uid: self._slices.get(uid, self.among), row_victims.budget)
-        victims = yield from reprieve.run(self.removed.victims, row_victims.goal.objections)
-        self.removed = RemovedVictims(row_victims.goal.objections, victims)
+        return (yield from reprieve.run(self.removed.victims, row_victims.goal.objections))
 
     def end(self) -> Turns[None]:
-        """Restore the snapshot."""
+        """Restore the snapshot, and release what only the attempt needs."""
+        self._searches.clear()
         snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
         self.binds = tuple(snapshot.binds.values())
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
@@ -212,10 +213,10 @@ def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
             row_victims.charge(1 + len(order) // _MEMBERS_AS_LONG)
             attempt = VictimPlacement(row_victims, RemovedVictims(goal.objections), among, cost[0] if cost else None)
             yield from attempt.place(on_rails(order, demand.group, networks))
-            if attempt.has_needed and (not cost or attempt.removed.cost < cost):
-                best, cost = attempt, attempt.removed.cost
-                if not goal.is_for_room:
-                    yield from attempt.reprieve()
+            attempt_cost = attempt.removed.cost
+            if attempt.has_needed and (not cost or attempt_cost < cost):
+                best, cost = attempt, attempt_cost
+                attempt.victims = attempt.removed.victims if goal.is_for_room else (yield from attempt.reprieve())
             yield from attempt.end()
     return best
 

@@ -25,6 +25,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
 from scheduler.cycle.groups.preemption.least_loss import VictimPlacement, least_loss
+from scheduler.cycle.groups.preemption.reprieve import A_VICTIM
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
@@ -138,18 +139,23 @@ class GroupPreemption:
             if best is None:
                 is_spent = row_victims.is_spent
                 return GroupPreempted(reason=_SPENT if is_spent else NOT_HELPFUL, comes_again=is_spent and spent > 0)
+            outcome = _outcome(best, demand)
+            budget.charge(A_VICTIM * len(best.victims))
+            if budget.turn_is_over:
+                yield
             # For room, objections are no budgets.
-            breaks_budgets = not goal.is_for_room and best.removed.loss[0] > 0
-            if self._is_valid(snapshot, best) and not (breaks_budgets and self._budgets.changes != budget_changes):
-                return _outcome(best, demand)
+            has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
+            breaks_budgets = has_new_budgets and self._budgets.violations(pods_of(best.victims), {}) > 0
+            if self._is_valid(snapshot, best) and not breaks_budgets:
+                return outcome
             spent = row_victims.spent
         return GroupPreempted(reason=_UNSTEADY, comes_again=True)
 
     def _is_valid(self, snapshot: GroupSnapshot, best: VictimPlacement) -> bool:
         """Return whether the members still fit there if the same victims leave."""
-        victims = best.removed.victims
-        nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods_of(victims)}
-        return nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(victims)
+        nodes = {bind.assigned.node for bind in best.binds}
+        nodes.update(pod.node for victim in best.victims for pod in victim.pods)
+        return nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(best.victims)
 
     def _awaited(self, demand: GroupDemand, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
@@ -176,7 +182,7 @@ def _has_rules(demand: GroupDemand) -> bool:
 
 def _outcome(best: VictimPlacement, demand: GroupDemand) -> GroupPreempted:
     """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
-    pods = [pod for pod in pods_of(best.removed.victims) if not is_terminating(pod)]
+    pods = [pod for pod in pods_of(best.victims) if not is_terminating(pod)]
     rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]
     victims = frozenset(pod.uid for pod in pods)
     reservation = reserve(demand.group.key, rooms, victims=victims)

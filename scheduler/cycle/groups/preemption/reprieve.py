@@ -4,6 +4,7 @@ First come victims whose removal violates a disruption budget, then the most imp
 its nodes fit with it, or have other places in the domain. No other pod is preempted for that.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 from scheduler.cycle.decisions import Bind
@@ -17,6 +18,8 @@ from scheduler.cycle.refusals import Among
 
 # Number of members that are put on nodes to let victims stay. Victims not tried by then are preempted.
 _MAX_MOVES = 10_000
+# Looks that one victim takes to compare or count.
+A_VICTIM = 10
 
 
 class Reprieve:
@@ -26,19 +29,34 @@ class Reprieve:
         self._snapshot, self._among_for, self._budget = snapshot, among_for, budget
         # Whether one more member of a kind fits on some rows, while no victim has been put back since.
         self._has_room: dict[Hashable, bool] = {}
+        self._binds_on = defaultdict[str, dict[str, Bind]](dict)
+        for bind in snapshot.binds.values():
+            self._binds_on[bind.assigned.node][bind.pod_info.uid] = bind
 
     def run(self, victims: Sequence[Victim], objections: Objections) -> Turns[list[Victim]]:
         """Put back the victims that may stay; return the others, the most important first."""
-        violators, rest = split(objections, sorted(victims, key=importance))
+        ordered_victims = sorted(victims, key=importance)
+        yield from self._charge(victims)
+        violators, rest = split(objections, ordered_victims)
+        yield from self._charge(victims)
         chosen, move_count = list[Victim](), 0
         for victim in (*violators, *rest):
-            nodes = {assigned_pod.node for assigned_pod in victim.pods}
-            binds = [bind for bind in self._snapshot.binds.values() if bind.assigned.node in nodes]
-            self._budget.charge(len(self._snapshot.binds))
-            move_count += len(binds)
-            if move_count > _MAX_MOVES or not (yield from self._stays(victim, binds)):
+            if move_count > _MAX_MOVES:
                 chosen.append(victim)
+                continue
+            nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
+            binds = [bind for node in nodes for bind in self._binds_on[node].values()]
+            move_count += len(binds)
+            if not (yield from self._stays(victim, binds)):
+                chosen.append(victim)
+        yield from self._charge(chosen)
         return sorted(with_spare_members(chosen, victims), key=importance)
+
+    def _charge(self, victims: Sequence[Victim]) -> Turns[None]:
+        """Count that each victim was read once."""
+        self._budget.charge(A_VICTIM * len(victims))
+        if self._budget.turn_is_over:
+            yield
 
     def _stays(self, victim: Victim, binds: Sequence[Bind]) -> Turns[bool]:
         """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
@@ -63,6 +81,10 @@ class Reprieve:
                 yield from budget.move_all(snapshot.remove, victim.pods)
                 yield from budget.move_all(snapshot.put_on, binds)
                 return False
+        for bind in binds:
+            del self._binds_on[bind.assigned.node][bind.pod_info.uid]
+        for uid in [bind.pod_info.uid for bind in binds]:
+            self._binds_on[snapshot.binds[uid].assigned.node][uid] = snapshot.binds[uid]
         self._has_room.clear()
         return True
 

@@ -29,8 +29,8 @@ from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import shares_of
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
-# Looks that a dry run takes.
-_A_DRY_RUN = 700
+# Looks that a dry run takes, and a pod that is only listed.
+_A_DRY_RUN, _A_POD = 700, 3
 # This many pods that are removed and put back, or only listed (such as those of whole groups on other nodes), and this
 # many rows that are sorted, take as long as one dry run.
 _PODS_AS_LONG, _LISTED_AS_LONG, _SORTED_AS_LONG = 4, 40, 100
@@ -85,10 +85,13 @@ class RowVictims:
 
     def remove_terminating(self) -> Turns[None]:
         """Remove the pods that are being deleted: they leave anyway."""
-        cache = self.snapshot.cache
-        pods = [pod for node in cache.nodes.row_of for pod in cache.assigned_pods_on(node)]
-        self.budget.charge(len(pods))
-        yield from self.budget.move_all(self.snapshot.remove, filter(is_terminating, pods))
+        cache, budget = self.snapshot.cache, self.budget
+        for node in list(cache.nodes.row_of):
+            pods = list(cache.assigned_pods_on(node))
+            budget.charge(_A_POD * len(pods))
+            yield from budget.move_all(self.snapshot.remove, filter(is_terminating, pods))
+            if budget.turn_is_over:
+                yield
 
     def rows_for(self, member: PodInfo, among: Among | None) -> Turns[list[int]]:
         """Return the rows that could take a member without other pods, in the order in which to evaluate them.
