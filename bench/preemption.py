@@ -4,8 +4,8 @@
 
 Every node is full of pods of several priorities. What is timed is `step` of the machine, in CPU time of its thread: all
 steps of a decision, and the longest of them, after which other work gets its turn. It is timed for a pod that preempts
-others, for one that preemption cannot help, and for one that has no pods of lower priority. Exit status 1 if a step
-takes too long.
+others, for one that preemption cannot help, and for one that has no pods of lower priority; finally for a group of
+512, each member of which needs half a node. Exit status 1 if a step takes too long.
 """
 
 import argparse
@@ -59,14 +59,14 @@ class Full:
             budget = msgspec.convert({"metadata": metadata, "spec": spec}, PodDisruptionBudget)
             self.machine.handle(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), self._now)
 
-    def _show(self, priority: int, spec: Json, cpu: str, annotations: Json) -> None:
+    def _show(self, priority: int, spec: Json, cpu: str, annotations: Json, app: int | None = None) -> None:
         self._serial += 1
         name = f"p{self._serial}"
         if "vfs" in annotations:
             given = Assignment(name, spec["nodeName"], annotations["vfs"])
             asked = json.dumps([{"min_tx_rate": vf.min_tx_rate} for vf in given.vfs])
             annotations = {names.ASSIGNMENT: dump_assignment(given), names.REQUEST: asked}
-        labels = {"app": f"a{self._serial % 100}"}
+        labels = {"app": f"a{self._serial % 100 if app is None else app}"}
         container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}
         document = {
             "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels}
@@ -92,6 +92,22 @@ class Full:
             longest = max(longest, *(spent for spent, _ in steps))
             preempting += any(isinstance(one, DeleteVictims) for _, made in steps for one in made)
         return taken, longest, preempting
+
+    def time_group(self, members: int, cpu: str) -> tuple[list[float], float, int]:
+        """Decide about a group of so many members, as `time` does."""
+        group = dump({"name": "train", "min": members})
+        for _ in range(members):
+            self._show(9, {}, cpu, {names.GROUP: group}, app=1)
+        spent, longest, is_preempting = 0.0, 0.0, False
+        while not is_preempting:
+            began = time.thread_time()
+            made = self.machine.step(self._now)
+            taken = (time.thread_time() - began) * 1000
+            spent, longest = spent + taken, max(longest, taken)
+            if made is None:
+                break
+            is_preempting = any(isinstance(one, DeleteVictims) for one in made)
+        return [spent], longest, is_preempting
 
     def _steps(self) -> Iterator[tuple[float, list[Instruction]]]:
         """Yield the milliseconds and the outcome of each step of a decision."""
@@ -134,7 +150,7 @@ def main() -> int:
     )
     print(f"{'pod':44} {'first ms':>9} {'next ms':>8} {'step ms':>8} {'preempt':>8}")
     size = options.nodes, options.pods, options.calls
-    met = [*_for_cpu(*size), *_for_vfs(*size)]
+    met = [*_for_cpu(*size), *_for_vfs(*size), *_for_group(options.nodes, options.pods)]
     return 0 if all(met) else 1
 
 
@@ -155,6 +171,11 @@ def _for_vfs(nodes: int, pods: int, calls: int) -> Iterator[bool]:
     yield _print("preempts for VFs", *full.time(calls, 9, "1m", request=two))
     yield _print("preempts for VFs of twice the rate", *full.time(calls, 9, "1m", request=twice))
     yield _print("could not be helped: too few VFs below it", *full.time(calls, 1, "1m", request=most * 2))
+
+
+def _for_group(nodes: int, pods: int) -> Iterator[bool]:
+    full = Full(nodes, pods, budgets=20)
+    yield _print("a group of 512 preempts", *full.time_group(512, str(pods // 2)))
 
 
 def _print(name: str, taken: list[float], longest: float, preempting: int) -> bool:
