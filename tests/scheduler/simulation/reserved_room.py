@@ -1,7 +1,7 @@
 """What must hold of a leader's reservations after each step, with a few seconds for what it does at intervals."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from scheduler.cycle.reservations import Reservation
@@ -18,6 +18,8 @@ class ReservedRooms:
 
     since: dict[tuple[str, str], float] = field(default_factory=dict)
     most_spares: int = 0
+    # When each preempting owner's room was first seen.
+    _begins: dict[str, float] = field(default_factory=dict)
 
     def check(self, process: str, machine: Machine) -> None:
         """Raise AssertionError if room is reserved twice, or has outlived its owner."""
@@ -25,7 +27,10 @@ class ReservedRooms:
         if not now:
             # Before its first tick a leader has what it read while it stood by.
             return
-        twice = list(_twice(reservations, machine))
+        names = {f"{process} {_name(one)}": one for one in reservations if one.cause == "victims"}
+        self._begins = {name: self._begins.get(name, now) for name in names}
+        begins = {_name(one): self._begins[name] for name, one in names.items()}
+        twice = list(_twice(reservations, machine, begins))
         assert not twice, f"{process}: {twice}"
         spares = [one for one in reservations if one.cause == "spare"]
         self.most_spares = max(self.most_spares, len(spares))
@@ -39,14 +44,14 @@ def nodes_of_spares(machine: Machine) -> set[str]:
     return {room.node for one in machine.reservations.all() if one.cause == "spare" for room in one.rooms.values()}
 
 
-def _twice(reservations: list[Reservation], machine: Machine) -> Iterator[str]:
+def _twice(reservations: list[Reservation], machine: Machine, begins: Mapping[str, float]) -> Iterator[str]:
     """Yield VFs that are reserved for two owners of one priority at one time: spares are gone when a promise begins."""
     starts = [one.since for one in reservations if one.cause == "backfill"]
     first_start = min(starts, default=0.0)
     owners = dict[tuple[str, str, int], Reservation]()
     for one in reservations:
-        if one.cause == "victims" and _end_of(one, machine) <= first_start:
-            # It may use promised room before.
+        if one.cause == "victims" and begins[_name(one)] + _runs_s(one, machine) <= first_start:
+            # It may use promised room before; if its victims are late, it is decided about again when they are gone.
             continue
         for room in one.rooms.values():
             for vf in room.assignment.vfs if room.assignment is not None else ():
@@ -55,12 +60,16 @@ def _twice(reservations: list[Reservation], machine: Machine) -> Iterator[str]:
                     yield f"{vf.pci} of {room.node} is reserved for {other.key} and {one.key}"
 
 
-def _end_of(reservation: Reservation, machine: Machine) -> float:
-    """Return when the pods of a reservation are expected to end, if its victims leave at once; monotonic seconds."""
+def _name(reservation: Reservation) -> str:
+    return f"{reservation.key} {sorted(reservation.rooms)}"
+
+
+def _runs_s(reservation: Reservation, machine: Machine) -> float:
+    """Return how long the pods of a reservation run at most."""
     waiting = [machine.pending_pods.get(uid) for uid in reservation.rooms]
     pods = [one.pod for one in waiting if one is not None]
     runs = [run_time_of(pod, machine.groups_by_pod.of(pod.metadata.uid)) for pod in pods]
-    return machine.reservations.now + max((math.inf if run_s is None else run_s for run_s in runs), default=math.inf)
+    return max((math.inf if run_s is None else run_s for run_s in runs), default=math.inf)
 
 
 def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
