@@ -89,10 +89,26 @@ LASTING = (
     " | .address |= if length > 17 then .[12:] else . end) | sort_by(.ifname)"
 )
 
-# For a shell: what the modelled chip has; nothing where the lab's NIC is another.
+# For a shell: whenever no VF is a pod's, the firmware has what it had when `prepared` was called last. It is compared
+# after each call of the plugin and at the end, and the script fails. Nothing where the lab's NIC is another. Of what is
+# no part of the promise a test may leave out MACs and GUIDs: leave_out=$addresses.
 FIRMWARE = f"""
 chip=/sys/module/mlx5chip/parameters
-firmware() {{ sh {Path(__file__).parent / "inside/firmware.sh"}; }}
+firmware() {{ sh {Path(__file__).parent / "inside/firmware.sh"} | sed "${{leave_out:-}}"; }}
+addresses='s/\\(mac\\|guid\\) [^ ]*//g'
+prepared() {{ state >/tmp/before; firmware >/tmp/firmware; }}
+vfs_are_free() {{ [ -z "$(ls /var/lib/mooring/vfs 2>/dev/null)" ]; }}
+compare_firmware() {{
+  [ -s /tmp/firmware ] && vfs_are_free || return 0
+  # An ADD in the background may begin meanwhile.
+  differs=$(firmware | diff /tmp/firmware -) || ! vfs_are_free || echo "after $1: $differs" >>/tmp/other-firmware
+}}
+at_end() {{
+  status=$?; compare_firmware "the script"
+  [ ! -e /tmp/other-firmware ] || {{ echo "the firmware is not as before"; head -30 /tmp/other-firmware; status=1; }}
+  exit $status
+}}
+trap at_end EXIT
 """
 
 

@@ -74,6 +74,7 @@ def test_a_vf_that_the_ledger_has_lost_is_found_in_its_own_pod(lab: Lab, nic: Ni
         lab,
         record("p1", first(nic))
         + """
+        leave_out=$addresses; prepared
         ip netns add p1; ask ADD p1
         rm /var/lib/mooring/vfs/*.json
         theirs=$(netdev 2); ip link set $theirs netns p1
@@ -147,7 +148,7 @@ def test_del_after_a_reboot_closes_the_entries_and_replays_nothing(lab: Lab, nic
         lab,
         """
         ls /var/lib/mooring/vfs | wc -l
-        echo 0000:3b:01.1 >/sys/bus/pci/devices/0000:3b:01.1/driver/unbind
+        echo 0000:3b:01.1 >/sys/bus/pci/devices/0000:3b:01.1/driver/unbind; prepared
         NETNS= ask DEL p1 'del(.prevResult)'
         ls /var/lib/mooring/vfs | wc -l; test -e /sys/bus/pci/devices/0000:3b:01.1/driver || echo unbound
         ip -j link show $pf | jq -c '.[0].vfinfo_list[0].rate'

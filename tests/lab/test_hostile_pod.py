@@ -247,21 +247,20 @@ def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
     lines = rdma_calls.run(
         with_nic(lab, MLX5),
         """
-        firmware >/tmp/firmware; odd=$(printf 'a\\377\\376')
+        odd=$(printf 'a\\377\\376')
         netdev=$(ls $functions/0000:3b:01.0/net); device=$(ls $functions/0000:3b:01.0/infiniband)
         ip link set $netdev name $odd; rdma dev set $device name $odd
         add; jq -c '[.original.name, .rdma]' /var/lib/mooring/vfs/*.json; del; phase; ls $functions/0000:3b:01.0/net
         add; inside ip link set net1 down; inside ip link set net1 name $odd; inside rdma dev set mo0-3b08 name $odd
         rm /var/lib/mooring/vfs/*.json
         del; phase; ls $functions/0000:3b:01.0/net $functions/0000:3b:01.0/infiniband | grep -c "$odd" || true
-        firmware | diff /tmp/firmware - && echo same firmware
         """,
         rdma_calls.FIRST,
         mode="exclusive",
     )
     assert lines == [
         *("add 0 null", '["mo0-3b08","mo0-3b08"]', "del 0", "none", "mo0-3b08"),
-        *("add 0 null", "del 0", "none", "0", "same firmware"),
+        *("add 0 null", "del 0", "none", "0"),
     ]
 
 
@@ -353,7 +352,7 @@ def test_what_a_nic_does_by_itself_with_its_queues_is_no_trace_of_a_pod(lab: Lab
         index() { ip -j link show $(ls /sys/bus/pci/devices/0000:3b:01.1/net) | jq '.[0].ifindex'; }
         netdev=$(ls /sys/bus/pci/devices/0000:3b:01.1/net)
         for state in down up; do
-          ip link set $netdev $state; before=$(index)
+          ip link set $netdev $state; before=$(index); prepared
           call ADD; echo $status; ip -n pod link set net1 up
           ip netns exec pod ethtool --per-queue net1 queue_mask 0x1 --coalesce adaptive-rx off rx-usecs 900
           ip netns exec pod ethtool --per-queue net1 queue_mask 0x1 --show-coalesce | grep -c 'rx-usecs:.900'

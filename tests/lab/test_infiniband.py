@@ -237,6 +237,8 @@ def test_add_gives_a_vf_its_guid_once(lab: Lab) -> None:
     """It is what `init` would give; the port gets it as its GID. A second pod finds it, and no driver is rebound."""
     script = f"""
         {IN_THE_LAB}
+        # What ADD gives stays.
+        rm /tmp/firmware
         node_guid 0; add; node_guid 0; told 0; cut -d: -f5- $(vf 0)/infiniband/*/ports/1/gids/0
         del; node_guid 0; number=$(cat $(vf 0)/net/*/ifindex); prepared
         add; del; [ $number = $(cat $(vf 0)/net/*/ifindex) ] && echo not bound again; same

@@ -43,7 +43,7 @@ def test_add_gives_a_vf_its_node_guid_once(lab: Lab, mode: str) -> None:
         add
         [ "$(admin 0)" = $mac ] && [ $(inside cat /sys/class/net/net1/address) = $mac ] && echo own mac
         del; [ $(guid 0) = $(of_mac $mac) ] && [ "$(admin 0)" = $mac ] && echo own guid
-        index=$(cat $functions/0000:3b:01.0/net/*/ifindex); state >/tmp/before
+        index=$(cat $functions/0000:3b:01.0/net/*/ifindex); prepared
         add; del; same; [ $(guid 0) = $(of_mac $mac) ] && echo kept
         [ $index = $(cat $functions/0000:3b:01.0/net/*/ifindex) ] && echo not bound again
         """,
@@ -68,7 +68,7 @@ def test_an_add_that_is_killed_while_the_vf_has_no_driver_is_undone(lab: Lab) ->
         del; phase
         [ $(ls $functions/0000:3b:01.0/net) = $name ] && [ $(own 0) = $mac ] && echo back
         [ $(guid 0) = $(of_mac $mac) ] && echo own guid
-        state >/tmp/before; add; del; same
+        prepared; add; del; same
         """,
     )
     # The shell may name the job that was killed.

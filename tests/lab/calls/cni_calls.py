@@ -58,6 +58,7 @@ call() {{
   jq -c "${{3:-.}}" /tmp/conf.json | env CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS="${{NETNS-/run/netns/$2}}" \\
     CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
     $plugin >/tmp/answer-$2 2>/tmp/log-$2 && status=0 || status=$?
+  compare_firmware $1
 }}
 ask() {{ call "$@"; echo $status; }}
 # check POD: hand the last answer on as the chain's result, as a runtime does.
@@ -69,14 +70,13 @@ netdev() {{ ls /sys/bus/pci/devices/0000:3b:01.$1/net; }}
 address() {{ ip -n $1 -j link show net1 | jq -r '.[0].address | if length > 17 then .[36:] else . end'; }}
 state() {{
   ip -d -j link show | jq -c '{LASTING}'
-  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
 same() {{
   state >/tmp/now
   cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; diff /tmp/before /tmp/now; }}
 }}
-state >/tmp/before
+prepared
 """
 
 

@@ -49,10 +49,8 @@ state() {{
   ip -d -j link show | jq -c 'map({{ifname, mtu, flags, altnames, operstate, parentdev, address: .address[12:],
     vfs: (.vfinfo_list // [] | map(del(.address)))}}) | sort_by(.ifname)'
   rdma -j dev show | jq -c 'map([.ifname, .node_guid]) | sort'
-  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
-prepared() {{ state >/tmp/before; }}
 is_same() {{ state >/tmp/now; cmp -s /tmp/before /tmp/now; }}
 same() {{
   is_same && echo same || {{ echo different; cat /tmp/before /tmp/now /tmp/log; }}
@@ -61,6 +59,7 @@ call() {{
   CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod \\
   CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_UID=pod" \\
   {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?
+  compare_firmware $1
 }}
 # The shell drops the spaces of what is empty: "add 0", or "add 1" with the reason.
 add() {{ call ADD; echo add $status $(jq -r '.msg // "", .details // ""' /tmp/answer); }}

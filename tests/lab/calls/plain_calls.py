@@ -23,15 +23,17 @@ END
 {"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
 state() {{
   ip -d -j link show | jq -c '{LASTING}'
-  firmware
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
-call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}
+call() {{
+  CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?
+  compare_firmware $1
+}}
 same() {{
   state >/tmp/now
   cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; diff /tmp/before /tmp/now; }}
 }}
-state >/tmp/before
+prepared
 """
 
 

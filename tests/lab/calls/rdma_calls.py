@@ -52,6 +52,7 @@ call() {{
   CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/run/netns/$2 \\
   CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
   {sys.executable} -m cni <${{conf:-/tmp/conf.json}} >/tmp/answer 2>/tmp/log && status=0 || status=$?
+  compare_firmware $1
 }}
 add() {{ call ADD ${{1:-pod}}; echo add $status $(jq -c .code /tmp/answer); }}
 del() {{ call DEL ${{1:-pod}}; echo del $status; }}
@@ -95,7 +96,6 @@ def run(
 ) -> list[str]:
     written = f"echo '{json.dumps(CONF | (conf or {}))}' >/tmp/conf.json\n"
     before = f"rdma system set netns {mode}\n{written}{record('pod', *vfs)}"
-    prepared = "prepared() { state >/tmp/before; names >/tmp/names; }\nprepared\n"
-    done = lab(PREPARE + before + prepared + script, *options, timeout_s=timeout_s)
+    done = lab(PREPARE + before + "prepared; names >/tmp/names\n" + script, *options, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
