@@ -17,11 +17,8 @@ from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import (
-    BUDGET,
-    MAX_OUTCOMES,
     SEARCHED_AT_ONCE,
     Fit,
-    FitResult,
     OutOfBudget,
     PfCapacity,
     VfDemand,
@@ -30,7 +27,7 @@ from scheduler.placement.place import (
 )
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps, StepsSpent
-from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
+from scheduler.placement.vf_accounting import FreeVfs, are_like_others
 
 # Since when each VF has been free, by PF name and VF index. A VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
@@ -58,10 +55,6 @@ class Placement:
 # Keyed by the identity of a request and of PFs: nodes of one model share their PFs, and pods of one shape their
 # request. Hashing both would cost more than the rest of this function.
 _demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | Refused]](256)
-# Keyed by the arguments of `place`.
-_placements = Memo[
-    tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | Refused
-](16 * MAX_OUTCOMES)
 
 
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
@@ -85,15 +78,10 @@ def place_on(
     steps: Steps,
 ) -> Placement | Refused:
     """Return the PFs for the interfaces, or the reason why they do not fit."""
-    key = demands, capacities, preference, ports
-    is_kept = len(capacities) <= FEW
-    placement = _placements.get(key) if is_kept else None
-    if placement is None:
-        outcome = place(demands, capacities, preference, ports=ports, steps=steps)
-        placement = _placement(outcome)
-        if is_kept:
-            _placements.keep(key, placement, weight_of(demands))
-    return placement
+    outcome = place(demands, capacities, preference, ports=ports, steps=steps)
+    if isinstance(outcome, Fit):
+        return Placement(outcome.pfs)
+    return Refused(OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason])
 
 
 def place_within(
@@ -111,19 +99,8 @@ def place_within(
     placement = place_on(demands, capacities, preference, ports, steps=steps)
     if isinstance(placement, Refused) or (refusal := exceeded(placement.pfs, caps)) is None:
         return placement
-    choices, searches = Steps(BUDGET), Steps()
-    try:
-        for restricted in within(demands, caps, choices):
-            outcome = place(restricted, capacities, preference, ports=ports, steps=searches)
-            if isinstance(outcome, Fit):
-                return Placement(outcome.pfs)
-            if searches.spent > BUDGET:
-                return Refused(OUT_OF_BUDGET)
-    except StepsSpent:
-        return Refused(OUT_OF_BUDGET)
-    finally:
-        steps.spend(choices.spent + searches.spent)
-    return refusal
+    placement = place_on(within(demands, caps), capacities, preference, ports, steps=steps)
+    return refusal if isinstance(placement, Refused) and placement.reason != OUT_OF_BUDGET else placement
 
 
 def place_request(
@@ -170,12 +147,6 @@ def share_refusal(request: PodRequest, free_vfs: FreeVfs) -> Refused | None:
     caps = caps_for(free_vfs.shares, request.namespace)
     demands = demands_on(request, free_vfs.pfs) if caps else ()
     return None if isinstance(demands, Refused) else unavoidable(demands, caps)
-
-
-def _placement(outcome: FitResult) -> Placement | Refused:
-    if isinstance(outcome, Fit):
-        return Placement(outcome.pfs)
-    return Refused(OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason])
 
 
 def pick_vfs(

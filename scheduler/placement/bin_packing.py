@@ -4,20 +4,17 @@ An item has a size and a set of bins that may hold it. A bin holds a limited num
 total size. Bins of one port share its size. For `place`, an item is a VF with its minimum rate, a bin is a PF, and a
 port is a cable that appears as several PFs.
 
-Method: two greedy attempts find most placements. Each item goes into the bin with the least size left. The first
-attempt takes the largest items first, the second those with the fewest bins. If both fail, a depth-first search takes
-the largest item first and tries each bin that may hold it. With half of its steps it tries the bins with the least size
-left first, which fills bins exactly. Then it starts again and first tries the bins with the most size left for each
-slot, which suits bins with few slots.
+Method: a greedy attempt finds most placements: the largest item first, each into the bin with the least size left. If
+it fails, a depth-first search takes the largest item first and tries each bin that may hold it, those with the least
+size left first, which fills bins exactly. Its depth is the number of items, at most `MOST_INTERFACES`.
 
 Correctness: every bin is tried for every item, except those that these rules exclude. None therefore proves that there
 is no placement; the tests compare with a search over all placements.
 
-(1) Bins of one port that may hold the same items are one bin with the slots of all. (2) Of bins with equal remainders
-for the same items, one is tried. (3) Whether the items from a position on fit depends only on what is left for them, so
-failed states are remembered. (4) A bin takes no more than the size that is left, nor than the largest remaining items
-for its slots. It takes nothing if the smallest remaining item is too large. If all bins together take less than the
-remaining items need, the search backtracks.
+(1) Of bins with equal remainders for the same items, one is tried. (2) Whether the items from a position on fit depends
+only on what is left for them, so failed states are remembered. (3) A bin takes no more than the size that is left, nor
+than the largest remaining items for its slots. It takes nothing if the smallest remaining item is too large. If all
+bins together take less than the remaining items need, the search backtracks.
 
 Cost: a step for each item or bin that is evaluated. The problem is strongly NP-hard, so the search gives up when its
 steps are used up. For up to 8 items about 1,000 steps suffice, with rare exceptions where items divide a port. With
@@ -29,13 +26,11 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from scheduler.placement.steps import Steps, StepsSpent
+from scheduler.placement.steps import Steps
 
 # For each bin the first bin of its port; empty if no two bins share one.
 SharedPorts = tuple[int, ...]
 Packing = tuple[int, ...]
-# The depth of the search is the number of items; for more items there are only the greedy attempts.
-_DEEPEST = 256
 # The smallest size when there are no items.
 _NO_ITEM = 1 << 62
 # Cost of a position in the search in addition to the bins.
@@ -76,64 +71,19 @@ def size_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
 
 def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> Packing | None:
     """Return a bin for each item, None if there is no placement; raise StepsSpent."""
-    if not ports:
-        return _pack(items, bins, range(len(bins)), steps)
-    sizes, bin_groups = size_by_port(bins, ports), _bin_groups(items, bins, ports)
-    places = {index: place for place, members in enumerate(bin_groups) for index in members}
-    packing = _pack(
-        [
-            item._replace(bins=sum({1 << places[index] for index in bits(item.bins) if index in places}))
-            for item in items
-        ],
-        [Bin(sum(bins[index].slots for index in members), sizes[ports[members[0]]]) for members in bin_groups],
-        [
-            next(place for place, peers in enumerate(bin_groups) if ports[peers[0]] == ports[members[0]])
-            for members in bin_groups
-        ],
-        steps,
-    )
-    return None if packing is None else _in_turns([bin_groups[place] for place in packing], bins)
-
-
-def _bin_groups(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
-    """Return the groups of bins that are equivalent for all items, without bins that hold none."""
-    groups: dict[object, list[int]] = {}
-    for index, port in enumerate(ports):
-        if bins[index].slots:
-            key = port, tuple(item.bins >> index & 1 for item in items)
-            groups.setdefault(key, []).append(index)
-    return list(groups.values())
-
-
-def _in_turns(choices: Sequence[Sequence[int]], bins: Sequence[Bin]) -> Packing:
-    """Choose one of several equivalent bins for each item, in turn, because each PF has a PCI link of its own."""
-    free_slots, packing = [capacity.slots for capacity in bins], []
-    for members in choices:
-        best = max(members, key=lambda index: (free_slots[index], -index))
-        free_slots[best] -= 1
-        packing.append(best)
-    return tuple(packing)
-
-
-def _pack(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> Packing | None:
-    steps.spend(len(items))
+    if ports:
+        sizes = size_by_port(bins, ports)
+        bins = [capacity._replace(size=sizes[port]) for capacity, port in zip(bins, ports, strict=True)]
+    ports = ports or tuple(range(len(bins)))
+    steps.spend(2 * len(items))
     candidates = [Item(item.size, _fitting_bins(item, bins)) for item in items]
     if not all(item.bins for item in candidates):
         return None
-    largest_first, tightest_first = _largest_first(candidates), _tightest_first(candidates)
-    # If bins of one port may hold different items, the size is a poor guide.
-    is_shared = len(set(ports)) < len(bins)
-    for order in (tightest_first, largest_first) if is_shared else (largest_first, tightest_first):
-        steps.spend(len(items))
-        if (packing := _best_fit(candidates, bins, ports, order)) is not None:
-            return packing
-    if len(items) > _DEEPEST:
-        raise StepsSpent
-    return _in_order(largest_first, _search([candidates[index] for index in largest_first], bins, ports, steps))
-
-
-def _in_order(order: Sequence[int], packing: Sequence[int] | None) -> Packing | None:
-    return None if packing is None else tuple(place for _, place in sorted(zip(order, packing, strict=True)))
+    order = _largest_first(candidates)
+    if (packing := _best_fit(candidates, bins, ports, order)) is not None:
+        return packing
+    found = _DepthFirst([candidates[index] for index in order], bins, ports, steps).run()
+    return None if found is None else tuple(place for _, place in sorted(zip(order, found, strict=True)))
 
 
 def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
@@ -155,12 +105,10 @@ def _largest_first(items: Sequence[Item]) -> list[int]:
     return sorted(range(len(items)), key=lambda i: (-items[i].size, items[i].bins.bit_count(), items[i].bins, i))
 
 
-def _tightest_first(items: Sequence[Item]) -> list[int]:
-    return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
-
-
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], order: Sequence[int]) -> Packing | None:
-    """Put each item into the bin with the least size left."""
+    """Put each item into the bin with the least size left; of a port's bins, into the one with the most slots, because
+    each PF has a PCI link of its own.
+    """
     slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
     packing, is_shared = [0] * len(items), len(set(ports)) < len(bins)
     for index in order:
@@ -168,26 +116,12 @@ def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], 
         open_bins = [b for b in _indexes(bin_mask) if slots[b] and sizes[b] >= size]
         if not open_bins:
             return None
-        best = min(open_bins, key=sizes.__getitem__)
+        best = min(open_bins, key=(lambda b: (sizes[b], -slots[b])) if is_shared else sizes.__getitem__)
         slots[best] -= 1
         for member in [b for b, port in enumerate(ports) if port == ports[best]] if is_shared else (best,):
             sizes[member] -= size
         packing[index] = best
     return tuple(packing)
-
-
-def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> list[int] | None:
-    """Search with half of the steps, and again with the other half; failed states stay remembered."""
-    search = _DepthFirst(items, bins, ports)
-    for attempts, prefers_room in ((2, False), (1, True)):
-        attempt = Steps(steps.remaining // attempts)
-        try:
-            return search.run(attempt, prefers_room=prefers_room)
-        except StepsSpent:
-            pass
-        finally:
-            steps.spent += attempt.spent
-    raise StepsSpent
 
 
 class _DepthFirst:
@@ -196,8 +130,10 @@ class _DepthFirst:
     The items come by decreasing size.
     """
 
-    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int]) -> None:
-        self.items, self.bins = items, bins
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> None:
+        self.items, self.steps = items, steps
+        self.slots, self.sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
+        self.packing = list[int]()
         self.ports = [[index for index, own in enumerate(ports) if own == port] for port in ports]
         self.is_shared = any(len(members) > 1 for members in self.ports)
         self.kinds = _kinds(items, ports)
@@ -212,11 +148,8 @@ class _DepthFirst:
             self.weightless.append(0 in sizes)
         self.failures: set[tuple[int, tuple[State, ...]]] = set()
 
-    def run(self, steps: Steps, *, prefers_room: bool) -> list[int] | None:
+    def run(self) -> list[int] | None:
         """Return a bin for each item, None if there is no placement; raise StepsSpent."""
-        self.steps, self.prefers_room = steps, prefers_room
-        self.slots, self.sizes = [capacity.slots for capacity in self.bins], [capacity.size for capacity in self.bins]
-        self.packing = list[int]()
         return self.packing if self.descend(0) else None
 
     def descend(self, position: int) -> bool:
@@ -277,8 +210,6 @@ class _DepthFirst:
             slots, free = self.slots[index], self.sizes[index]
             if slots and free >= size:
                 choices.setdefault((self.kinds[index], slots, free), index)
-        if self.prefers_room:
-            return [index for _, index in sorted((-free / slots, index) for (_, slots, free), index in choices.items())]
         return [index for _, _, index in sorted((free, -slots, index) for (_, slots, free), index in choices.items())]
 
     def _put(self, index: int, slots: int, size: int) -> None:

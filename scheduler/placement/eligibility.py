@@ -8,9 +8,8 @@ a prefix. A PF therefore costs a few lookups, independent of the number of inter
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -35,9 +34,8 @@ class _PfMatch(NamedTuple):
     usable: int
 
 
-# The fields of an interface that select a PF, besides its rate; and an interface that selects none.
-_selectors_of = attrgetter("network", "rail", "pf", "link")
-_EVERY_PF = (None,) * 4
+# The fields of a PF by which an interface selects it, besides its rate: name, link, network and the network's number.
+_SelectedBy = tuple[str, str, str, int | None]
 
 
 class Eligibility:
@@ -46,9 +44,8 @@ class Eligibility:
     def __init__(self, request: PodRequest) -> None:
         self._interfaces, self._namespace = request.interfaces, request.namespace
         self._every = (1 << len(request.interfaces)) - 1
-        # None if each interface takes any PF that has its rate.
-        selective = set(map(_selectors_of, request.interfaces)) != {_EVERY_PF}
-        self._selectors = _Selectors(request.interfaces) if selective else None
+        self._selecting = _Masks[_SelectedBy](self._select)
+        self._names_rails = any(interface.rail is not None for interface in request.interfaces)
         # For PFs that support the same settings, the interfaces whose settings they support.
         self._able: dict[Hashable, int] = {}
         # The interfaces that no PF can distinguish by settings.
@@ -101,9 +98,10 @@ class Eligibility:
         )
 
     def _matches(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
-        masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
+        rails = rails_of(pfs) if self._names_rails else {}
         matches, terms, able = [], None, 0
-        for pf, mask in zip(pfs, masks, strict=False):
+        for pf in pfs:
+            mask = self._selecting[pf.name, pf.link, pf.network, rails.get(pf.network)]
             # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.
@@ -112,6 +110,20 @@ class Eligibility:
             selectors = reservable & mask
             matches.append(_PfMatch(selectors, selectors & able))
         return matches
+
+    def _select(self, selected_by: _SelectedBy) -> int:
+        """Return the interfaces that select such a PF."""
+        name, link, network, rail = selected_by
+        return sum(
+            [
+                1 << index
+                for index, interface in enumerate(self._interfaces)
+                if interface.link in (None, link)
+                and interface.network in (None, network)
+                and interface.rail in (None, rail)
+                and (interface.pf is None or glob(interface.pf).match(name))
+            ]
+        )
 
     def _able_with(self, terms: Hashable, pf: Pf) -> int:
         able = self._able.get(terms)
@@ -127,35 +139,6 @@ class Eligibility:
 _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter(
     "link", "can", "mbps", "allow", "vlan", "vf_netdevs", "access"
 )
-
-
-class _Selectors:
-    """Which interfaces select a PF by its name, link or network."""
-
-    def __init__(self, interfaces: Sequence[VfRequest]) -> None:
-        self._interfaces = interfaces
-        self._by_name = _Masks[str](self._mask_of_name)
-        self._by_network = _Masks[tuple[str, int | None]](self._on_network)
-        self._by_link = _Masks[str](lambda link: self._mask(lambda interface: interface.link in (None, link)))
-        masks_by_glob = _masks_by_value([interface.pf or "*" for interface in interfaces])
-        self._globs = [(glob(pattern), mask) for pattern, mask in masks_by_glob.items()]
-        self._names_rails = any(interface.rail is not None for interface in interfaces)
-
-    def masks(self, pfs: Sequence[Pf]) -> Iterator[int]:
-        """Yield for each of a node's PFs the interfaces that select it."""
-        rails = rails_of(pfs) if self._names_rails else {}
-        for pf in pfs:
-            yield self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
-
-    def _mask_of_name(self, name: str) -> int:
-        return sum([mask for pattern, mask in self._globs if pattern.match(name)])
-
-    def _on_network(self, network: tuple[str, int | None]) -> int:
-        name, rail = network
-        return self._mask(lambda interface: interface.network in (None, name) and interface.rail in (None, rail))
-
-    def _mask(self, selects: Callable[[VfRequest], bool]) -> int:
-        return sum([1 << index for index, interface in enumerate(self._interfaces) if selects(interface)])
 
 
 class _Masks(dict[K, int]):

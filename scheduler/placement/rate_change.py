@@ -16,7 +16,6 @@ from mooring.errors import AnnotationError
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.glob import glob
-from scheduler.placement.memo import Memo
 from scheduler.placement.shared_ports import offers_of, sum_by_port
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -39,26 +38,12 @@ class Misfit:
     message: str
 
 
-# Keyed by the identity of an interface and a VF that are equal: replicas share their interfaces and nodes of one model
-# their VFs, and comparing all fields of both costs far more.
-_equal_pairs = Memo[tuple[int, int], tuple[VfRequest, AssignedVf]](1 << 13)
-
-
 def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
     """Return whether a request equals the one for which the assignment was made."""
     return len(interfaces) == len(vfs) and all(
-        _equal_pairs.get((id(interface), id(vf))) is not None or _compare(interface, vf)
+        interface.settings == vf.settings and not _other_difference(interface, vf)
         for interface, vf in zip(interfaces, vfs, strict=True)
     )
-
-
-def _compare(interface: VfRequest, vf: AssignedVf) -> bool:
-    if interface.settings != vf.settings or _other_difference(interface, vf):
-        return False
-    # Names of containers may be long and many: those are not cached.
-    if interface.containers is None and vf.containers is None:
-        _equal_pairs.keep((id(interface), id(vf)), (interface, vf))
-    return True
 
 
 _ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a node"

@@ -21,7 +21,7 @@ from scheduler.placement.shares import Share, shares_of, with_change
 
 # Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
 # not cached.
-FEW = 16
+_FEW = 16
 _intern = interner(1 << 10)
 
 
@@ -113,13 +113,8 @@ class _PfAccount:
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
-        claimants = self._claims.get(vf)
-        if claimants is None:
-            self._claims[vf] = {uid: rate}
-            self.reserved += max(rate - self._out.get(vf, 0), 0)
-            return
         old_rate = self._rate(vf)
-        claimants = self._claims[vf] = {**claimants, uid: rate}
+        claimants = self._claims[vf] = {**self._claims.get(vf, {}), uid: rate}
         if len(claimants) > 1:
             self.disputes.add(vf)
         self.reserved += self._rate(vf) - old_rate
@@ -275,4 +270,4 @@ def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
     """Return whether other nodes may have equal PFs."""
-    return len(pfs) <= FEW and sum([len(pf.out) for pf in pfs]) <= FEW
+    return len(pfs) <= _FEW and sum([len(pf.out) for pf in pfs]) <= _FEW
