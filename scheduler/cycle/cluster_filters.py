@@ -11,6 +11,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
+from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.plugins.interface import (
     ClusterFilter,
     ClusterFilterPlugin,
@@ -69,14 +70,29 @@ class ClusterDryRun:
         self._pod_info, self._cache = pod_info, cache
         self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
         self._refusals: Mapping[int, Texts] | None = None
-        of_volumes = [plugin.moves for plugin in VOLUME_FILTERS if pod_info.volumes]
-        # Rules that read the same facts of other pods also have the same moves.
-        unique_moves = dict.fromkeys([*of_volumes, *(plugin.moves for plugin in CLUSTER_FILTERS)])
-        self.moves = [moves(cache) for moves in unique_moves]
+        # Whether a rule counts pods with this affinity info: all rules have run before the first move, so the answer
+        # does not change.
+        self._counted: dict[AffinityInfo, bool] = {}
 
     @property
     def needs_others(self) -> bool:
         return any(plugin.needs_others(self._pod_info) for plugin in CLUSTER_FILTERS)
+
+    def move(self, row: int, assigned_pod: AssignedPod, sign: int) -> bool:
+        """Move a pod onto a row (``sign`` 1) or off it (-1) in the cache's counts and usage of volumes, if they matter;
+        return whether they do. Each move is undone before the dry runs of a pod end.
+        """
+        has_volumes = bool(self._pod_info.volumes and assigned_pod.volumes)
+        if has_volumes:
+            self._cache.volumes.usage.shift(self._cache.nodes.names[row], assigned_pod.volumes, sign)
+        counts, info = self._cache.pod_counts, assigned_pod.affinity_info
+        if info is None:
+            return has_volumes
+        if (is_counted := self._counted.get(info)) is None:
+            is_counted = self._counted[info] = counts.is_counted(info)
+        if is_counted:
+            (counts.add if sign > 0 else counts.remove)(row, info)
+        return has_volumes or is_counted
 
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
         """Return the filters for a row on which these pods are nominated; None if no filter applies there."""
@@ -123,9 +139,8 @@ class _OnRow(PreFilterExtensions):
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned_pod in assigned_pods:
-            for move in self._cluster.moves:
-                if move(self._row, assigned_pod, sign):
-                    self._texts = None
+            if self._cluster.move(self._row, assigned_pod, sign):
+                self._texts = None
 
     def filter(self) -> Texts:
         if self._texts is None:

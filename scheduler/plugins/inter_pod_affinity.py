@@ -19,7 +19,7 @@ from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term
-from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 
 _REQUEUE_ON = (
     ClusterEvent.NODE_ADDED
@@ -178,7 +178,6 @@ FILTER = ClusterFilterPlugin(
     "InterPodAffinity",
     pre_filter,
     _REQUEUE_ON,
-    counted_moves,
     lasting=frozenset(_TEXTS[:1]),
     needs_others=needs_others,
     keeps_others_off=keeps_others_off,

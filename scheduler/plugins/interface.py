@@ -9,8 +9,8 @@ about to be chosen. A `DryRunPlugin` evaluates one node repeatedly while pods ar
 `scheduler.plugins.registry` lists the plugins. The reasons against a node are those of the first filter that rejects
 it. All plugins are pure.
 
-In a dry run, a cluster or volume filter runs again when a pod was moved that it reads. The plugin's ``moves`` define
-this: `counted_moves` and `volume_moves` here, or a function in the file of a rule that reads other facts.
+In a dry run, the cluster and volume filters run again when a pod was moved that they read: one whose volumes or labels
+and terms count (`scheduler.cycle.cluster_filters`).
 
 To add an event that no plugin has used so far, add a flag to `scheduler.kube.cluster_event.ClusterEvent` and its
 detection to `scheduler.pending.event_hints`.
@@ -35,7 +35,6 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
 
@@ -72,9 +71,6 @@ def refuse_by(
     return Refusals(codes, tuple((text,) for text in judgements.texts)) if codes.any() else None
 
 
-# Moves a pod in the facts that a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns
-# whether the rule has to filter again. Each move is undone before the dry runs of a pod end.
-Move = Callable[[int, AssignedPod, int], bool]
 Filter = Callable[[Rows], Refusals | None]
 # Evaluates the properties of nodes; a rule that takes long for each different node counts the evaluated values in the
 # steps.
@@ -152,48 +148,15 @@ class ClusterFilterPlugin:
 
     ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod has
     required affinity: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
-    whether an assigned pod can exclude pods that have no such terms themselves. ``moves`` is used in the dry runs of
-    one pod; rules that read the same facts share one function, and each pod is moved once.
+    whether an assigned pod can exclude pods that have no such terms themselves.
     """
 
     name: str
     pre_filter: Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]
     requeue_on: ClusterEvent
-    moves: Callable[[Cache], Move]
     lasting: frozenset[Texts] = frozenset()
     needs_others: Callable[[PodInfo], bool] = _never
     keeps_others_off: Callable[[AssignedPod], bool] = _never
-
-
-def counted_moves(cache: Cache) -> Move:
-    """Return the move in `PodCounts`, for rules that count pods by their labels and terms."""
-    counts = cache.pod_counts
-    # Whether any rule counts pods of this kind: all rules have run before the first move, so the answer does not
-    # change.
-    counted: dict[AffinityInfo, bool] = {}
-
-    def move(row: int, assigned_pod: AssignedPod, sign: int) -> bool:
-        kind = assigned_pod.affinity_info
-        if kind is None:
-            return False
-        if (is_counted := counted.get(kind)) is None:
-            is_counted = counted[kind] = counts.is_counted(kind)
-        if is_counted:
-            (counts.add if sign > 0 else counts.remove)(row, kind)
-        return is_counted
-
-    return move
-
-
-def volume_moves(cache: Cache) -> Move:
-    """Return the move in the usage of volumes, for rules that read which pods use a volume."""
-
-    def move(row: int, assigned_pod: AssignedPod, sign: int) -> bool:
-        if assigned_pod.volumes:
-            cache.volumes.usage.shift(cache.nodes.names[row], assigned_pod.volumes, sign)
-        return bool(assigned_pod.volumes)
-
-    return move
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +164,11 @@ class VolumeFilterPlugin:
     """A rule about a pod's volumes; it runs for every pod that has any.
 
     ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded.
-    ``moves`` is as in `ClusterFilterPlugin`.
     """
 
     name: str
     pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | Refused | None]
     requeue_on: ClusterEvent
-    moves: Callable[[Cache], Move]
 
 
 # Returns the pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.

@@ -19,7 +19,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Scope
 from scheduler.kube.selection.selectors import Selector
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
-from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 from scheduler.plugins.node_rules import node_affinity, taint_toleration
 
 _REQUEUE_ON = (
@@ -153,4 +153,4 @@ def _normalised(raw: Amounts, is_scored: Flags) -> Amounts:
     return np.where(is_scored, scores, 0)
 
 
-FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, counted_moves, lasting=frozenset(_TEXTS[1:]))
+FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))

@@ -62,7 +62,7 @@ PLUGINS = (
     Plugin("node_resources_fit", "FILTER", "SCORE", "DRY_RUN", weight=1),
     Plugin("volume_rules.volume_restrictions", "FILTER"),
     Plugin("volume_rules.node_volume_limits", "FILTER"),
-    Plugin("volume_rules.volume_binding", "FREE_FILTER", "FILTER"),
+    Plugin("volume_rules.volume_binding", "FILTER"),
     Plugin("volume_rules.volume_zone", "FILTER"),
     Plugin("pod_topology_spread", "FILTER", weight=2),
     Plugin("inter_pod_affinity", "FILTER", weight=2),

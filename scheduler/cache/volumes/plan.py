@@ -4,6 +4,7 @@ read. Pure.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 
@@ -43,6 +44,10 @@ class VolumePlan:
         yield from (provision.node for provision in self.provisions)
 
 
+# What is assumed about a claim or volume: its subject, and the claim's volume, the volume's claim or the claim's node.
+_Fact = tuple[tuple[Literal["volume", "claim", "node"], str], str]
+
+
 @dataclass(slots=True)
 class AssumedVolumes:
     """Plans by pod uid that the API does not show yet; pods that share a claim have the same plan for it."""
@@ -50,9 +55,8 @@ class AssumedVolumes:
     plans: dict[str, VolumePlan] = field(default_factory=dict)
     # The plans of the group decision in progress.
     trial_uids: set[str] = field(default_factory=set)
-    _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
-    _claims: dict[str, dict[str, str]] = field(default_factory=dict)
-    _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    # By subject, and by the uid of each pod.
+    _facts: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "AssumedVolumes":
         copy = AssumedVolumes()
@@ -64,42 +68,38 @@ class AssumedVolumes:
         self.plans[uid] = plan
         if is_tried:
             self.trial_uids.add(uid)
-        for match in plan.matches:
-            self._volumes.setdefault(match.claim.key, {})[uid] = match.volume.metadata.name
-            self._claims.setdefault(match.volume.metadata.name, {})[uid] = match.claim.key
-        for provision in plan.provisions:
-            self._nodes.setdefault(provision.claim.key, {})[uid] = provision.node
+        for subject, value in _facts_of(plan):
+            self._facts.setdefault(subject, {})[uid] = value
 
-    def drop(self, uid: str) -> VolumePlan | None:
+    def drop(self, uid: str) -> None:
         plan = self.plans.pop(uid, None)
-        if plan is None:
-            return None
         self.trial_uids.discard(uid)
-        for match in plan.matches:
-            _leave(self._volumes, match.claim.key, uid)
-            _leave(self._claims, match.volume.metadata.name, uid)
-        for provision in plan.provisions:
-            _leave(self._nodes, provision.claim.key, uid)
-        return plan
+        for subject, _ in _facts_of(plan) if plan is not None else ():
+            self._facts[subject].pop(uid)
+            if not self._facts[subject]:
+                del self._facts[subject]
 
     def volume_of(self, claim: str) -> str:
         """Return the volume that is assumed for a claim; empty if there is none."""
-        return next(iter(self._volumes.get(claim, {}).values()), "")
+        return next(iter(self._facts.get(("volume", claim), {}).values()), "")
 
     def claim_of(self, volume: str) -> str:
         """Return the claim for which a volume is assumed; empty if there is none."""
-        return next(iter(self._claims.get(volume, {}).values()), "")
+        return next(iter(self._facts.get(("claim", volume), {}).values()), "")
 
     def node_of(self, claim: str) -> str:
         """Return the node for which a claim's volume is to be provisioned; empty if none was selected."""
-        return next(iter(self._nodes.get(claim, {}).values()), "")
+        return next(iter(self._facts.get(("node", claim), {}).values()), "")
 
     def is_only_tried(self, claim: str) -> bool:
         """Return whether the plans for a claim's volume all belong to the decision in progress."""
-        return bool(self._nodes.get(claim)) and self._nodes[claim].keys() <= self.trial_uids
+        uids = self._facts.get(("node", claim), {}).keys()
+        return bool(uids) and uids <= self.trial_uids
 
 
-def _leave(by_key: dict[str, dict[str, str]], key: str, uid: str) -> None:
-    by_key[key].pop(uid)
-    if not by_key[key]:
-        del by_key[key]
+def _facts_of(plan: VolumePlan) -> Iterator[_Fact]:
+    for match in plan.matches:
+        yield ("volume", match.claim.key), match.volume.metadata.name
+        yield ("claim", match.volume.metadata.name), match.claim.key
+    for provision in plan.provisions:
+        yield ("node", provision.claim.key), provision.node

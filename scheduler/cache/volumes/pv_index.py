@@ -16,8 +16,6 @@ Key = TypeVar("Key", bound=Hashable)
 # A node label that a volume requires: its key and value.
 Label = tuple[str, str]
 _ByName = dict[str, PersistentVolume]
-_NO_HOLDS: Mapping[str, int] = {}
-_NOWHERE: Mapping[Label | None, int] = {}
 
 
 @dataclass(slots=True)
@@ -27,21 +25,17 @@ class _Class:
     by_label: dict[Label | None, _ByName] = field(default_factory=dict)
     # How many volumes mention each label key: nodes with equal values of all these keys can use the same volumes.
     keys: Counter[str] = field(default_factory=Counter)
-    # How many of those in ``by_label`` a claim could get.
-    free: Counter[Label | None] = field(default_factory=Counter)
 
     def copy(self) -> "_Class":
         by_label = {label: volumes.copy() for label, volumes in self.by_label.items()}
-        return _Class(by_label, self.keys.copy(), self.free.copy())
+        return _Class(by_label, self.keys.copy())
 
 
 class PvIndex:
     """Volumes by name; `put` replaces an entry."""
 
-    def __init__(self, volumes: Iterable[PersistentVolume] = (), holds: Mapping[str, int] = _NO_HOLDS) -> None:
+    def __init__(self, volumes: Iterable[PersistentVolume] = ()) -> None:
         self._volumes: _ByName = {}
-        # For how many pods each volume is assumed, whether it still exists or not.
-        self._holds = Counter(holds)
         self._classes: dict[str, _Class] = {}
         self._by_claim: dict[str, _ByName] = {}
         for volume in volumes:
@@ -49,7 +43,7 @@ class PvIndex:
 
     def copy(self) -> "PvIndex":
         copy = PvIndex()
-        copy._volumes, copy._holds = self._volumes.copy(), self._holds.copy()
+        copy._volumes = self._volumes.copy()
         copy._by_claim = {claim: volumes.copy() for claim, volumes in self._by_claim.items()}
         copy._classes = {name: entry.copy() for name, entry in self._classes.items()}
         return copy
@@ -65,7 +59,6 @@ class PvIndex:
         entry.keys.update(affinity_keys(volume.affinity))
         for label in _index_labels(volume.affinity):
             entry.by_label.setdefault(label, {})[name] = volume
-        self._count_free(volume, 1)
         if volume.spec.claim_ref is not None:
             self._by_claim.setdefault(volume.spec.claim_ref.key, {})[name] = volume
 
@@ -73,7 +66,6 @@ class PvIndex:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return None
-        self._count_free(volume, -1)
         entry = self._classes[volume.storage_class]
         entry.keys -= Counter(affinity_keys(volume.affinity))
         for label in _index_labels(volume.affinity):
@@ -83,17 +75,6 @@ class PvIndex:
         if volume.spec.claim_ref is not None:
             _discard(self._by_claim, volume.spec.claim_ref.key, name)
         return volume
-
-    def count_assumed(self, name: str, by: int = 1) -> None:
-        """Count a volume as assumed for one more pod, or for one less (``by`` -1)."""
-        volume = self._volumes.get(name)
-        if volume is not None:
-            self._count_free(volume, -1)
-        self._holds[name] += by
-        if not self._holds[name]:
-            del self._holds[name]
-        if volume is not None:
-            self._count_free(volume, 1)
 
     def names(self) -> Iterable[str]:
         return self._volumes.keys()
@@ -126,24 +107,9 @@ class PvIndex:
         entry = self._classes.get(storage_class)
         return () if entry is None else entry.by_label.get(label, {}).values()
 
-    def free(self, storage_class: str) -> Mapping[Label | None, int]:
-        """Return the node labels (None: any) under which free volumes of a class are found, with their number."""
-        entry = self._classes.get(storage_class)
-        return _NOWHERE if entry is None else entry.free
-
-    def _count_free(self, volume: PersistentVolume, by: int) -> None:
-        if volume.spec.claim_ref is not None or self._holds[volume.metadata.name]:
-            return
-        free = self._classes[volume.storage_class].free
-        for label in _index_labels(volume.affinity):
-            free[label] += by
-            if not free[label]:
-                del free[label]
-
-    def check(self, holds: Mapping[str, int]) -> None:
-        fresh = PvIndex(self._volumes.values(), holds)
+    def check(self) -> None:
+        fresh = PvIndex(self._volumes.values())
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
-        assert fresh._holds == self._holds, "the volumes held are not those that are assumed"
         assert fresh._by_claim == self._by_claim, "the volumes by claim are not those that are there"
 
 

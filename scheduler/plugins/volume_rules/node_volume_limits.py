@@ -15,7 +15,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
 
 # A driver's name, and what identifies the volume to it.
 Handle = tuple[str, str]
@@ -79,4 +79,4 @@ def _handle_of(volume: PersistentVolume) -> Handle | None:
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.ATTACHMENTS | ClusterEvent.VOLUMES_FREED | ClusterEvent.CLAIM
-FILTER = VolumeFilterPlugin("NodeVolumeLimits", pre_filter, _REQUEUE_ON, volume_moves)
+FILTER = VolumeFilterPlugin("NodeVolumeLimits", pre_filter, _REQUEUE_ON)

@@ -3,11 +3,10 @@
 Results that are the same for all nodes with equal labels are computed once. Source: kube-scheduler's volumebinding.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
@@ -20,15 +19,12 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolumeClaim
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin
 from scheduler.plugins.volume_rules.volume_matching import (
     NO_ROOM,
     NONE_FREE,
-    Labels,
     UnboundClaim,
     affinity_holds,
-    find_maker,
-    find_volume,
     make_plan,
     unbound_claims,
 )
@@ -128,24 +124,6 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     return filter_rows if lacks_volume or affinities or claims.late else None
 
 
-def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
-    """Reject nodes without any free volume for a claim that cannot be provisioned: cheaper than finding a volume."""
-    claims = sort_claims(pod_info, volume_cache) if pod_info.volumes else Claims()
-    if isinstance(claims, Refused) or claims.bound:
-        # If there are several reasons against a node, all are named: the slow rule computes them.
-        return None
-    by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
-    needy = [unbound_claim for unbound_claim in unbound_claims(by_hand, volume_cache) if unbound_claim.needs_free]
-
-    def filter_rows(rows: Rows) -> Refusals | None:
-        without: Flags = np.zeros(len(rows), np.bool_)
-        for unbound_claim in needy:
-            without |= ~_may_be_free(unbound_claim, nodes, volume_cache, rows)
-        return refuse_where(without, NONE_FREE)
-
-    return filter_rows if needy else None
-
-
 def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
     """Return what must be written before the pod can be bound to a node that passes; None if its volumes are bound."""
     claims = sort_claims(pod_info, volume_cache)
@@ -165,15 +143,8 @@ def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows)
 
 
 def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
-    keys = sorted(affinity_keys(affinity))
-    if len(keys) == 1:
-        # The usual case: a volume is in one zone, or on one node.
-        (key,) = keys
-        flags: Flags = nodes.label(key).spread(lambda value: affinity_holds(affinity, {key: value}), rows) != 0
-        return flags
-    kinds, kind_of = _kinds(nodes, keys, rows)
-    verdicts = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
-    return np.array(verdicts, np.bool_)[kind_of]
+    kinds, kind_of = _kinds(nodes, sorted(affinity_keys(affinity)), rows)
+    return np.array([affinity_holds(affinity, labels) for labels in kinds], np.bool_)[kind_of]
 
 
 def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Amounts:
@@ -189,7 +160,8 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
         return codes
     keys = _keys((claim.claim for claim in late), volume_cache)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    kind_codes = [_CODES[_volume_obstacle(late, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
+    plans = [make_plan(late, volume_cache, "", labels) for labels in kinds]
+    kind_codes = [_CODES[plan.reason] if isinstance(plan, Refused) else 0 for plan in plans]
     codes[places] = np.array(kind_codes, np.int64)[kind_of]
     return codes
 
@@ -213,24 +185,6 @@ def _is_near(claim: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: V
     return near
 
 
-def _volume_obstacle(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
-    if len(late) == 1 and late[0].needs_free:
-        # The usual case: a disk of the node. No plan is made for each of the nodes.
-        return NONE_FREE if find_volume(late[0], labels) is None else ""
-    volume_plan = make_plan(late, volume_cache, "", labels)
-    return volume_plan.reason if isinstance(volume_plan, Refused) else ""
-
-
-def _may_be_free(claim: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
-    free = volume_cache.pv_index.free(claim.claim.storage_class)
-    if None in free:
-        return np.ones(len(rows), np.bool_)
-    flags: Flags = np.zeros(len(rows), np.bool_)
-    for key in volume_cache.pv_index.label_keys(claim.claim.storage_class):
-        flags |= nodes.label(key).spread(lambda value, key=key: (key, value) in free, rows) != 0  # type: ignore[misc]
-    return flags
-
-
 def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[str]:
     """Return all node labels that can affect these claims."""
     keys: set[str] = set()
@@ -245,26 +199,17 @@ def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
     return sorted(keys)
 
 
-def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[NDArray[np.int32], Rows]:
-    """Return the distinct combinations of these labels' value numbers, and which of them each row has."""
-    if not keys:
-        return np.zeros((1, 0), np.int32), np.zeros(len(rows), np.intp)
-    numbers = np.stack([nodes.label(key).ids[rows] for key in keys], 1)
-    if len(keys) == 1:
-        # The usual case, because volumes name nodes: it takes a third of the time of the general one below.
-        kinds, kind_of = np.unique(numbers[:, 0], return_inverse=True)
-        return kinds.reshape(-1, 1), kind_of
-    kinds, kind_of = np.unique(numbers, axis=0, return_inverse=True)
-    return kinds, kind_of.reshape(-1)
-
-
-def _labels(nodes: NodeColumns, keys: Sequence[str], kinds: NDArray[np.int32]) -> Iterator[dict[str, str | None]]:
-    columns = [nodes.label(key).values for key in keys]
-    for kind in kinds.tolist():
-        yield {key: values[number] for key, values, number in zip(keys, columns, kind, strict=True)}
+def _kinds(nodes: NodeColumns, keys: Sequence[str], rows: Rows) -> tuple[list[dict[str, str | None]], Rows]:
+    """Return the distinct combinations of these labels, and which of them each row has."""
+    kind_of = np.zeros(len(rows), np.intp)
+    for key in keys:
+        column = nodes.label(key)
+        _, kind_of = np.unique(kind_of * len(column.values) + column.ids[rows], return_inverse=True)
+    _, first_places = np.unique(kind_of, return_index=True)
+    kinds = [{key: nodes.label(key)[row] for key in keys} for row in rows[first_places].tolist()]
+    return kinds, kind_of
 
 
 _REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
 _REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
-FREE_FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter_free, _REQUEUE_ON, volume_moves)
-FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, volume_moves)
+FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON)

@@ -10,7 +10,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import ONCE_PER_POD
-from scheduler.plugins.interface import Filter, VolumeFilterPlugin, refuse_where, volume_moves
+from scheduler.plugins.interface import Filter, VolumeFilterPlugin, refuse_where
 from scheduler.plugins.volume_rules.volume_binding import claim_not_found
 
 _ONCE = (
@@ -33,5 +33,4 @@ FILTER = VolumeFilterPlugin(
     "VolumeRestrictions",
     pre_filter,
     ClusterEvent.NODE_ADDED | ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED,
-    volume_moves,
 )

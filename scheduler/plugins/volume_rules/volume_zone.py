@@ -13,7 +13,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
 from scheduler.plugins.volume_rules.volume_binding import volume_not_found
 
 _REASON = "node(s) had no available volume zone"
@@ -64,4 +64,4 @@ def _zones(label: str) -> frozenset[str]:
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS | ClusterEvent.CLAIM | ClusterEvent.VOLUME
-FILTER = VolumeFilterPlugin("VolumeZone", pre_filter, _REQUEUE_ON, volume_moves)
+FILTER = VolumeFilterPlugin("VolumeZone", pre_filter, _REQUEUE_ON)
