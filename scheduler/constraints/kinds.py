@@ -17,7 +17,7 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
-from scheduler.constraints.isolation import Failed, heard, steady
+from scheduler.constraints.isolation import Failed, isolate
 from scheduler.constraints.protocol import (
     VFS,
     Beside,
@@ -83,16 +83,13 @@ class Kind:
         self._noted: dict[str, str] = {}
         self._new_faults: list[str] = []
 
-    @property
-    def is_own(self) -> bool:
-        """Return whether it is a built-in kind, whose requests and answers may be kept."""
-        return self.place_beside_vfs is not None
-
     def read_request(self, pod: PodSide) -> Hashable | None:
         """Return what a pod requests; raise ValueError with the constraint's text, or `Fault`."""
 
         def ask(constraint: AnyConstraint) -> Hashable | None:
-            return steady(constraint.read_request(pod))
+            request: Hashable | None = constraint.read_request(pod)
+            hash(request)
+            return request
 
         return self._call("read_request", ask, ValueError)
 
@@ -105,9 +102,9 @@ class Kind:
         def ask(constraint: AnyConstraint) -> Inventory:
             units = dict(constraint.read_inventory(node))
             _refuse_ids(units)
-            for value in units.values():
-                steady(value)
-            return tuple(sorted(units.items(), key=lambda unit: unit[0]))
+            inventory = tuple(sorted(units.items(), key=lambda unit: unit[0]))
+            hash(inventory)
+            return inventory
 
         return self._call("read_inventory", ask, ValueError)
 
@@ -161,7 +158,7 @@ class Kind:
         if self.broken or self._constraint is None:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
-            return heard(partial(ask, self._constraint), answers)
+            return isolate(partial(ask, self._constraint), answers)
         except Failed as failed:
             raise self._note(step, str(failed)) from None
 

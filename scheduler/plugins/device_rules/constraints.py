@@ -4,12 +4,10 @@ The constraint runs once for each distinct state of the nodes' free units. `sche
 everything fits together on one node, VFs included, when that node is about to be chosen.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import Judgements
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
@@ -38,43 +36,29 @@ _NAME = "Constraints"
 _MOST_REASONS = 256
 
 
-@lru_cache(maxsize=64)
-def _reasons_against(_kind: str, _request: Hashable) -> Judgements:
-    return Judgements()
-
-
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.wishes:
         return None
-    reasons, name = Judgements(), None
-    if len(pod_info.wishes) == 1 and (wish := pod_info.wishes[0]).kind.is_own:
-        # The result for one set of units is kept, with the numbers of the reasons.
-        reasons = name = _reasons_against(wish.kind.name, wish.request)
+    # The reasons, with their numbers from 1.
+    reasons: dict[str, int] = {}
     judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
         marks: Measure = 0
         for column, judge in judges:
             # The first kind that rejects a node gives the reason.
-            marks = marks + (marks == 0) * view.judge(column, judge, name)
+            marks = marks + (marks == 0) * view.judge(column, judge)
         return marks
 
-    return UsageFilter(filter_rows, lambda mark: (list(reasons.texts)[mark - 1],))
+    return UsageFilter(filter_rows, lambda mark: (list(reasons)[mark - 1],))
 
 
 def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     """Prefer the nodes that the constraints prefer: the mean of their scores."""
     if not pod_info.wishes:
         return None
-    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish), _name_of(wish)) for wish in pod_info.wishes]
-    return lambda view: sum(view.judge(column, judge, name) for column, judge, name in judges) // len(judges)
-
-
-def _name_of(wish: Wish) -> Hashable:
-    """Return the key of a kind's scores for keeping them; None for a plug-in's request, whose dependencies
-    are unknown.
-    """
-    return (_NAME, wish.kind.name, wish.request) if wish.kind.is_own else None
+    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish)) for wish in pod_info.wishes]
+    return lambda view: sum(view.judge(column, judge) for column, judge in judges) // len(judges)
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
@@ -117,13 +101,13 @@ def _why(fault: UnitFault, kind: str) -> str:
             return FAULTS[InventoryFault.NOT_READY]
 
 
-def _refusing(wish: Wish, reasons: Judgements) -> Callable[[UnitPool], int]:
+def _refusing(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
     def mark(unit_pool: UnitPool) -> int:
         judged = _judge(wish, unit_pool)
         if not isinstance(judged, str):
             return 0
-        is_full = len(reasons.texts) >= _MOST_REASONS
-        return reasons.code(f"constraint {wish.kind.name!r} rejected the node(s)" if is_full else judged)
+        text = judged if len(reasons) < _MOST_REASONS else f"constraint {wish.kind.name!r} rejected the node(s)"
+        return reasons.setdefault(text, len(reasons) + 1)
 
     return mark
 

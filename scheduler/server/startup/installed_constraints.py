@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import structlog
 
-from scheduler.constraints.isolation import Failed, heard
+from scheduler.constraints.isolation import Failed, isolate
 from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, name_fault
 from scheduler.placement.gpus_constraint import gpu_kind
 
@@ -44,7 +44,7 @@ def load(points: Iterable[EntryPoint], own: Iterable[Kind] = ()) -> Kinds:
 def _load(point: EntryPoint) -> Kind:
     name = point.name
     try:
-        constraint, missing = heard(lambda: _make(point), ())
+        constraint, missing = isolate(lambda: _make(point), ())
     except Failed as failed:
         return _broken(name, str(failed))
     if missing:

@@ -47,32 +47,6 @@ def _exit(*_: object) -> Any:
     raise SystemExit(0)
 
 
-class _Speechless(ValueError, Unmet):  # noqa: N818 - an outcome
-    def __str__(self) -> str:
-        return str(self.nothing)  # type: ignore[attr-defined]
-
-
-class _Odd:
-    """A value that cannot be compared."""
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("never the same")
-
-
-class _Restless:
-    """A value with a different hash each time."""
-
-    def __init__(self) -> None:
-        self._hashes = 0
-
-    def __hash__(self) -> int:
-        self._hashes += 1
-        return self._hashes
-
-
 class _Ajar(frozenset[str]):
     def __contains__(self, _: object) -> bool:
         raise RuntimeError("not a set")
@@ -136,8 +110,6 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
         lambda _: 5,
         lambda _: {"a": []},
         lambda _: {1: ""},
-        lambda _: {"a": _Odd()},
-        lambda _: {"a": _Restless()},
     ],
 )
 def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
@@ -186,29 +158,6 @@ def test_what_a_proposal_narrows_is_read_once() -> None:
     (kind,) = _faulty("place", lambda *_: [Proposal(("a",), narrows=_Map(vfs={0: frozenset({"pf0"})}))])
     (proposal,) = kind.proposals(1, LEFT, {})
     assert proposal.narrows.get("vfs") == {0: frozenset({"pf0"})}
-
-
-@pytest.mark.parametrize("method", ["read_request", "place"])
-@pytest.mark.parametrize("raised", [_Speechless])
-def test_an_exception_without_a_message_is_an_answer_too(
-    method: str, raised: type[Exception], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """An error's text is the constraint's code: it may fail."""
-    life = start_life(_faulty(method, _raising(raised())))
-    life.see(make_node(annotations=HAVING))
-    assert isinstance(life.place(make_pod(annotations=ASKING)), str)
-    assert isinstance(life.place(make_pod()), Bind)
-
-
-@pytest.mark.parametrize("request_", [_Odd, _Restless])
-def test_a_request_that_cannot_be_compared_is_a_fault(
-    request_: Callable[[], object], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """Requests are looked up by value among pods of one shape."""
-    life = start_life(_faulty("read_request", lambda _: request_()))
-    life.see(make_node(annotations=HAVING))
-    for _ in range(2):
-        assert "failed in read_request" in str(life.place(make_pod(annotations=ASKING)))
 
 
 @pytest.mark.parametrize("score", [101, -1, 0.5, True, "", None])
