@@ -70,11 +70,6 @@ class Access:
     max_share: int | None = None
     entry: int = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether all namespaces may use the PF without a limit."""
-        return not self.namespaces and self.max_share is None
-
     def refused(self, namespace: str | None, network: str) -> str:
         """Return why pods of a namespace may not use the PF, empty if they may; scheduler and node both check this.
 

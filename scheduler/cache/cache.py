@@ -32,7 +32,6 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.pod_info import PodInfo, with_namespace
 from scheduler.kube.pod_resources import SCORED, add
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import VfAccounting, vfs_in_inventory
@@ -96,15 +95,11 @@ class Cache:
                 self._count(row, assigned_pod, 1)
             self.nodes.ports[row] = self._pods.ports(node_info.name)
         accounting = self._vf_accountings[node_info.name]
-        self.nodes.show_pfs(row, node_info.fault, accounting.pfs, accounting.model)
+        self.nodes.show_pfs(row, node_info.fault, accounting.model)
         self.nodes.offer(row, accounting.free_vfs.offered_vfs)
         self.nodes.show_free_vfs(row, accounting.free_vfs)
         if self.nodes.unit_pools:
             self.unit_pools.put(row, node_info, self._pods.assignments(node_info.name))
-
-    def of_namespace(self, pod_info: PodInfo) -> PodInfo:
-        """Return a pod with its namespace in its request and shape, if any node's PFs differ by namespace."""
-        return with_namespace(pod_info) if self.nodes.differ_by_namespace else pod_info
 
     def remove_node(self, name: str) -> None:
         row = self.nodes.row_of.get(name)
@@ -127,8 +122,7 @@ class Cache:
             node_info = self.node(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
-                accounting = self._vf_accountings[name]
-                self.nodes.show_pfs(row, fault, accounting.pfs, accounting.model)
+                self.nodes.show_pfs(row, fault, self._vf_accountings[name].model)
                 self.unit_pools.show(row, name, ())
                 self.nodes.touch(row, is_renewal=True)
 

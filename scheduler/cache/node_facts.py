@@ -29,9 +29,9 @@ MAX_COLUMNS = 1024
 # What `_own_facts` copies, and the columns, whose arrays are copied when they are written.
 _FIELDS = (
     *("row_of", "names", "facts", "valid", "cordoned"),
-    *("_label_keys", "_image_names", "_publishers", "_empty_rows", "_restricted_rows"),
+    *("_label_keys", "_image_names", "_publishers", "_empty_rows"),
 )
-_COLUMNS = ("taints", "published", "offers", "models", "handlers", "programs")
+_COLUMNS = ("taints", "published", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
 
 
@@ -62,10 +62,8 @@ class NodeFacts:
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(SMALLEST, ())
         # The resources that a node publishes, including those with amount 0; all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(SMALLEST, frozenset())
-        # Why nothing may be assigned from a node's inventory (empty if it may), and the PFs that it lists.
-        self.offers: Column[Offer] = Column(SMALLEST, NO_OFFER)
-        # The same without the PFs' PCIe root, for requests that do not select by it: evaluated once for all nodes of
-        # one model.
+        # Why nothing may be assigned from a node's inventory (None if it may), and its PFs without their PCIe root:
+        # evaluated once for all nodes of one model.
         self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
         # The runtime handlers whose pods get VFs on a node, None if that is not known.
         self.handlers: Column[frozenset[str] | None] = Column(SMALLEST, None)
@@ -82,8 +80,6 @@ class NodeFacts:
         # How many nodes publish each resource.
         self._publishers = _RowCounts()
         self._empty_rows: list[int] = []
-        # The rows with a PF whose use depends on the pod's namespace.
-        self._restricted_rows: set[int] = set()
         # Changes of a node's properties: labels, taints, capacity.
         self.renewals = Journal()
         # Whether a snapshot shares the facts.
@@ -112,11 +108,6 @@ class NodeFacts:
         """The resources that any node publishes."""
         return self._publishers.keys()
 
-    @property
-    def differ_by_namespace(self) -> bool:
-        """Whether the use of any PF depends on the pod's namespace."""
-        return bool(self._restricted_rows)
-
     def label(self, key: str) -> Column[str | None]:
         """Return the column of a label; None for nodes that lack it."""
         if key not in self._label_keys:
@@ -142,11 +133,10 @@ class NodeFacts:
                 sizes[row] = node_info.images[name]
         return sizes
 
-    def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
+    def show_pfs(self, row: int, fault: InventoryFault | None, model: tuple[Pf, ...]) -> None:
         """Record which PFs a node lists, and why nothing may be assigned from them; None if it may."""
         self._own_facts()
-        self.offers[row], self.models[row] = (fault, pfs), (fault, model)
-        (self._restricted_rows.discard if all(pf.access.is_open for pf in pfs) else self._restricted_rows.add)(row)
+        self.models[row] = fault, model
 
     def put_runtime_class(self, name: str, handler: str | None) -> bool:
         """Record a RuntimeClass's handler, None once the class is deleted; if it differs, evaluate all nodes again."""

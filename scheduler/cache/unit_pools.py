@@ -130,7 +130,7 @@ class UnitPools:
         return read is not None and any(unit_id == unit.id for unit_id, _ in read.units)
 
     def _unit_pool(self, kind: str, row: int, name: str, assignments: Iterable[Assignment]) -> UnitPool:
-        if self._nodes.offers[row][0] is InventoryFault.NOT_READY:
+        if self._nodes.models[row][0] is InventoryFault.NOT_READY:
             return UnitPool(UnitFault.NOT_READY)
         read = self._read.get(name, {}).get(kind)
         if read is None:

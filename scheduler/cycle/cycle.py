@@ -138,7 +138,7 @@ class SchedulingCycle:
         """
         search.placement.begin_turn()
         try:
-            return self._proceed(self._cache.of_namespace(pod_info), now, search, record_phase)
+            return self._proceed(pod_info, now, search, record_phase)
         except TurnSpent:
             return None
 
@@ -154,7 +154,6 @@ class SchedulingCycle:
 
         Raise TurnSpent if the search for VFs or the evaluation of nodes needs another turn.
         """
-        pod_info = self._cache.of_namespace(pod_info)
         with budget.judging():
             outcome = self._choose(pod_info, now, budget, among, record_phase)
         if isinstance(outcome, _Choice):
@@ -170,7 +169,7 @@ class SchedulingCycle:
         Raise TurnSpent if the evaluation needs another turn.
         """
         with budget.judging():
-            rows = self._signature_scores.of(self._cache.of_namespace(pod_info), budget).passing()
+            rows = self._signature_scores.of(pod_info, budget).passing()
         avoided = self.refusing_nodes.rows(pod_info.pod, self._cache.nodes) if self._only_elsewhere else ()
         return rows[~np.isin(rows, avoided)] if avoided else rows
 
@@ -180,7 +179,7 @@ class SchedulingCycle:
         Raise TurnSpent if the evaluation needs another turn.
         """
         with budget.judging():
-            scores = self._signature_scores.of(self._cache.of_namespace(pod_info), budget)
+            scores = self._signature_scores.of(pod_info, budget)
         helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
         all_rows: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
         return all_rows

@@ -21,8 +21,6 @@ filters of the cluster cost as much as in a decision, so they run again only if 
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
@@ -33,9 +31,6 @@ from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import PreFilterExtensions, Texts
 from scheduler.plugins.registry import DRY_RUNS
 
-# From this share of the rows on (one in this many), all rows are evaluated: a view of all rows copies nothing.
-_MANY = 4
-
 
 class DryRuns:
     """The dry runs of one pod, with the state that they share."""
@@ -45,7 +40,7 @@ class DryRuns:
 
         Searches for a placement spend ``steps``.
         """
-        self.pod_info = pod_info = cache.of_namespace(pod_info)
+        self.pod_info = pod_info
         self.cache = cache
         self._steps = steps
         plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]
@@ -61,13 +56,8 @@ class DryRuns:
         """Return the rows that could take the pod if it had the node to itself."""
         nodes = self.cache.nodes
         for plugin in self._plugins:
-            if plugin.fits_alone is None or not len(rows):
-                continue
-            if len(rows) * _MANY > nodes.size:
-                fits = plugin.fits_alone(nodes.view(np.arange(nodes.size), self._steps))[rows]
-            else:
-                fits = plugin.fits_alone(nodes.view(rows, self._steps))
-            rows = rows[fits.astype(bool)]
+            if plugin.fits_alone is not None and len(rows):
+                rows = rows[plugin.fits_alone(nodes.view(rows, self._steps)).astype(bool)]
         return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:

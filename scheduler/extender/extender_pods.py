@@ -77,7 +77,7 @@ class ExtenderPods:
         pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refused(f"group {pod_info.membership.title}: {_NO_GROUPS}")
-        return pod_info if isinstance(pod_info, Refused) else self.cache.of_namespace(pod_info)
+        return pod_info
 
     def knows(self, uid: str) -> bool:
         """Return whether the watch has shown a pod that has a node, or waits for another scheduler to bind it."""
@@ -266,7 +266,7 @@ class ExtenderPods:
             return Verdict(given_twice, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
             return None
-        fault, pfs = self.cache.nodes.offers[row]
+        fault, pfs = self.cache.nodes.models[row][0], self.cache.nodes.free_vfs_of_row[row].pfs
         if fault is not None:
             return Verdict(rdma_vfs.FAULTS[fault], for_good=True, blind=True)
         demands = demands_on(pod_info.request, pfs)

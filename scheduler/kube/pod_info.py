@@ -76,18 +76,6 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.request.interfaces if self.request else ()
 
 
-def with_namespace(pod_info: PodInfo) -> PodInfo:
-    """Return a pod whose request and shape name its namespace, for clusters where the use of PFs depends on it.
-
-    Elsewhere pods of all namespaces share their results.
-    """
-    request, namespace = pod_info.request, pod_info.pod.metadata.namespace
-    if request is None or not request.interfaces or request.namespace is not None:
-        return pod_info
-    shape = pod_info.shape + b"\0" + (namespace or "").encode()
-    return msgspec.structs.replace(pod_info, request=_of_namespace(request, namespace or ""), shape=shape)
-
-
 @lru_cache(maxsize=256)
 def _of_namespace(request: PodRequest, namespace: str) -> PodRequest:
     """Return one instance of equal requests, so that results can be looked up by identity."""
@@ -119,6 +107,8 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
         resources, ports = pod_requests(spec), ports_taken(host_ports(spec))
         scored = scored_requests(spec, resources)
         request = _request(pod)
+        if request is not None:
+            request = _of_namespace(request, pod.metadata.namespace or "")
         interfaces = len(request.interfaces) if request else 0
         _hold_to_limit(resources, interfaces)
         _hold_to_reservation(resources, request)
@@ -197,6 +187,8 @@ def _shape(
             [pod.annotations.get(key) for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT)],
             asked_kinds(pod.annotations),
             spec.runtime_class_name,
+            # Access to a PF's VFs depends on the namespace.
+            pod.metadata.namespace if interfaces else None,
         )
     )
 

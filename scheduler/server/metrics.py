@@ -222,7 +222,7 @@ class _MachineCollector(Collector):
         vfs, rates = collections.Counter[str](), collections.Counter[str]()
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
-            fault, free_vfs = nodes.offers[row][0], nodes.free_vfs_of_row[row]
+            fault, free_vfs = nodes.models[row][0], nodes.free_vfs_of_row[row]
             for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True) if fault is None else ():
                 vfs[pf.network] += capacity.vfs
                 rates[pf.network] += max(capacity.mbps, 0) * 1_000_000
@@ -231,7 +231,7 @@ class _MachineCollector(Collector):
 
     def _faults(self) -> Mapping[str, int]:
         nodes = self._machine.cache.nodes
-        faults = (nodes.offers[row][0] for row in nodes.all_rows())
+        faults = (nodes.models[row][0] for row in nodes.all_rows())
         return collections.Counter(FAULTS[fault] for fault in faults if fault is not None)
 
 

@@ -32,7 +32,7 @@ def judge(
     reserved = assigned_pod.reserved
     free_vfs = _beside_nominated_pods(assigned_pod, cache, reservations)
     outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
-    fault = cache.nodes.offers[cache.nodes.row_of[assigned_pod.node]][0]
+    fault = cache.nodes.models[cache.nodes.row_of[assigned_pod.node]][0]
     if isinstance(outcome, Fits) and outcome.reserved != reserved and fault is not None:
         return Misfit("Deferred", f"node {assigned_pod.node}: {FAULTS[fault]}")
     return outcome

@@ -139,7 +139,7 @@ def facts(cache: Cache) -> dict[str, object]:
             nodes.used_of(row),
             nodes.free_vfs_of_row[row],
             nodes.ports[row],
-            nodes.offers[row],
+            nodes.models[row],
             [nodes.label(key)[row] for key in KEYS],
             (view.allocatable, view.free),
             int(gpus.free[row]) if gpus is not None else 0,

@@ -249,7 +249,7 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
         looked.append(offer)
         return 0
 
-    machine.cache.nodes.offers.spread(judge, np.arange(20))
+    machine.cache.nodes.models.spread(judge, np.arange(20))
     assert len(looked) == 1
 
 
