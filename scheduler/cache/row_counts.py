@@ -1,6 +1,6 @@
 """Counts by row: a dictionary for few rows, an array for many."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -72,24 +72,15 @@ class RowCounts:
         return np.fromiter(few, np.intp, len(few)), np.fromiter(few.values(), np.int64, len(few))
 
     @staticmethod
-    def rows_of_all(parts: Iterable["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
-        """Return the rows on which any of these has a count, in no order, and the sums there."""
-        result, total = RowCounts(), dict[int, int]()
-        for part in parts:
-            few = part._few
-            if few is None:
-                result._few = None
-                if len(result._counts) < len(part._counts):
-                    result._grow(len(part._counts))
-                result._counts[: len(part._counts)] += part._counts
-                continue
-            for row, count in few.items():
-                total[row] = total.get(row, 0) + count
-        if result._few is None:
-            for row, count in total.items():
-                result.shift(row, count)
-            return result.rows()
-        return np.fromiter(total, np.intp, len(total)), np.fromiter(total.values(), np.int64, len(total))
+    def rows_of_all(parts: Sequence["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
+        """Return the rows on which these have a count, once for each of them, and the counts."""
+        few = [part._few for part in parts if part._few]
+        many = [part.rows() for part in parts if part._few is None]
+        rows = np.fromiter(chain.from_iterable(few), np.intp)
+        counts = np.fromiter(chain.from_iterable(rows_few.values() for rows_few in few), np.int64)
+        return np.concatenate([rows, *(item for item, _ in many)]), np.concatenate(
+            [counts, *(item for _, item in many)]
+        )
 
     def array(self, size: int) -> Counts:
         """Return the counts of rows 0 to ``size``; the result is read-only."""

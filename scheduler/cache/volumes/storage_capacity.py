@@ -1,19 +1,16 @@
 """The storage capacity that drivers publish as CSIStorageCapacity. Pure.
 
-A driver of local disks publishes it for each node and class, so it is indexed by a label that the node must have.
 Source: hasEnoughCapacity of kube-scheduler's volumebinding.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from scheduler.cache.volumes.label_index import Label, LabelIndex
 from scheduler.kube.objects import Quantity
 from scheduler.kube.quantity import parse_quantity
 from scheduler.kube.selection.selectors import NOTHING, Selector, read_selector
 from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, StorageClass
-
-_Label = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +22,9 @@ class _Capacity:
     largest: int
 
     @property
-    def label(self) -> _Label | None:
+    def labels(self) -> list[Label | None]:
         """Return a label that all its nodes have; None without such a label."""
-        return next(iter(self.nodes.equal), None)
-
-
-@dataclass(slots=True)
-class _Class:
-    by_label: dict[_Label | None, dict[str, _Capacity]] = field(default_factory=dict)
-    keys: Counter[str] = field(default_factory=Counter)
+        return [next(iter(self.nodes.equal), None)]
 
 
 class Capacities:
@@ -42,7 +33,7 @@ class Capacities:
     def __init__(self, capacities: Mapping[str, _Capacity] | None = None) -> None:
         self._publishers: set[str] = set()
         self._capacities: dict[str, _Capacity] = {}
-        self._classes: dict[str, _Class] = {}
+        self.by_class: LabelIndex[_Capacity] = LabelIndex()
         for key, capacity in (capacities or {}).items():
             self._put(key, capacity)
 
@@ -69,13 +60,7 @@ class Capacities:
         capacity = self._capacities.pop(key, None)
         if capacity is None:
             return
-        entry = self._classes[capacity.storage_class]
-        entry.keys -= Counter(capacity.nodes.keys())
-        del entry.by_label[capacity.label][key]
-        if not entry.by_label[capacity.label]:
-            del entry.by_label[capacity.label]
-        if not entry.by_label:
-            del self._classes[capacity.storage_class]
+        self.by_class.remove(capacity.storage_class, key, capacity.labels, capacity.nodes.keys())
 
     def drivers(self) -> Iterable[str]:
         return self._publishers
@@ -83,35 +68,24 @@ class Capacities:
     def keys(self) -> Iterable[str]:
         return self._capacities.keys()
 
-    def label_keys(self, storage_class: str) -> Iterable[str]:
-        """Return the node labels that decide how much capacity a class has."""
-        entry = self._classes.get(storage_class)
-        return () if entry is None else entry.keys.keys()
-
     def has_room(self, storage_class: StorageClass, size: int, labels: Mapping[str, str | None]) -> bool:
         """Return whether the published capacity admits a volume of this many bytes for a node with these labels."""
         if storage_class.provisioner not in self._publishers:
             return True
         node_labels = {key: value for key, value in labels.items() if value is not None}
-        near = self._near(storage_class.metadata.name, node_labels)
-        return any(capacity.largest >= size and capacity.nodes.matches(node_labels) for capacity in near)
+        name = storage_class.metadata.name
+        return any(
+            capacity.largest >= size and capacity.nodes.matches(node_labels)
+            for label in self.by_class.near(name, node_labels)
+            for capacity in self.by_class.items(name, label)
+        )
 
     def check(self) -> None:
-        assert Capacities(self._capacities)._classes == self._classes, (
-            "the capacities by class are not those that are there"
-        )
+        assert Capacities(self._capacities).by_class == self.by_class, "the capacities by class are not those there"
 
     def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity
-        entry = self._classes.setdefault(capacity.storage_class, _Class())
-        entry.keys.update(capacity.nodes.keys())
-        entry.by_label.setdefault(capacity.label, {})[key] = capacity
-
-    def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Capacity]:
-        """Yield all capacities of a class that a node with these labels can reach, and possibly others."""
-        by_label = self._classes.get(storage_class, _Class()).by_label
-        for label in (None, *labels.items()):
-            yield from by_label.get(label, {}).values()
+        self.by_class.put(capacity.storage_class, key, capacity, capacity.labels, capacity.nodes.keys())
 
 
 def _read(capacity: CSIStorageCapacity) -> _Capacity:

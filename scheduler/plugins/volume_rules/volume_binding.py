@@ -189,10 +189,10 @@ def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
     """Return all node labels that can affect these claims."""
     keys: set[str] = set()
     for claim in late:
-        keys.update(volume_cache.pv_index.label_keys(claim.storage_class))
+        keys.update(volume_cache.pv_index.by_class.label_keys(claim.storage_class))
         for own in volume_cache.pv_index.of_claim(claim.key):
-            keys.update(volume_cache.pv_index.label_keys(own.storage_class))
-        keys.update(volume_cache.capacities.label_keys(claim.storage_class))
+            keys.update(volume_cache.pv_index.by_class.label_keys(own.storage_class))
+        keys.update(volume_cache.capacities.by_class.label_keys(claim.storage_class))
         storage_class = volume_cache.storage_class(claim.storage_class)
         for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():
             keys.update(requirement.key for requirement in term.match_label_expressions or ())

@@ -10,8 +10,8 @@ from heapq import merge
 from itertools import repeat
 from typing import NamedTuple
 
+from scheduler.cache.volumes.label_index import Label
 from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
-from scheduler.cache.volumes.pv_index import Label
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
@@ -105,13 +105,15 @@ class _Candidates:
 
     def near(self, labels: Labels) -> Iterable[PersistentVolume]:
         """Return those that a node with these labels can use, and possibly others."""
-        candidates = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
+        candidates = [
+            self._of(label) for label in self._volume_cache.pv_index.by_class.near(self.request.storage_class, labels)
+        ]
         return candidates[0] if len(candidates) == 1 else merge(*candidates, key=_order)
 
     def _of(self, label: Label | None) -> list[PersistentVolume]:
         candidates = self._volumes_by_label.get(label)
         if candidates is None:
-            volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
+            volumes = self._volume_cache.pv_index.by_class.items(self.request.storage_class, label)
             candidates = [
                 volume for volume in volumes if self._volume_cache.is_free(volume) and self.request.suits(volume)
             ]
