@@ -42,10 +42,10 @@ class _RowCounts(Counter[str]):
         """Count the names of a row in place of its previous ones; return those that no row has any more."""
         self.update(new - old)
         self.subtract(old - new)
-        gone = [name for name in old - new if not self[name]]
-        for name in gone:
+        unused_names = [name for name in old - new if not self[name]]
+        for name in unused_names:
             del self[name]
-        return gone
+        return unused_names
 
 
 class NodeFacts:
@@ -143,8 +143,8 @@ class NodeFacts:
         if self.runtime_classes.get(name) == handler:
             return False
         self._own_facts()
-        others = {key: value for key, value in self.runtime_classes.items() if key != name}
-        self.runtime_classes = others if handler is None else {**others, name: handler}
+        classes = {key: value for key, value in self.runtime_classes.items() if key != name}
+        self.runtime_classes = classes if handler is None else {**classes, name: handler}
         for row in self.row_of.values():
             self.renewals.note(row)
         return True

@@ -180,9 +180,9 @@ class PodCounts:
             follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
-        remaining = group.rows.pop(row) - 1
-        if remaining:
-            group.rows[row] = remaining
+        pod_count = group.rows.pop(row) - 1
+        if pod_count:
+            group.rows[row] = pod_count
         for row_counts, by in group.moves:
             row_counts.shift(row, -by)
         if not group.pods:

@@ -52,7 +52,7 @@ class PodsByNode:
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]
-        self._on[node] = {other_uid: other for other_uid, other in self._on[node].items() if other_uid != uid}
+        self._on[node] = {other_uid: pod for other_uid, pod in self._on[node].items() if other_uid != uid}
         if not self._on[node]:
             del self._on[node]
 

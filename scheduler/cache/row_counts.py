@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
-_FEW = 64
+_MAX_DICT_ROWS = 64
 
 
 class RowCounts:
     """Counts by row, positive or negative; ``users`` is for the owner."""
 
-    __slots__ = ("_counts", "_few", "users")
+    __slots__ = ("_by_row", "_counts", "users")
 
     def __init__(self) -> None:
-        self._few: dict[int, int] | None = {}
+        self._by_row: dict[int, int] | None = {}
         self._counts: Counts = np.zeros(0, np.int64)
         self.users = 0
 
@@ -24,28 +24,28 @@ class RowCounts:
     def of(cls, parts: Sequence[Mapping[int, int]]) -> "RowCounts":
         row_counts = cls()
         rows = np.fromiter(chain.from_iterable(parts), np.intp)
-        if len(rows) <= _FEW:
+        if len(rows) <= _MAX_DICT_ROWS:
             for row, count in chain.from_iterable(part.items() for part in parts):
                 row_counts.shift(row, count)
             return row_counts
         counts = np.fromiter(chain.from_iterable(part.values() for part in parts), np.int64, len(rows))
-        row_counts._few, row_counts._counts = None, np.bincount(rows, counts).astype(np.int64)
+        row_counts._by_row, row_counts._counts = None, np.bincount(rows, counts).astype(np.int64)
         return row_counts
 
     def copy(self) -> "RowCounts":
         copy = RowCounts()
-        copy._few = None if self._few is None else self._few.copy()
+        copy._by_row = None if self._by_row is None else self._by_row.copy()
         copy._counts = self._counts.copy()
         return copy
 
     def shift(self, row: int, by: int) -> None:
-        few = self._few
-        if few is not None:
-            few[row] = few.get(row, 0) + by
-            if not few[row]:
-                del few[row]
-            if len(few) > _FEW:
-                self._to_array(few)
+        by_row = self._by_row
+        if by_row is not None:
+            by_row[row] = by_row.get(row, 0) + by
+            if not by_row[row]:
+                del by_row[row]
+            if len(by_row) > _MAX_DICT_ROWS:
+                self._to_array(by_row)
             return
         if row >= len(self._counts):
             self._grow(row + 1)
@@ -53,9 +53,9 @@ class RowCounts:
 
     def add(self, other: "RowCounts") -> None:
         rows, counts = other.rows()
-        if self._few is not None and len(self._few) + len(rows) > _FEW:
-            self._to_array(self._few)
-        if self._few is not None:
+        if self._by_row is not None and len(self._by_row) + len(rows) > _MAX_DICT_ROWS:
+            self._to_array(self._by_row)
+        if self._by_row is not None:
             for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
                 self.shift(row, count)
             return
@@ -65,26 +65,24 @@ class RowCounts:
 
     def rows(self) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows with a count, in no order, and their counts."""
-        few = self._few
-        if few is None:
+        by_row = self._by_row
+        if by_row is None:
             rows = np.flatnonzero(self._counts)
             return rows, self._counts[rows]
-        return np.fromiter(few, np.intp, len(few)), np.fromiter(few.values(), np.int64, len(few))
+        return np.fromiter(by_row, np.intp, len(by_row)), np.fromiter(by_row.values(), np.int64, len(by_row))
 
     @staticmethod
-    def rows_of_all(parts: Sequence["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
+    def joint_rows(parts: Sequence["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows on which these have a count, once for each of them, and the counts."""
-        few = [part._few for part in parts if part._few]
-        many = [part.rows() for part in parts if part._few is None]
-        rows = np.fromiter(chain.from_iterable(few), np.intp)
-        counts = np.fromiter(chain.from_iterable(rows_few.values() for rows_few in few), np.int64)
-        return np.concatenate([rows, *(item for item, _ in many)]), np.concatenate(
-            [counts, *(item for _, item in many)]
-        )
+        dicts = [part._by_row for part in parts if part._by_row]
+        arrays = [part.rows() for part in parts if part._by_row is None]
+        rows = [np.fromiter(chain.from_iterable(dicts), np.intp), *(array_rows for array_rows, _ in arrays)]
+        counts = np.fromiter(chain.from_iterable(row_counts.values() for row_counts in dicts), np.int64)
+        return np.concatenate(rows), np.concatenate([counts, *(array_counts for _, array_counts in arrays)])
 
     def array(self, size: int) -> Counts:
         """Return the counts of rows 0 to ``size``; the result is read-only."""
-        if self._few is not None:
+        if self._by_row is not None:
             counts = np.zeros(size, np.int64)
             rows, amounts = self.rows()
             counts[rows] = amounts
@@ -93,13 +91,13 @@ class RowCounts:
             self._grow(size)
         return self._counts[:size]
 
-    def _to_array(self, few: dict[int, int]) -> None:
-        self._few = None
-        self._grow(max(few, default=0) + 1)
-        for row, count in few.items():
+    def _to_array(self, by_row: dict[int, int]) -> None:
+        self._by_row = None
+        self._grow(max(by_row, default=0) + 1)
+        for row, count in by_row.items():
             self._counts[row] = count
 
     def _grow(self, size: int) -> None:
-        grown = np.zeros(max(size, 2 * len(self._counts)), np.int64)
-        grown[: len(self._counts)] = self._counts
-        self._counts = grown
+        larger = np.zeros(max(size, 2 * len(self._counts)), np.int64)
+        larger[: len(self._counts)] = self._counts
+        self._counts = larger

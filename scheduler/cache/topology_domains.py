@@ -26,11 +26,11 @@ class Domains:
         weights = counts if among is None else counts * among
         return _integers(np.bincount(self.ids, weights, self.end))
 
-    def sums_of_few(self, rows: Rows, counts: Amounts) -> Amounts:
+    def row_sums(self, rows: Rows, counts: Amounts) -> Amounts:
         """Return the sum of counts in each domain, for counts of these rows only."""
         return _integers(np.bincount(self.ids[rows], counts, self.end))
 
-    def existing(self, among: Flags) -> Flags:
+    def domain_flags(self, among: Flags) -> Flags:
         flags = np.zeros(self.end, np.bool_)
         flags[self.ids[among]] = True
         flags[0] = False

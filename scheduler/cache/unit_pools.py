@@ -19,7 +19,7 @@ from scheduler.constraints.protocol import NodeSide, Proposal, Units
 from scheduler.placement.joint import section
 from scheduler.placement.vf_accounting import Claim
 
-_NOTHING: Units[Hashable] = Units()
+_NO_UNITS: Units[Hashable] = Units()
 
 
 class UnitFault(enum.Enum):
@@ -36,7 +36,7 @@ class UnitPool:
     """One node's free units of one kind; ``fault`` is why nothing may be assigned, None if it may."""
 
     fault: UnitFault | None = None
-    units: Units[Hashable] = _NOTHING
+    units: Units[Hashable] = _NO_UNITS
 
 
 EMPTY = UnitPool()
@@ -101,8 +101,8 @@ class UnitPools:
         """Return the value of ``ext.<kind>`` in the assignment for units of a node."""
         value, naming = section(proposal), self._naming.get(kind)
         if naming is not None:
-            own = dict(self._read[name][kind].units)
-            value |= naming([own[unit] for unit in proposal.units])
+            units = dict(self._read[name][kind].units)
+            value |= naming([units[unit] for unit in proposal.units])
         return value
 
     def unreadable(self, name: str) -> list[tuple[str, str]]:
@@ -116,8 +116,8 @@ class UnitPools:
             for kind in claim.assignment.ext:
                 for unit in claimed(claim.assignment, kind):
                     claimants.setdefault(Unit(kind, unit), set()).add(claim.uid)
-        twice = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
-        return {unit: uids for unit, uids in twice.items() if self._has(name, unit)}
+        disputes = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
+        return {unit: uids for unit, uids in disputes.items() if self._has(name, unit)}
 
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
         for kind, column in self._nodes.unit_pools.items():

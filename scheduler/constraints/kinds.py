@@ -41,7 +41,7 @@ MOST_REQUEST_CHARACTERS, MOST_INVENTORY_CHARACTERS = 16_384, 131_072
 _LONGEST_ID = 253
 _LONGEST_TEXT = 200
 # Results are kept for this many units together, about 100 bytes each; a request counts as this many units.
-_MOST_JUDGED, _A_REQUEST = 1 << 17, 16
+_MOST_JUDGEMENTS, _A_REQUEST = 1 << 17, 16
 
 
 class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a reason
@@ -78,9 +78,9 @@ class Kind:
         self.naming = naming
         self.place_beside_vfs = place_beside_vfs
         self._constraint = constraint
-        self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
-        self._judged_units = 0
-        self._noted: dict[str, str] = {}
+        self._judgements: dict[tuple[Hashable, Hashable], int | str] = {}
+        self._judgement_units = 0
+        self._fault_texts: dict[str, str] = {}
         self._new_faults: list[str] = []
 
     def read_request(self, pod: PodSide) -> Hashable | None:
@@ -112,15 +112,15 @@ class Kind:
         """Return how well the free units suit a request, from 0 to 100, or why they do not fit; a fault is a reason
         too.
         """
-        known = self._judged.get((request, left))
-        if known is None:
+        judgement = self._judgements.get((request, left))
+        if judgement is None:
             size = _A_REQUEST + len(left.free)
-            if self._judged_units + size > _MOST_JUDGED:
-                self._judged.clear()
-                self._judged_units = 0
-            self._judged_units += size
-            known = self._judged[request, left] = self._judge(request, left)
-        return known
+            if self._judgement_units + size > _MOST_JUDGEMENTS:
+                self._judgements.clear()
+                self._judgement_units = 0
+            self._judgement_units += size
+            judgement = self._judgements[request, left] = self._judge(request, left)
+        return judgement
 
     def proposals(self, request: Hashable, left: Units[Any], beside: Beside) -> Iterator[Proposal]:
         """Yield the constraint's proposals, each checked against the free units; raise `Unmet` or `Fault`."""
@@ -129,7 +129,7 @@ class Kind:
 
         def ask(_: AnyConstraint) -> Proposal | None:
             proposal = next(proposals, None)
-            return None if proposal is None else _checked(proposal, free)
+            return None if proposal is None else _check_proposal(proposal, free)
 
         while (proposal := self._call("place", ask, Unmet)) is not None:
             yield proposal
@@ -159,13 +159,13 @@ class Kind:
             raise Fault(f"constraint {self.name!r} {self.broken}")
         try:
             return isolate(partial(ask, self._constraint), answers)
-        except Failed as failed:
-            raise self._note(step, str(failed)) from None
+        except Failed as failure:
+            raise self._note(step, str(failure)) from None
 
     def _note(self, step: str, what: str) -> Fault:
         text = f"constraint {self.name!r} failed in {step}: {what}"
-        if self._noted.get(step) != text:
-            self._noted[step] = text
+        if self._fault_texts.get(step) != text:
+            self._fault_texts[step] = text
             self._new_faults.append(text)
         return Fault(text)
 
@@ -196,7 +196,7 @@ class Kinds:
     ) -> tuple[Wish, ...]:
         """Return what a pod requests; raise AnnotationError, also for a kind that is not installed."""
         found = []
-        for name, text in self._asked(annotations, resources):
+        for name, text in self._request_texts(annotations, resources):
             key, kind = names.REQUEST_OF + name, self._kinds.get(name)
             if kind is None:
                 raise AnnotationError(key, "", f"no constraint {shorten(name)} is installed in this scheduler")
@@ -212,7 +212,7 @@ class Kinds:
                 found.append(Wish(kind, request))
         return tuple(found)
 
-    def _asked(self, annotations: Mapping[str, str], resources: Mapping[str, int]) -> list[tuple[str, str]]:
+    def _request_texts(self, annotations: Mapping[str, str], resources: Mapping[str, int]) -> list[tuple[str, str]]:
         """Return the kinds that a pod requests by an annotation or, with an empty request, by a resource alone."""
         by_resource = [(kind.name, "{}") for kind in self if kind.resource and resources.get(kind.resource)]
         asked = asked_kinds(annotations)
@@ -252,7 +252,7 @@ def _refuse_ids(units: Mapping[str, object]) -> None:
             raise TypeError(f"{shorten(unit)} is not a unit ID of 1 to {_LONGEST_ID} characters")
 
 
-def _checked(proposal: Proposal, free: set[str]) -> Proposal:
+def _check_proposal(proposal: Proposal, free: set[str]) -> Proposal:
     """Return a proposal with its details as JSON reads them; raise TypeError for an invalid one."""
     if type(proposal) is not Proposal or type(proposal.units) is not tuple:
         raise TypeError(f"{shorten(proposal)} is not a proposal of units")

@@ -292,16 +292,16 @@ class SchedulingCycle:
                 events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.events_that_help(pod_info)
                 refusals.append(RefusedRows(events, texts, rows[place : place + 1]))
                 continue
-            own = {name: int(scores[place]) for name, scores in parts.items()}
-            return _Choice(row, placement, signature_scores.parts(row) | own)
+            own_scores = {name: int(scores[place]) for name, scores in parts.items()}
+            return _Choice(row, placement, signature_scores.parts(row) | own_scores)
         return refusals
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
         """Return these rows in the order to try: first the pod's nominated node, which its victims have left, then by
         score.
         """
-        nominated = self._cache.nodes.row_of.get(self._reserved.node_of(pod_info.uid), -1)
-        return np.lexsort((-totals, rows != nominated))
+        nominated_pods = self._cache.nodes.row_of.get(self._reserved.node_of(pod_info.uid), -1)
+        return np.lexsort((-totals, rows != nominated_pods))
 
     def _nomination_conflicts(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
         """Return a function that returns why the pods nominated on a row exclude the pod there."""
@@ -312,15 +312,15 @@ class SchedulingCycle:
 
         def texts(row: int) -> Texts:
             nonlocal dry_runs
-            nominated = by_node.get(self._cache.nodes.names[row])
-            if not nominated:
+            nominated_pods = by_node.get(self._cache.nodes.names[row])
+            if not nominated_pods:
                 return ()
             dry_runs = dry_runs or DryRuns(pod_info, self._cache, budget)
-            with dry_runs.on(row, nominated) as dry_run:
+            with dry_runs.on(row, nominated_pods) as dry_run:
                 refusal = dry_run.refusal()
-            if not refusal or not any(map(self._reserved.is_later, nominated)):
+            if not refusal or not any(map(self._reserved.is_later, nominated_pods)):
                 return refusal
-            fits, _ = fits_beside(pod_info, self._cache, self._reserved, row, nominated, budget)
+            fits, _ = fits_beside(pod_info, self._cache, self._reserved, row, nominated_pods, budget)
             return () if fits else refusal
 
         return texts
@@ -375,15 +375,15 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.placement is None:
             return None
-        nominated = self._reserved.counting_for(pod_info).get(node)
-        if nominated:
+        nominated_pods = self._reserved.counting_for(pod_info).get(node)
+        if nominated_pods:
             # The exact VFs for which nominated pods wait stay reserved for them.
             dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)
-            with dry_runs.on(choice.row, nominated) as dry_run:
+            with dry_runs.on(choice.row, nominated_pods) as dry_run:
                 if (assignment := dry_run.assigned().assignment) is not None:
                     return assignment
-            if any(map(self._reserved.is_later, nominated)):
-                _, assignment = fits_beside(pod_info, self._cache, self._reserved, choice.row, nominated, Steps())
+            if any(map(self._reserved.is_later, nominated_pods)):
+                _, assignment = fits_beside(pod_info, self._cache, self._reserved, choice.row, nominated_pods, Steps())
                 if assignment is not None:
                     return assignment
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)

@@ -85,7 +85,7 @@ class KeptSignatureScores:
             live, changes_end, renewals_end = self._live
             if live._nodes.renewals.end == renewals_end:
                 return live.of(pod_info, budget).snapshot(self._nodes, changes_end, budget)
-        return SignatureScores(_judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
+        return SignatureScores(_shape_part(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, characters: int) -> None:
         most_shapes = max(self._most_rows // rows_kept(self._nodes), _FEWEST)
@@ -100,7 +100,7 @@ class KeptSignatureScores:
         self.budget_spent += 1
 
 
-def _judged_alone(pod_info: PodInfo) -> PodInfo:
+def _shape_part(pod_info: PodInfo) -> PodInfo:
     """Return the part of a pod that the plugins read which evaluate each node by itself; this part is in its shape."""
     spec, request = pod_info.pod.spec, pod_info.request
     own_spec = PodSpec(

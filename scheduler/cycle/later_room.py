@@ -69,4 +69,6 @@ def _has_room(
             accounting.add(claim)
     free_vfs = accounting.free_vfs
     is_within_shares = all(count <= share.most for share in free_vfs.shares for count in share.held.values())
-    return not accounting.disputes() and is_within_shares and all(one.mbps >= 0 for one in free_vfs.capacities)
+    return (
+        not accounting.disputes() and is_within_shares and all(capacity.mbps >= 0 for capacity in free_vfs.capacities)
+    )

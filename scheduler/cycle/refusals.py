@@ -70,9 +70,9 @@ def refused_by(
 
 def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: NodeColumns) -> Iterator[RefusedRows]:
     for plugin, texts, rows in signature_scores.refused():
-        mine = rows if among is None else rows[among.flags[rows]]
-        if len(mine):
-            yield RefusedRows(plugin.requeue_on, texts, mine)
+        rows_among = rows if among is None else rows[among.flags[rows]]
+        if len(rows_among):
+            yield RefusedRows(plugin.requeue_on, texts, rows_among)
     if among is not None:
         yield from _outside(signature_scores.outside(among.flags), among, nodes)
 

@@ -45,9 +45,9 @@ from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAG
 Marks = NDArray[np.int32]
 Scores = NDArray[np.int16]
 # A plugin that evaluates each node by itself.
-Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
+RowPlugin = FilterPlugin | UsageFilterPlugin | ReservePlugin
 # Evaluating all rows again costs as much as evaluating this share of them one by one.
-_MANY = 4
+_SHARE_OF_ROWS = 4
 # There is room for one more node per this many, and for this many more.
 _SPARE = 16
 # At most this many rows are evaluated one by one, as plain integers.
@@ -70,7 +70,7 @@ class SignatureScores:
     ) -> None:
         self._pod_info = pod_info
         self._nodes = nodes
-        self._legend: list[tuple[Refusing, Texts]] = []
+        self._legend: list[tuple[RowPlugin, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._changes_end = self._renewals_end = 0
         # An evaluation may take several turns: `TurnSpent` interrupts it.
@@ -132,7 +132,7 @@ class SignatureScores:
             self._judge_all(steps)
             return
         rows = nodes.changes.since(self._changes_end)
-        if len(rows) * _MANY > nodes.size or nodes.size > len(self._codes):
+        if len(rows) * _SHARE_OF_ROWS > nodes.size or nodes.size > len(self._codes):
             self._judge_all(steps)
             return
         if len(rows) > _FEW_ROWS:
@@ -215,7 +215,7 @@ class SignatureScores:
             scores[name] = part.item(row)
         return scores
 
-    def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
+    def refused(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
         for code, (plugin, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
             if len(rows):
@@ -245,7 +245,7 @@ class SignatureScores:
         """Evaluate renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         renewals = nodes.renewals.since(self._renewals_end)
-        if len(renewals) * _MANY > nodes.size or nodes.size > len(self._codes):
+        if len(renewals) * _SHARE_OF_ROWS > nodes.size or nodes.size > len(self._codes):
             return False
         if self._fact_parts:
             return False
@@ -270,10 +270,10 @@ class SignatureScores:
         for plugin, raw in self._raw_fact_scores(candidates):
             if not raw.any():
                 continue
-            own = normalised(raw, plugin.normalise)
+            part_scores = normalised(raw, plugin.normalise)
             part: Scores = np.zeros(len(self._codes), np.int16)
-            part[candidates] = own
-            self._fact_scores[candidates] += WEIGHT_OF[plugin.name] * own
+            part[candidates] = part_scores
+            self._fact_scores[candidates] += WEIGHT_OF[plugin.name] * part_scores
             self._fact_parts.append((plugin, part))
 
     def _raw_fact_scores(self, rows: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
@@ -318,9 +318,9 @@ class SignatureScores:
             self._score_facts()
         scores = self._fact_scores[at].copy()
         for weight, _, scorer, part in self._usage_parts:
-            own = scorer(view)
-            part[at] = own
-            scores += weight * own
+            part_scores = scorer(view)
+            part[at] = part_scores
+            scores += weight * part_scores
         return scores
 
     def _judge_use_of(self, row: int) -> None:
@@ -338,8 +338,8 @@ class SignatureScores:
             self._score_facts()
         score = self._fact_scores.item(row)
         for weight, _, scorer, part in self._usage_parts:
-            part[row] = own = scorer(view)
-            score += weight * own
+            part[row] = part_scores = scorer(view)
+            score += weight * part_scores
         self._totals[row] = score
 
     def _code_of_mark(
@@ -364,7 +364,7 @@ class SignatureScores:
         table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
         return np.where(codes, codes, table[refusals.codes])
 
-    def _code(self, plugin: Refusing, texts: Texts) -> int:
+    def _code(self, plugin: RowPlugin, texts: Texts) -> int:
         code = self._code_of.get((plugin.name, texts))
         if code is None:
             self._legend.append((plugin, texts))

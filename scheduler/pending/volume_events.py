@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mooring.kube.events import Change, Identity
-from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
+from scheduler.cache.volumes.volume_cache import StorageChange, StorageObject, VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
@@ -22,11 +22,11 @@ class VolumeEvents:
         self._volume_waits = volume_waits
         self._uids_by_claim = UidIndex()
 
-    def take(self, kind: type[Stored], event: Change[Stored], now: float) -> None:
+    def take(self, kind: type[StorageObject], event: Change[StorageObject], now: float) -> None:
         """Apply a watch event of one kind."""
         self._requeue(self._volume_cache.take(kind, event), now)
 
-    def keep(self, kind: type[Stored], identities: Iterable[Identity], now: float) -> None:
+    def keep(self, kind: type[StorageObject], identities: Iterable[Identity], now: float) -> None:
         """Apply a list of all objects of one kind."""
         self._requeue(self._volume_cache.keep(kind, identities), now)
 

@@ -82,8 +82,8 @@ def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: 
     order = _largest_first(candidates)
     if (packing := _best_fit(candidates, bins, ports, order)) is not None:
         return packing
-    found = _DepthFirst([candidates[index] for index in order], bins, ports, steps).run()
-    return None if found is None else tuple(place for _, place in sorted(zip(order, found, strict=True)))
+    choice = _DepthFirst([candidates[index] for index in order], bins, ports, steps).run()
+    return None if choice is None else tuple(place for _, place in sorted(zip(order, choice, strict=True)))
 
 
 def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
@@ -134,7 +134,7 @@ class _DepthFirst:
         self.items, self.steps = items, steps
         self.slots, self.sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
         self.packing = list[int]()
-        self.ports = [[index for index, own in enumerate(ports) if own == port] for port in ports]
+        self.ports = [[index for index, other_port in enumerate(ports) if other_port == port] for port in ports]
         self.is_shared = any(len(members) > 1 for members in self.ports)
         self.kinds = _kinds(items, ports)
         self.sums = [0, *accumulate([item.size for item in items])]

@@ -22,7 +22,7 @@ class _Share(NamedTuple):
 
     pfs: int
     vfs: int
-    more: int
+    extra: int
 
 
 def near(demands: Sequence[VfDemand], devices: DeviceRoots, pfs: Sequence[Pf]) -> tuple[VfDemand, ...]:
@@ -35,29 +35,29 @@ def divisions(
     demands: tuple[VfDemand, ...], devices: DeviceRoots, pfs: Sequence[Pf], steps: Steps
 ) -> Iterator[tuple[VfDemand, ...]]:
     """Yield each way to restrict every demand to the PFs near one device; raise StepsSpent."""
-    vfs, more = divmod(len(demands), len(devices))
+    vfs, extra = divmod(len(demands), len(devices))
     shares = tuple([_Share(_below(roots, pfs), vfs * count, count) for roots, count in Counter(devices).items()])
-    return _divide(demands, shares, more, steps)
+    return _divide(demands, shares, extra, steps)
 
 
 def _divide(
-    demands: tuple[VfDemand, ...], shares: tuple[_Share, ...], more: int, steps: Steps, first: int = 0
+    demands: tuple[VfDemand, ...], shares: tuple[_Share, ...], extra: int, steps: Steps, first: int = 0
 ) -> Iterator[tuple[VfDemand, ...]]:
     """Yield the divisions among shares from the first on, of which ``more`` give one VF more than in any case."""
     if not demands:
         yield ()
         return
-    demand, others = demands[0], demands[1:]
+    demand, other_demands = demands[0], demands[1:]
     for number in range(first, len(shares)):
         share = shares[number]
         steps.spend()
-        if not demand.pfs & share.pfs or not (share.vfs or (more and share.more)):
+        if not demand.pfs & share.pfs or not (share.vfs or (extra and share.extra)):
             continue
-        rest = share._replace(vfs=share.vfs - 1) if share.vfs else share._replace(more=share.more - 1)
+        rest = share._replace(vfs=share.vfs - 1) if share.vfs else share._replace(extra=share.extra - 1)
         # A demand that equals the previous one goes to the same devices or later ones: no two divisions are alike.
-        start = number if others and others[0] == demand else 0
+        start = number if other_demands and other_demands[0] == demand else 0
         other_shares = (*shares[:number], rest, *shares[number + 1 :])
-        for division in _divide(others, other_shares, more - (not share.vfs), steps, start):
+        for division in _divide(other_demands, other_shares, extra - (not share.vfs), steps, start):
             yield demand._replace(pfs=demand.pfs & share.pfs), *division
 
 

@@ -43,8 +43,8 @@ class Eligibility:
 
     def __init__(self, request: PodRequest) -> None:
         self._interfaces, self._namespace = request.interfaces, request.namespace
-        self._every = (1 << len(request.interfaces)) - 1
-        self._selecting = _Masks[_SelectedBy](self._select)
+        self._all_interfaces = (1 << len(request.interfaces)) - 1
+        self._selector_masks = _Masks[_SelectedBy](self._select)
         self._names_rails = any(interface.rail is not None for interface in request.interfaces)
         # For PFs that support the same settings, the interfaces whose settings they support.
         self._able: dict[Hashable, int] = {}
@@ -68,11 +68,11 @@ class Eligibility:
         matches = self._matches(pfs)
         if refusal := self._first_refusal(pfs, matches):
             return Refused(refusal)
-        common = self._every
+        common = self._all_interfaces
         for match in matches:
             common &= match.usable
         masks = [(1 << len(pfs)) - 1] * len(self._interfaces)
-        for index in bits(self._every & ~common):
+        for index in bits(self._all_interfaces & ~common):
             masks[index] = sum([1 << number for number, match in enumerate(matches) if match.usable >> index & 1])
         return tuple(map(VfDemand, self.rates, masks))
 
@@ -81,13 +81,13 @@ class Eligibility:
         for match in matches:
             selectors |= match.selectors
             usable |= match.usable
-        if usable == self._every:
+        if usable == self._all_interfaces:
             return ""
-        first = next(bits(self._every & ~usable))
+        first = next(bits(self._all_interfaces & ~usable))
         if not selectors >> first & 1:
             return unmet_part(self._interfaces[first], pfs)
-        selected = [pf for pf, match in zip(pfs, matches, strict=True) if match.selectors >> first & 1]
-        return min([self._refusal(self._interfaces[first], pf) for pf in selected])
+        selected_pfs = [pf for pf, match in zip(pfs, matches, strict=True) if match.selectors >> first & 1]
+        return min([self._refusal(self._interfaces[first], pf) for pf in selected_pfs])
 
     def _refusal(self, interface: VfRequest, pf: Pf) -> str:
         """Return why this PF's VFs cannot be assigned to an interface that selects it; empty if they can."""
@@ -101,7 +101,7 @@ class Eligibility:
         rails = rails_of(pfs) if self._names_rails else {}
         matches, terms, able = [], None, 0
         for pf in pfs:
-            mask = self._selecting[pf.name, pf.link, pf.network, rails.get(pf.network)]
+            mask = self._selector_masks[pf.name, pf.link, pf.network, rails.get(pf.network)]
             # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.

@@ -190,9 +190,9 @@ def _combinations(runs: Sequence[Sequence[int]], at: int, gpu_count: int, count:
         return
     run = runs[at]
     for size in range(min(len(run), count), max(count - (gpu_count - len(run)), 0) - 1, -1):
-        mine = sum([1 << gpu for gpu in run[:size]])
+        run_mask = sum([1 << gpu for gpu in run[:size]])
         for rest in _combinations(runs, at + 1, gpu_count - len(run), count - size):
-            yield mine | rest
+            yield run_mask | rest
 
 
 def _suitable(request: GpuRequest, free: Sequence[Gpu]) -> int:

@@ -112,8 +112,8 @@ class _Search:
                 if self.budget < 0:
                     self.reasons[part.name] = OUT_OF_BUDGET
                     return None
-        except (Unmet, Fault) as ended:
-            reason = words(str(ended))
+        except (Unmet, Fault) as refusal:
+            reason = words(str(refusal))
             if reason == OUT_OF_BUDGET or part.name not in self.reasons:
                 self.reasons[part.name] = reason
         return None

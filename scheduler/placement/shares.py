@@ -79,13 +79,13 @@ def _share(pfs: Sequence[tuple[int, Pf]]) -> Share:
 
 def with_change(shares: tuple[Share, ...], index: int, namespace: str, change: int) -> tuple[Share, ...]:
     """Return the shares after a namespace has got VFs of the PF with this index, or given them back."""
-    return tuple([_changed(share, namespace, change) if share.pfs >> index & 1 else share for share in shares])
+    return tuple([_with_count(share, namespace, change) if share.pfs >> index & 1 else share for share in shares])
 
 
-def _changed(share: Share, namespace: str, change: int) -> Share:
+def _with_count(share: Share, namespace: str, change: int) -> Share:
     count = share.held.get(namespace, 0) + change
-    others = {name: number for name, number in share.held.items() if name != namespace}
-    return share._replace(held={**others, namespace: count} if count else others)
+    other_counts = {name: number for name, number in share.held.items() if name != namespace}
+    return share._replace(held={**other_counts, namespace: count} if count else other_counts)
 
 
 def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...]:

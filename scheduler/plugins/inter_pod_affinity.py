@@ -91,7 +91,7 @@ class PodAffinityFilter:
         for weight, terms in self._scoring_terms:
             for of, sums in self._sums(terms):
                 raw += weight * sums[of.ids[rows]]
-        return _normalised(raw)
+        return _normalise(raw)
 
     def _fails_affinity(self, rows: Rows) -> Flags | None:
         """Return which rows are not near pods that satisfy all of the required affinity."""
@@ -141,7 +141,7 @@ class PodAffinityFilter:
             by_key.setdefault(term.key, []).append(row_counts)
         for key, parts in by_key.items():
             of = self._of(key)
-            yield of, of.sums_of_few(*RowCounts.rows_of_all(parts))
+            yield of, of.row_sums(*RowCounts.joint_rows(parts))
 
     def _of(self, key: str) -> Domains:
         label_domains = self._domains.get(key)
@@ -157,7 +157,7 @@ def _question(terms: Iterable[Term]) -> Question:
     return Question(tuple(term.scope for term in terms))
 
 
-def _normalised(raw: Amounts) -> Amounts:
+def _normalise(raw: Amounts) -> Amounts:
     lowest = raw.min(initial=0) if not len(raw) else raw.min()
     span = raw.max() - lowest if len(raw) else 0
     if not span:

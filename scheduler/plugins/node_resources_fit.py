@@ -139,12 +139,12 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
         return _AmountsLeft(view.free[PODS] - 1, spare)
 
     def fits_alone(view: NodeView) -> Measure:
-        enough = view.allocatable[PODS] > 0
+        fits = view.allocatable[PODS] > 0
         for name, amount in requests:
             lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
             if lacks.any():
-                enough &= ~(lacks & view.judge(nodes.published, partial(counts_on, name)).astype(bool))
-        return enough
+                fits &= ~(lacks & view.judge(nodes.published, partial(counts_on, name)).astype(bool))
+        return fits
 
     return DryRun(on, fits_alone, tells_room=True)
 

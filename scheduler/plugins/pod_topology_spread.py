@@ -75,17 +75,17 @@ class Spread:
         self._needs_all_labels = not is_default
         self._domains = {constraint.key: domains(nodes, constraint.key) for constraint in constraints}
         # The rows that count by both policies, for the hard constraints and for the soft ones.
-        self._counting: dict[tuple[bool, bool, bool], Flags] = {}
+        self._count_flags: dict[tuple[bool, bool, bool], Flags] = {}
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
         flags = self._having_labels(self._hard)
         for constraint in self._hard:
             of, among = self._domains[constraint.key], self._let_count(constraint, flags)
-            sums, existing = of.sums(self._counts(constraint), among), of.existing(among)
+            sums, domain_flags = of.sums(self._counts(constraint), among), of.domain_flags(among)
             # The minimum of the domains that count; 0 if there are too few of them.
-            has_enough = np.count_nonzero(existing) >= max(constraint.min_domains, 1)
-            fewest = int(sums[existing].min()) if has_enough else 0
+            has_enough = np.count_nonzero(domain_flags) >= max(constraint.min_domains, 1)
+            fewest = int(sums[domain_flags].min()) if has_enough else 0
             max_count = constraint.max_skew + fewest - constraint.selector.matches(self._pod_info.labels)
             row_codes = np.where(of.have(rows), (sums[of.ids[rows]] > max_count) * _HAS_SKEW, _LACKS_LABEL)
             codes = np.where(codes == 0, row_codes, codes)
@@ -103,7 +103,7 @@ class Spread:
             counts, size = self._crowds(constraint, of, flags, rows[is_scored])
             # Small differences between domains matter less the larger maxSkew is.
             raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
-        return _normalised(np.floor(raw + 0.5).astype(np.int64), is_scored)
+        return _normalise(np.floor(raw + 0.5).astype(np.int64), is_scored)
 
     def _crowds(
         self, constraint: TopologySpreadConstraint, of: Domains, flags: Flags, rows: Rows
@@ -128,9 +128,9 @@ class Spread:
 
     def _let_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
         key = constraint.hard, constraint.honor_affinity, constraint.honor_taints
-        row_flags = self._counting.get(key)
+        row_flags = self._count_flags.get(key)
         if row_flags is None:
-            row_flags = self._counting[key] = self._rows_that_count(constraint, flags)
+            row_flags = self._count_flags[key] = self._rows_that_count(constraint, flags)
         return row_flags
 
     def _rows_that_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
@@ -144,7 +144,7 @@ class Spread:
         return among
 
 
-def _normalised(raw: Amounts, is_scored: Flags) -> Amounts:
+def _normalise(raw: Amounts, is_scored: Flags) -> Amounts:
     """Convert numbers of pods to scores: 100 for the fewest if they are none; 0 if nothing is scored."""
     if not is_scored.any():
         return np.zeros(len(raw), np.int64)

@@ -112,7 +112,7 @@ class EventHandlers:
         self.unreadable_objects.keep(kind, identities)
 
     def handle_volume_object(
-        self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
+        self, kind: type[volume_cache.StorageObject], event: Change[volume_cache.StorageObject], now: float
     ) -> list[Instruction]:
         self.state.volume_events.take(kind, event, now)
         return self._note_readability(kind, event, "storage")

@@ -24,9 +24,9 @@ from scheduler.kube.storage_objects import (
 )
 
 # What new volumes are provisioned from, and how large they may be.
-Making = StorageClass | CSIDriver | CSIStorageCapacity
-Stored = PersistentVolumeClaim | PersistentVolume | Making | CSINode | VolumeAttachment
-PATHS: Mapping[type[Stored], str] = {
+VolumeSource = StorageClass | CSIDriver | CSIStorageCapacity
+StorageObject = PersistentVolumeClaim | PersistentVolume | VolumeSource | CSINode | VolumeAttachment
+PATHS: Mapping[type[StorageObject], str] = {
     PersistentVolumeClaim: "/api/v1/persistentvolumeclaims",
     PersistentVolume: "/api/v1/persistentvolumes",
     StorageClass: "/apis/storage.k8s.io/v1/storageclasses",
@@ -142,11 +142,11 @@ class VolumeCache:
         self.changes += 1
         self.assumed.drop(uid)
 
-    def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
+    def take(self, kind: type[StorageObject], event: Change[StorageObject]) -> StorageChange:
         self.changes += 1
         return self._put(event.item) if isinstance(event, Changed) else self._remove(kind, _key(kind, event.identity))
 
-    def keep(self, kind: type[Stored], identities: Iterable[Identity]) -> StorageChange:
+    def keep(self, kind: type[StorageObject], identities: Iterable[Identity]) -> StorageChange:
         self.changes += 1
         keys, change = {_key(kind, identity) for identity in identities}, StorageChange()
         for key in sorted(set(self._keys(kind)) - keys):
@@ -159,7 +159,7 @@ class VolumeCache:
         names = {name for attachments in self._attached_to.values() for name in attachments}
         assert names == self._attachments.keys(), "the attachments by node are not those that are there"
 
-    def _keys(self, kind: type[Stored]) -> Iterable[str]:
+    def _keys(self, kind: type[StorageObject]) -> Iterable[str]:
         keys: Mapping[Any, Iterable[str]] = {
             PersistentVolumeClaim: self._claims,
             PersistentVolume: self.pv_index.names(),
@@ -171,7 +171,7 @@ class VolumeCache:
         }
         return keys[kind]
 
-    def _put(self, item: Stored) -> StorageChange:
+    def _put(self, item: StorageObject) -> StorageChange:
         name = item.metadata.name
         match item:
             case PersistentVolumeClaim():
@@ -187,7 +187,7 @@ class VolumeCache:
                 )
                 return StorageChange(ClusterEvent.VOLUME if is_change else NO_EVENT, claims)
             case StorageClass() | CSIDriver() | CSIStorageCapacity():
-                return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more(item) else NO_EVENT)
+                return StorageChange(ClusterEvent.STORAGE_CLASS if self._adds_sources(item) else NO_EVENT)
             case CSINode():
                 limits, self._limits[name] = self._limits.get(name), item.limits
                 keys, self._topology_keys[name] = self._topology_keys.get(name, _NO_KEYS), item.topology_keys
@@ -206,7 +206,7 @@ class VolumeCache:
                 self._attached_to.setdefault(item.spec.node_name, {})[name] = item
                 return change
 
-    def _remove(self, kind: type[Stored], key: str) -> StorageChange:
+    def _remove(self, kind: type[StorageObject], key: str) -> StorageChange:
         if kind is PersistentVolumeClaim:
             # A pod that waits for the claim need not wait any longer.
             return (
@@ -216,7 +216,7 @@ class VolumeCache:
             volume = self.pv_index.remove(key)
             return StorageChange(claims=self._claims_of(volume)) if volume is not None else StorageChange()
         if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
-            return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more_without(kind, key) else NO_EVENT)
+            return StorageChange(ClusterEvent.STORAGE_CLASS if self._adds_sources_without(kind, key) else NO_EVENT)
         if kind is CSINode:
             self._topology_keys.pop(key, None)
             return StorageChange(ClusterEvent.ATTACHMENTS if self._limits.pop(key, None) else NO_EVENT)
@@ -229,7 +229,7 @@ class VolumeCache:
             del self._attached_to[node]
         return StorageChange(ClusterEvent.ATTACHMENTS)
 
-    def _makes_more(self, item: Making) -> bool:
+    def _adds_sources(self, item: VolumeSource) -> bool:
         """Record it; return whether volumes can be provisioned now that could not be before."""
         match item:
             case StorageClass():
@@ -241,7 +241,7 @@ class VolumeCache:
             case CSIStorageCapacity():
                 return self.capacities.put(item)
 
-    def _makes_more_without(self, kind: type[Stored], key: str) -> bool:
+    def _adds_sources_without(self, kind: type[StorageObject], key: str) -> bool:
         if kind is CSIDriver:
             return self.capacities.remove_driver(key)
         if kind is CSIStorageCapacity:
@@ -256,7 +256,7 @@ class VolumeCache:
         return frozenset(key for key in (claim, self.assumed.claim_of(volume.metadata.name)) if key)
 
 
-def _key(kind: type[Stored], identity: Identity) -> str:
+def _key(kind: type[StorageObject], identity: Identity) -> str:
     return f"{identity.namespace}/{identity.name}" if kind in _IN_NAMESPACE else identity.name
 
 

@@ -103,10 +103,10 @@ def _why(fault: UnitFault, kind: str) -> str:
 
 def _refusing(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
     def mark(unit_pool: UnitPool) -> int:
-        judged = _judge(wish, unit_pool)
-        if not isinstance(judged, str):
+        judgement = _judge(wish, unit_pool)
+        if not isinstance(judgement, str):
             return 0
-        text = judged if len(reasons) < _MOST_REASONS else f"constraint {wish.kind.name!r} rejected the node(s)"
+        text = judgement if len(reasons) < _MOST_REASONS else f"constraint {wish.kind.name!r} rejected the node(s)"
         return reasons.setdefault(text, len(reasons) + 1)
 
     return mark
@@ -114,8 +114,8 @@ def _refusing(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
 
 def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
     def score(unit_pool: UnitPool) -> int:
-        judged = _judge(wish, unit_pool)
-        return 0 if isinstance(judged, str) else judged
+        judgement = _judge(wish, unit_pool)
+        return 0 if isinstance(judgement, str) else judgement
 
     return score
 
@@ -127,17 +127,18 @@ class _Units(ExactDevices):
         super().__init__(pod_info, cache, row, steps)
         self._row = row
         self._filter = pre_filter(pod_info, cache.nodes)
-        assigned_pods = cache.assigned_pods_on(self._node)
         self._assignments = {
-            assigned.uid: assigned.assignment for assigned in assigned_pods if assigned.assignment is not None
+            assigned_pod.uid: assigned_pod.assignment
+            for assigned_pod in cache.assigned_pods_on(self._node)
+            if assigned_pod.assignment is not None
         }
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         super().move_pods(assigned_pods, sign)
-        for assigned in assigned_pods:
-            self._assignments.pop(assigned.uid, None)
-            if sign > 0 and assigned.assignment is not None:
-                self._assignments[assigned.uid] = assigned.assignment
+        for assigned_pod in assigned_pods:
+            self._assignments.pop(assigned_pod.uid, None)
+            if sign > 0 and assigned_pod.assignment is not None:
+                self._assignments[assigned_pod.uid] = assigned_pod.assignment
 
     def close(self) -> None:
         self._show()

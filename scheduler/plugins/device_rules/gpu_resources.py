@@ -14,25 +14,25 @@ from scheduler.plugins.interface import FilterPlugin, NodeFilter, refuse_by
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
-    asked, column = _asked(pod_info), nodes.unit_pools.get(KIND)
-    if not asked or column is None:
+    resource, column = _device_plugin_resource(pod_info), nodes.unit_pools.get(KIND)
+    if not resource or column is None:
         return None
-    return lambda rows, _: refuse_by(column, lambda unit_pool: _judge(asked, unit_pool), rows)
+    return lambda rows, _: refuse_by(column, lambda unit_pool: _judge(resource, unit_pool), rows)
 
 
 def refusal(pod_info: PodInfo, nodes: NodeColumns, row: int) -> str:
     """Return why a pod must not go to one node; empty if it may."""
-    asked, column = _asked(pod_info), nodes.unit_pools.get(KIND)
-    return _judge(asked, column[row]) if asked and column is not None else ""
+    resource, column = _device_plugin_resource(pod_info), nodes.unit_pools.get(KIND)
+    return _judge(resource, column[row]) if resource and column is not None else ""
 
 
-def _asked(pod_info: PodInfo) -> str:
+def _device_plugin_resource(pod_info: PodInfo) -> str:
     return next((name for name in RESOURCES if pod_info.resources.get(name)), "")
 
 
-def _judge(asked: str, unit_pool: UnitPool) -> str:
+def _judge(resource: str, unit_pool: UnitPool) -> str:
     gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
-    return f"node(s) offered GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
+    return f"node(s) offered GPUs as 'mooring.dev/gpu', not as {resource!r}" if gives else ""
 
 
 FILTER = FilterPlugin("GpuResources", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)

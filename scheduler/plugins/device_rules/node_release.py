@@ -19,10 +19,12 @@ _NUMBERS = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
-    late = {name: FIRST_RELEASE[name] for name in _fields(pod_info.interfaces) if FIRST_RELEASE[name] != OLDEST_RELEASE}
-    if not late:
+    late_fields = {
+        name: FIRST_RELEASE[name] for name in _fields(pod_info.interfaces) if FIRST_RELEASE[name] != OLDEST_RELEASE
+    }
+    if not late_fields:
         return None
-    field, first = max(late.items(), key=lambda item: (_release(item[1]), item[0]))
+    field, first = max(late_fields.items(), key=lambda item: (_release(item[1]), item[0]))
 
     def judge(programs: tuple[tuple[str, str], ...]) -> str:
         versions = dict(programs)

@@ -83,8 +83,8 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
     def lacks(view: NodeView) -> Measure:
-        few, slow = view.free[VFS] < count, view.free[MBPS] < rate
-        return few * 1 + (slow > few) * 2
+        lacks_vfs, lacks_rate = view.free[VFS] < count, view.free[MBPS] < rate
+        return lacks_vfs * 1 + (lacks_rate > lacks_vfs) * 2
 
     return UsageFilter(lacks, _reasons)
 
@@ -95,14 +95,14 @@ def _reasons(mark: int) -> Texts:
 
 def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     """Prefer nodes where the fewest VFs stay free; for a pod without VFs, nodes without VFs."""
-    wanted = len(pod_info.interfaces)
+    vf_count = len(pod_info.interfaces)
 
     def score(view: NodeView) -> Measure:
-        offered = view.allocatable[VFS]
-        if not wanted:
-            return (offered == 0) * 100
-        used = view.minimum(offered - view.free[VFS] + wanted, offered)
-        return used * 100 // view.maximum(offered, 1)
+        offer_count = view.allocatable[VFS]
+        if not vf_count:
+            return (offer_count == 0) * 100
+        use_count = view.minimum(offer_count - view.free[VFS] + vf_count, offer_count)
+        return use_count * 100 // view.maximum(offer_count, 1)
 
     return score
 
@@ -145,8 +145,8 @@ class ExactDevices(PreFilterExtensions):
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         count = self._vf_accounting.add if sign > 0 else self._vf_accounting.remove
-        for assigned in assigned_pods:
-            if (claim := assigned.claim) is not None:
+        for assigned_pod in assigned_pods:
+            if (claim := assigned_pod.claim) is not None:
                 count(claim)
 
     def filter(self) -> Texts:
@@ -195,13 +195,15 @@ class _VfSums(PreFilterExtensions):
         return (placement.reason,) if isinstance(placement, Refused) else ()
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned in assigned_pods:
-            if assigned.assignment is None:
+        for assigned_pod in assigned_pods:
+            if assigned_pod.assignment is None:
                 continue
-            held = self._held.get(assigned.uid)
+            held = self._held.get(assigned_pod.uid)
             if held is None:
-                held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
-            if self._caps and assigned.pod.partition("/")[0] == self._request.namespace:
+                held = self._held[assigned_pod.uid] = self._vf_accounting.held(
+                    assigned_pod.uid, assigned_pod.assignment
+                )
+            if self._caps and assigned_pod.pod.partition("/")[0] == self._request.namespace:
                 self._caps = tuple(
                     [cap.without(sign * sum([cap.pfs >> index & 1 for index, _ in held])) for cap in self._caps]
                 )
@@ -213,8 +215,8 @@ class _VfSums(PreFilterExtensions):
                     self._mbps[index] -= sign * rate
 
     def _move_on_port(self, port: int, rate: int) -> None:
-        for index, own in enumerate(self._shared_ports):
-            if own == port:
+        for index, other_port in enumerate(self._shared_ports):
+            if other_port == port:
                 self._mbps[index] -= rate
 
 

@@ -23,7 +23,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     def judge(taints: tuple[Taint, ...]) -> str:
         # The message does not name the taints: since 1.34.2 kube-scheduler hides their contents from users who may only
         # read pods.
-        return "" if _untolerated(tolerations, taints) is None else "node(s) had untolerated taint(s)"
+        return "" if _first_untolerated_taint(tolerations, taints) is None else "node(s) had untolerated taint(s)"
 
     return lambda rows, _: refuse_by(nodes.taints, judge, rows)
 
@@ -31,7 +31,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether the pod tolerates the taints that would exclude it."""
     tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
-    flags: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
+    flags: Flags = nodes.taints.spread(lambda taints: _first_untolerated_taint(tolerations, taints) is None, rows) != 0
     return flags
 
 
@@ -69,7 +69,7 @@ class Tolerations:
         return not (self._exist.isdisjoint(exist) and self._equal.isdisjoint(equal))
 
 
-def _untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
+def _first_untolerated_taint(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
     for taint in taints:
         if taint[2] in _KEEP_OUT and not tolerations.cover(taint):
             return taint

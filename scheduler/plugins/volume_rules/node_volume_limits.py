@@ -43,7 +43,7 @@ def _exceeds(handles: frozenset[Handle], node: str, volume_cache: VolumeCache) -
     if lowest is None or len(handles) + len(claims) + len(attachments) <= lowest:
         # An upper bound, however the volumes are distinguished.
         return False
-    present = _handles(claims, volume_cache) | _attached(node, volume_cache)
+    present = _handles(claims, volume_cache) | _attached_handles(node, volume_cache)
     counts: Mapping[str, int] = Counter(driver for driver, _ in present)
     counts_to_add = Counter(driver for driver, _ in handles - present)
     return any(counts[driver] + count > limits[driver] for driver, count in counts_to_add.items() if driver in limits)
@@ -66,7 +66,7 @@ def _handle(key: str, volume_cache: VolumeCache) -> Handle | None:
     return (storage_class.provisioner, key) if storage_class is not None else None
 
 
-def _attached(node: str, volume_cache: VolumeCache) -> frozenset[Handle]:
+def _attached_handles(node: str, volume_cache: VolumeCache) -> frozenset[Handle]:
     names = (attachment.spec.source.persistent_volume_name for attachment in volume_cache.attached_to(node))
     volumes = (volume_cache.pv_index.get(name) for name in names if name)
     handles = (_handle_of(volume) for volume in volumes if volume is not None)

@@ -54,7 +54,7 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | Refuse
     for use in pod_info.volumes:
         claim = volume_cache.claim(use.key)
         if claim is None or (fault := _fault(use, claim, pod_info)):
-            return Refused(_missing(use) if claim is None else fault)
+            return Refused(_missing_claim_text(use) if claim is None else fault)
         if claim.is_bound:
             bound_claims.append(claim)
             continue
@@ -68,7 +68,7 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | Refuse
     return Refused(reason) if reason else Claims(tuple(bound_claims), tuple(late))
 
 
-def _missing(use: ClaimUse) -> str:
+def _missing_claim_text(use: ClaimUse) -> str:
     if use.owner:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
     return claim_not_found(use.name)
@@ -190,8 +190,8 @@ def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
     keys: set[str] = set()
     for claim in late:
         keys.update(volume_cache.pv_index.by_class.label_keys(claim.storage_class))
-        for own in volume_cache.pv_index.of_claim(claim.key):
-            keys.update(volume_cache.pv_index.by_class.label_keys(own.storage_class))
+        for volume in volume_cache.pv_index.of_claim(claim.key):
+            keys.update(volume_cache.pv_index.by_class.label_keys(volume.storage_class))
         keys.update(volume_cache.capacities.by_class.label_keys(claim.storage_class))
         storage_class = volume_cache.storage_class(claim.storage_class)
         for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():

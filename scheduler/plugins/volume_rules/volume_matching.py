@@ -160,7 +160,7 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
                 claim=claim,
                 candidates=candidates[request],
                 is_being_made=bool(volume_cache.selected_node(claim)),
-                own=tuple(_own(claim, volume_cache)),
+                own=tuple(_own_volumes(claim, volume_cache)),
                 maker=find_maker(claim, volume_cache),
             )
         )
@@ -211,7 +211,7 @@ def find_volume(unbound: UnboundClaim, labels: Labels, excluded_names: Collectio
     return None
 
 
-def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
+def _own_volumes(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
     assumed_volume = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
     candidates = [] if assumed_volume is None else [assumed_volume]

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from scheduler.cache import pod_counts as pod_counts
@@ -104,7 +105,7 @@ def test_many_terms_are_summed_by_the_label_that_they_name() -> None:
         ([many, *few], expected),
         ([], [0] * 200),
     ):
-        rows, counts = RowCounts.rows_of_all(parts)
+        rows, counts = RowCounts.joint_rows(parts)
         assert np.bincount(rows, counts, 200).tolist() == sums
 
 
