@@ -1,8 +1,7 @@
 """The cluster in memory: the nodes, and the pods that are assigned to them or assumed there.
 
 Use is derived, and never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod that is
-added or removed. `check` compares them, and everything else that is kept, with `derive_usage`, which computes a node
-from scratch.
+added or removed. `check` compares them, and everything else that is kept, with a computation from scratch.
 
 `snapshot` returns the cluster at one moment, private to one decision. It shares values that never change (a pod, what
 the pods of a row use, the pods of a node) and copies what is written. `scheduler.cache.pod_counts_snapshot` describes
@@ -22,7 +21,7 @@ from mooring.annotations.rates import PodRates
 from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
-from scheduler.cache.node_info import NOT_READY_S, DerivedUsage, NodeInfo
+from scheduler.cache.node_info import NOT_READY_S, NodeInfo
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
 from scheduler.cache.pods_by_node import PodsByNode
@@ -269,16 +268,6 @@ class Cache:
         """Return when each VF of a node became free, by PF name and index, if known; monotonic seconds."""
         return self._release_times.get(node, {})
 
-    def derive_usage(self, name: str) -> DerivedUsage:
-        node_info, assigned_pods = self._known_node(name), self._pods.on(name).values()
-        amounts: dict[str, int] = {}
-        for assigned_pod in assigned_pods:
-            amounts = add(amounts, dict(_amounts(assigned_pod)))
-        ports = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
-        return DerivedUsage(
-            node_info, amounts, ports, VfAccounting(node_info.inventory, self._pods.claims(name)).free_vfs
-        )
-
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""
         node_info = self.node(name)
@@ -302,26 +291,26 @@ class Cache:
         )
 
     def _check_row(self, name: str, row: int) -> None:
-        view, nodes = self.derive_usage(name), self.nodes
-        assert nodes.facts[row] == view.node_info, f"node {name!r}: the row's facts are not the node's"
-        assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
-        accounting = VfAccounting(view.node_info.inventory, self._pods.claims(name))
-        assert self._vf_accountings[name].disputes() == accounting.disputes(), (
-            f"node {name!r}: disputes are missed or made up"
-        )
-        assert nodes.free_vfs_of_row[row] == view.free_vfs, (
-            f"node {name!r}: the free VFs differ from newly derived ones"
-        )
-        assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
-        capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
+        """Compare what is kept of a node with what is computed from scratch from the node and its pods."""
+        node_info, nodes, assigned_pods = self._known_node(name), self.nodes, self._pods.on(name).values()
+        amounts: dict[str, int] = {}
+        for assigned_pod in assigned_pods:
+            amounts = add(amounts, dict(_amounts(assigned_pod)))
+        assert nodes.used_of(row) == {resource: amount for resource, amount in amounts.items() if amount}, name
+        assert nodes.ports[row] == self._pods.ports(name), f"node {name!r}: the ports differ"
+        accounting = VfAccounting(node_info.inventory, self._pods.claims(name))
+        free_vfs, kept_accounting = accounting.free_vfs, self._vf_accountings[name]
+        assert kept_accounting.disputes() == accounting.disputes(), f"node {name!r}: disputes are missed or made up"
+        assert nodes.free_vfs_of_row[row] == free_vfs, f"node {name!r}: the free VFs differ from newly derived ones"
+        capacity = free_vfs.offered_vfs, free_vfs.vf_count, free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
         self.unit_pools.check(row, name, self._pods.assignments(name))
-        assert all(
-            assigned_pod.reservation == self._reservation(assigned_pod) for assigned_pod in self.assigned_pods_on(name)
-        ), f"node {name!r}: a pod reserves other rates than it may have"
-        free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
-        for claim in self._pods.claims(name) if view.node_info.inventory is not None else ():
-            for vf in vfs_in_inventory(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
+        assert all(assigned_pod.reservation == self._reservation(assigned_pod) for assigned_pod in assigned_pods), (
+            f"node {name!r}: a pod reserves other rates than it may have"
+        )
+        free = {pf.name: mask for pf, mask in zip(free_vfs.pfs, free_vfs.free, strict=True)}
+        for claim in self._pods.claims(name):
+            for vf in vfs_in_inventory(node_info.inventory, claim.assignment) if node_info.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
     def _move(self, assigned_pod: AssignedPod, sign: int) -> None:

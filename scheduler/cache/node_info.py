@@ -8,10 +8,8 @@ from mooring import names
 from mooring.annotations.inventory import Inventory, read_inventory
 from mooring.annotations.rates import read_rates_in_force
 from mooring.errors import AnnotationError
-from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
-from scheduler.placement.vf_accounting import FreeVfs
 
 # Seconds for which a node may be not Ready before its VFs are no longer assigned.
 NOT_READY_S = 60.0
@@ -67,16 +65,6 @@ class NodeInfo:
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
             return InventoryFault.NOT_READY
         return self.fault
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedUsage:
-    """A node at one moment, computed from scratch: the node, and what its pods use and leave."""
-
-    node_info: NodeInfo
-    used: Mapping[str, int]
-    ports: frozenset[HostPorts]
-    free_vfs: FreeVfs
 
 
 def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:

@@ -201,7 +201,7 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(
     fresh = Machine("mooring")
     fresh.handle(Pod, Synced(tuple(changed_pod(pod) for pod in (*bound, waiting))), 0.0)
     fresh.handle(Node, Synced((changed_node(node),)), 0.0)
-    assert fresh.cache.derive_usage("n1").free_vfs == machine.cache.derive_usage("n1").free_vfs
+    assert fresh.cache.vf_accounting("n1").free_vfs == machine.cache.vf_accounting("n1").free_vfs
     assert steps(fresh) == []
     fresh.check()
 

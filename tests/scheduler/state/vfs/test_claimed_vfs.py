@@ -162,7 +162,7 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(
     out = (Out(Indexes.of([0, 1]), "held", min_tx_rate=40_000),)
     node = make_node(pfs=(make_pf(vfs=4, out=out),))
     take_in(machine, node, claiming(make_pod, 0))
-    (room,) = machine.cache.derive_usage("n1").free_vfs.capacities
+    (room,) = machine.cache.vf_accounting("n1").free_vfs.capacities
     assert (room.vfs, room.mbps) == (2, 10_000)
 
 
