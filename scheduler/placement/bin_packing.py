@@ -4,9 +4,10 @@ An item has a size and a set of bins that may hold it. A bin holds a limited num
 total size. Bins of one port share its size. For `place`, an item is a VF with its minimum rate, a bin is a PF, and a
 port is a cable that appears as several PFs.
 
-Method: a greedy attempt finds most placements: the largest item first, each into the bin with the least size left. If
-it fails, a depth-first search takes the largest item first and tries each bin that may hold it, those with the least
-size left first, which fills bins exactly. Its depth is the number of items, at most `MOST_INTERFACES`.
+Method: a greedy attempt finds most placements: the largest item first (where bins share a port, first the items with
+the fewest bins), each into the bin with the least size left. If it fails, a depth-first search takes the largest item
+first and tries each bin that may hold it, those with the least size left first, which fills bins exactly. Its depth is
+the number of items, at most `MOST_INTERFACES`.
 
 Correctness: every bin is tried for every item, except those that these rules exclude. None therefore proves that there
 is no placement; the tests compare with a search over all placements.
@@ -80,10 +81,26 @@ def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: 
     if not all(item.bins for item in candidates):
         return None
     order = _largest_first(candidates)
-    if (packing := _best_fit(candidates, bins, ports, order)) is not None:
-        return packing
-    choice = _DepthFirst([candidates[index] for index in order], bins, ports, steps).run()
-    return None if choice is None else tuple(place for _, place in sorted(zip(order, choice, strict=True)))
+    is_shared = len(set(ports)) < len(bins)
+    # If bins of one port may hold different items, the size is a poor guide.
+    greedy_order = sorted(order, key=lambda index: candidates[index].bins.bit_count()) if is_shared else order
+    if (packing := _best_fit(candidates, bins, ports, greedy_order)) is None:
+        choice = _DepthFirst([candidates[index] for index in order], bins, ports, steps).run()
+        if choice is None:
+            return None
+        packing = tuple(place for _, place in sorted(zip(order, choice, strict=True)))
+    return _in_turns(packing, items, bins, ports) if is_shared else packing
+
+
+def _in_turns(packing: Packing, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int]) -> Packing:
+    """Use a port's bins in turn where they are equivalent for all items: each PF has a PCI link of its own."""
+    kinds, slots, result = _kinds(items, ports), [capacity.slots for capacity in bins], list[int]()
+    for bin_index in packing:
+        port, kind = ports[bin_index], kinds[bin_index]
+        members = [index for index in range(len(bins)) if (ports[index], kinds[index]) == (port, kind)]
+        result.append(max(members, key=slots.__getitem__))
+        slots[result[-1]] -= 1
+    return tuple(result)
 
 
 def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
@@ -106,9 +123,7 @@ def _largest_first(items: Sequence[Item]) -> list[int]:
 
 
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], order: Sequence[int]) -> Packing | None:
-    """Put each item into the bin with the least size left; of a port's bins, into the one with the most slots, because
-    each PF has a PCI link of its own.
-    """
+    """Put each item into the bin with the least size left."""
     slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
     packing, is_shared = [0] * len(items), len(set(ports)) < len(bins)
     for index in order:
@@ -116,7 +131,7 @@ def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], 
         open_bins = [b for b in _indexes(bin_mask) if slots[b] and sizes[b] >= size]
         if not open_bins:
             return None
-        best = min(open_bins, key=(lambda b: (sizes[b], -slots[b])) if is_shared else sizes.__getitem__)
+        best = min(open_bins, key=sizes.__getitem__)
         slots[best] -= 1
         for member in [b for b, port in enumerate(ports) if port == ports[best]] if is_shared else (best,):
             sizes[member] -= size
