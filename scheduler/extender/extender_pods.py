@@ -233,7 +233,7 @@ class ExtenderPods:
 
     def _never_fits(self, pod_info: PodInfo, row: int) -> bool:
         """Return whether a pod's VFs do not fit on a node even if all VFs are free."""
-        request, free_vfs = pod_info.request, unused(self.cache.nodes.offers[row][1])
+        request, free_vfs = pod_info.request, unused(self.cache.nodes.free_vfs_of_row[row].pfs)
         demands = demands_on(request, free_vfs.pfs) if request is not None else ()
         if request is None or isinstance(demands, Refused):
             return False
