@@ -1,6 +1,6 @@
 """The groups of assigned pods, as preemption reads them. Pure."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,12 +81,14 @@ class PlacedGroups:
         asked = {membership.asked for uid in uids if (membership := self.groups_by_pod.of(uid)) is not None}
         return 0 if all(one.disruption == "pod" for one in asked) else max(one.least or 1 for one in asked)
 
-    def can_spare(self, uid: str) -> bool:
-        """Return whether a pod may be preempted without others of its group."""
-        if (key := self.group_of(uid)) is None:
-            return True
-        members = self.members(key)
-        return members.spare > 0 or uid in members.leaving
+    def can_spare(self, uids: Iterable[str]) -> bool:
+        """Return whether these pods may be preempted together without others of their groups."""
+        by_group = dict[GroupKey, set[str]]()
+        for uid in uids:
+            if (key := self.group_of(uid)) is not None:
+                by_group.setdefault(key, set()).add(uid)
+        groups = ((self.members(key), chosen) for key, chosen in by_group.items())
+        return all(len(chosen - members.leaving) <= members.spare for members, chosen in groups)
 
     def placed(self, key: GroupKey) -> list[str]:
         members = self.groups_by_pod.get(key)

@@ -201,7 +201,7 @@ class LostVfs(Part):
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""
         membership = self._groups.groups_by_pod.of(uid)
-        is_spared = membership is None or (not membership.key.has_pod_group and self._groups.can_spare(uid))
+        is_spared = membership is None or (not membership.key.has_pod_group and self._groups.can_spare([uid]))
         uids = [] if is_spared or membership is None else self._groups.placed(membership.key)
         assigned_pods = [
             assigned_pod
