@@ -25,19 +25,14 @@ def installed() -> Kinds:
 
 
 def load(points: Iterable[EntryPoint], own: Iterable[Kind] = ()) -> Kinds:
-    """Load these entry points in addition to the ``own`` kinds; a name that occurs twice gives a broken kind too."""
-    by_name: dict[str, list[EntryPoint]] = {}
-    for point in points:
-        by_name.setdefault(point.name, []).append(point)
+    """Load these entry points in addition to the ``own`` kinds; of several with one name, the last."""
     kinds = list(own)
-    for name, points in by_name.items():
+    for name, point in {point.name: point for point in points}.items():
         conflict = "is the name of a built-in kind" if name in {kind.name for kind in own} else ""
         if wrong := name_fault(name) or conflict:
             _log.error("constraint ignored", constraint=name, reason=f"{name!r} {wrong}")
             continue
-        # One package found by two paths counts once.
-        distinct = {point.value for point in points}
-        kinds.append(_load(points[0]) if len(distinct) == 1 else _broken(name, _twice(distinct)))
+        kinds.append(_load(point))
     return Kinds(kinds)
 
 
@@ -57,10 +52,6 @@ def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:
     """Return the constraint, and the methods that it lacks."""
     constraint = point.load()()
     return constraint, [method for method in _METHODS if not callable(getattr(constraint, method, None))]
-
-
-def _twice(values: Iterable[str]) -> str:
-    return f"several packages provide it: {', '.join(sorted(values))}"
 
 
 def _broken(name: str, reason: str) -> Kind:

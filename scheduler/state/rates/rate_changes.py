@@ -51,8 +51,6 @@ _WRITE_INTERVAL_S, _CONFLICT_S, _REFUSAL_S = 1.0, 0.5, 60.0
 # Seconds after which a waiting change is judged again even without an event: a pod that was to come to its node may not
 # come.
 _REVIEW_S = 60.0
-# If the API server shows another condition this many seconds after a report, it has replaced ours, and we report again.
-_WATCH_S = 10.0
 
 SignRates = Callable[[str], str]
 
@@ -83,7 +81,6 @@ class _Change:
     shown_start: str = ""
     next_write: float = 0.0
     last_report: RatesReport | None = None
-    report_time: float = 0.0
     late_generation: _LateGeneration | None = None
 
     @property
@@ -150,7 +147,7 @@ class RateChanges(Part):
             change.late_generation = self._late(
                 generation, now, rates_condition.transition_time(condition, "Allocated")
             )
-        if condition is not None and (change.last_report is None or change.report_time + _WATCH_S < now):
+        if condition is not None and change.last_report is None:
             change.last_report = rates_condition.report_of(condition)
         self.touch(assigned_pod.node, now)
 
@@ -263,11 +260,11 @@ class RateChanges(Part):
         if change is None or assigned_pod is None:
             return
         if result.kind == "written":
-            change.last_report, change.report_time = ("Allocated", order.message), now
+            change.last_report = "Allocated", order.message
             change.next_write = now + _WRITE_INTERVAL_S
         elif result.kind == "refused":
             change.next_write = now + _REFUSAL_S
-            yield from _report(change, ("Deferred", f"the API server rejected the rates: {result.reason}"), now)
+            yield from _report(change, ("Deferred", f"the API server rejected the rates: {result.reason}"))
         else:
             change.next_write = now + _CONFLICT_S
         self.touch(assigned_pod.node, change.next_write)
@@ -298,11 +295,11 @@ class RateChanges(Part):
     ) -> Iterator[Instruction]:
         """Yield the write of a pod's requested rates, or the report in its place."""
         if isinstance(change.new_rates, Refused):
-            yield from _report(change, ("Refused", change.new_rates.reason), now)
+            yield from _report(change, ("Refused", change.new_rates.reason))
             return
         allocated = assigned_pod.rates.rates if assigned_pod.rates is not None else assigned_rates(assignment)
         if change.new_rates == allocated:
-            yield from _report(change, self._allocation_report(assigned_pod), now)
+            yield from _report(change, self._allocation_report(assigned_pod))
             return
         if change.next_write > now:
             self._due_nodes.add(assigned_pod.node, change.next_write)
@@ -313,7 +310,7 @@ class RateChanges(Part):
         outcome = judge(assigned_pod, allocated, change.new_rates, self._cache, self._reservations)
         if isinstance(outcome, Misfit):
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
-            yield from _report(change, (outcome.reason, outcome.message), now)
+            yield from _report(change, (outcome.reason, outcome.message))
             return
         generation = newest_generation(assigned_pod, self._cache) + 1
         rates = PodRates(assigned_pod.uid, assigned_pod.node, generation, change.new_rates, outcome.reserved)
@@ -339,10 +336,10 @@ class RateChanges(Part):
         return {names.RATES: text} | ({names.RATES_SIGNATURE: self._sign(text)} if self._sign is not None else {})
 
 
-def _report(change: _Change, rates_report: RatesReport, now: float) -> Iterator[Instruction]:
+def _report(change: _Change, rates_report: RatesReport) -> Iterator[Instruction]:
     """Yield a condition and an event, unless the last report was the same."""
     if change.last_report != rates_report:
-        change.last_report, change.report_time = rates_report, now
+        change.last_report = rates_report
         reason, message = rates_report
         yield ReportRates(change.pod, reason, message)
         yield Report(change.pod, EVENTS[reason], message)

@@ -194,7 +194,6 @@ def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
         (["json:no_such_thing"], "AttributeError"),
         (["json:dumps"], "TypeError"),
         (["builtins:object"], "no method 'read_request'"),
-        (["json:dumps", "json:loads"], "several packages provide it"),
     ],
 )
 def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
