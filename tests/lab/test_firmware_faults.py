@@ -80,6 +80,8 @@ broken() {
   if [ $status = 0 ]; then same; else echo kept $(text) $(ls /var/lib/mooring/vfs); fi
   # firmware.sh would take a scheduling element that stays for the root.
   [ $status = 0 ] && [ $4 != CREATE_SCHEDULING_ELEMENT ] && cmp -s /tmp/before /tmp/now || exit 0
+  # A slot that VF 0's driver lost without an answer may hang its next unbind.
+  case $2.$4 in unanswered*.any | late.any) exit 0 ;; esac
 }
 count ADD; given=$(vport); count DEL; same
 """
