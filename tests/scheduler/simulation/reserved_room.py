@@ -56,7 +56,9 @@ def _twice(reservations: list[Reservation], machine: Machine, begins: Mapping[st
         for room in one.rooms.values():
             for vf in room.assignment.vfs if room.assignment is not None else ():
                 other = owners.setdefault((room.node, vf.pci, room.priority), one)
-                if other is not one and {one.cause, other.cause} != {"spare", "backfill"}:
+                first, second = sorted((one, other), key=lambda promise: promise.since)
+                is_over = first.until is not None and first.until <= second.since
+                if other is not one and not is_over and {one.cause, other.cause} != {"spare", "backfill"}:
                     yield f"{vf.pci} of {room.node} is reserved for {other.key} and {one.key}"
 
 
