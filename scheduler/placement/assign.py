@@ -17,8 +17,10 @@ from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import (
+    MAX_OUTCOMES,
     SEARCHED_AT_ONCE,
     Fit,
+    FitResult,
     OutOfBudget,
     PfCapacity,
     VfDemand,
@@ -27,7 +29,7 @@ from scheduler.placement.place import (
 )
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps, StepsSpent
-from scheduler.placement.vf_accounting import FreeVfs, are_like_others
+from scheduler.placement.vf_accounting import MAX_SIMILAR_PFS, FreeVfs, are_like_others
 
 # Since when each VF has been free, by PF name and VF index. A VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
@@ -56,6 +58,11 @@ class Placement:
 # request. Hashing both would cost more than the rest of this function.
 _demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | Refused]](256)
 
+# Keyed by the arguments of `place`: its own cache costs 20 µs more, because it is keyed by the problem.
+_placements = Memo[
+    tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | Refused
+](16 * MAX_OUTCOMES)
+
 
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
     """Return which PFs may provide each interface, free or not; return the reason if an interface has none."""
@@ -78,7 +85,17 @@ def place_on(
     steps: Steps,
 ) -> Placement | Refused:
     """Return the PFs for the interfaces, or the reason why they do not fit."""
-    outcome = place(demands, capacities, preference, ports=ports, steps=steps)
+    key = demands, capacities, preference, ports
+    is_kept = len(capacities) <= MAX_SIMILAR_PFS
+    placement = _placements.get(key) if is_kept else None
+    if placement is None:
+        placement = _placement(place(demands, capacities, preference, ports=ports, steps=steps))
+        if is_kept:
+            _placements.keep(key, placement, weight_of(demands))
+    return placement
+
+
+def _placement(outcome: FitResult) -> Placement | Refused:
     if isinstance(outcome, Fit):
         return Placement(outcome.pfs)
     return Refused(OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason])

@@ -21,7 +21,7 @@ from scheduler.placement.shares import Share, shares_of, with_change
 
 # Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
 # not cached.
-_MAX_SIMILAR_PFS = 16
+MAX_SIMILAR_PFS = 16
 _intern = interner(1 << 10)
 
 
@@ -270,4 +270,4 @@ def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
     """Return whether other nodes may have equal PFs."""
-    return len(pfs) <= _MAX_SIMILAR_PFS and sum([len(pf.out) for pf in pfs]) <= _MAX_SIMILAR_PFS
+    return len(pfs) <= MAX_SIMILAR_PFS and sum([len(pf.out) for pf in pfs]) <= MAX_SIMILAR_PFS
