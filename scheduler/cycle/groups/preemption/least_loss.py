@@ -26,7 +26,7 @@ from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_placement import among_rows, place_member, place_members
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, by_shape
+from scheduler.cycle.groups.members import by_shape
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.preemption.reprieve import Reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
@@ -106,9 +106,8 @@ class VictimPlacement:
 
     def reprieve(self) -> Turns[list[Victim]]:
         """Let victims stay that are not necessary; return the others."""
-        row_victims = self.row_victims
-        reprieve = Reprieve(row_victims.snapshot, lambda uid: self._slices.get(uid, self.among), row_victims.budget)
-        return (yield from reprieve.run(self.removed.victims, row_victims.goal.objections))
+        reprieve = Reprieve(self.row_victims, lambda uid: self._slices.get(uid, self.among))
+        return (yield from reprieve.run(self.removed.victims))
 
     def end(self) -> Turns[None]:
         """Restore the snapshot, and release what only the attempt needs."""
@@ -162,7 +161,7 @@ class VictimPlacement:
     def _place_for_victims(self, member: PodInfo) -> Turns[Bind | None]:
         """Remove the victims of the row with the smallest loss, and place a member there."""
         snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
-        kind, nodes = alike(member), snapshot.cache.nodes
+        kind, nodes = self.row_victims.kind(member), snapshot.cache.nodes
         if kind not in self._searches:
             rows = yield from self.row_victims.rows_for(member, self.among)
             self._searches[kind] = VictimSearch(PORTION, budget.placement), rows

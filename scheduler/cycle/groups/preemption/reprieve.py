@@ -8,11 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_placement import place_member
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import alike
-from scheduler.cycle.preemption.disruption_budgets import Objections
+from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.preemption.potential_victims import Victim, importance, split, with_spare_members
 from scheduler.cycle.refusals import Among
 
@@ -25,19 +23,20 @@ A_VICTIM = 10
 class Reprieve:
     """Victims are put back on a snapshot that has the members; ``among_for`` returns where a member may be, by uid."""
 
-    def __init__(self, snapshot: GroupSnapshot, among_for: Callable[[str], Among | None], budget: GroupBudget) -> None:
-        self._snapshot, self._among_for, self._budget = snapshot, among_for, budget
+    def __init__(self, row_victims: RowVictims, among_for: Callable[[str], Among | None]) -> None:
+        self._row_victims, self._among_for = row_victims, among_for
+        self._snapshot, self._budget = row_victims.snapshot, row_victims.budget
         # Whether one more member of a kind fits on some rows, while no victim has been put back since.
         self._has_room: dict[Hashable, bool] = {}
         self._binds_on = defaultdict[str, dict[str, Bind]](dict)
-        for bind in snapshot.binds.values():
+        for bind in self._snapshot.binds.values():
             self._binds_on[bind.assigned.node][bind.pod_info.uid] = bind
 
-    def run(self, victims: Sequence[Victim], objections: Objections) -> Turns[list[Victim]]:
+    def run(self, victims: Sequence[Victim]) -> Turns[list[Victim]]:
         """Put back the victims that may stay; return the others, the most important first."""
         ordered_victims = sorted(victims, key=importance)
         yield from self._charge(victims)
-        violators, rest = split(objections, ordered_victims)
+        violators, rest = split(self._row_victims.goal.objections, ordered_victims)
         yield from self._charge(victims)
         chosen, move_count = list[Victim](), 0
         for victim in (*violators, *rest):
@@ -90,7 +89,7 @@ class Reprieve:
 
     def _is_room_for(self, bind: Bind, among: Among | None) -> Turns[bool]:
         """Return whether one more member like this fits; otherwise it fits only on nodes that members leave."""
-        key = alike(bind.pod_info), id(among)
+        key = self._row_victims.kind(bind.pod_info), id(among)
         if key not in self._has_room:
             decision = yield from place_member(self._snapshot, bind.pod_info, among, self._budget)
             self._has_room[key] = isinstance(decision, Bind)

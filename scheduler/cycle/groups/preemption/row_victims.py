@@ -8,13 +8,14 @@ fewer members would be placed. A pod that was removed from the snapshot leaves a
 again.
 """
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from scheduler.cache.node_columns import LINES, Rows
+from scheduler.cache.pod_counts import selects
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
@@ -71,6 +72,9 @@ class RowVictims:
         self._exempt_uids = victims.placed(demand.group.key) | demand.uids
         self._victims = victims.on(snapshot.cache, self._exempt_uids)
         self._nominated = snapshot.reserved.counting_for_owner(demand.group.key, demand.priority)
+        # The anti-affinity of nominated pods, which the snapshot does not count.
+        infos = {pod.affinity_info for pods in self._nominated.values() for pod in pods}
+        self._nominated_terms = {term for info in infos if info is not None for term in info.required_anti_affinity}
         self._rows_of_shapes: dict[bytes, Rows] = {}
         self.spent = spent
 
@@ -110,6 +114,17 @@ class RowVictims:
         pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
         ordered_rows: list[int] = rows[np.lexsort((pods, missing, is_later))].tolist()
         return ordered_rows
+
+    def kind(self, member: PodInfo) -> Hashable:
+        """Return a key; the same nodes take, or do not take, members with the same key.
+
+        Labels, such as the index of a rank, count only if the anti-affinity of other pods selects them.
+        """
+        info, pod_counts = member.affinity_info, self.snapshot.cache.pod_counts
+        labels = pod_counts.namespace_labels(info.namespace)
+        terms = {term for term in self._nominated_terms if selects(term, info, labels)}
+        terms.update(pod_counts.terms["anti_affinity"].about(info, labels))
+        return member.shape, info.required_anti_affinity, frozenset(terms)
 
     def _possible_rows(self, member: PodInfo) -> Turns[Rows]:
         cache, placement = self.snapshot.cache, self.budget.placement
