@@ -62,6 +62,8 @@ _MOST_SCALARS = 256
 _PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCORED.items()}
 # The amount that is written if pods leave less, far from the limits of 64 bits.
 _MIN_FREE = -(2**62)
+# Number of single-row views that are kept, about 6 MiB: a search for victims reads every row, again for each pod.
+_MOST_ROW_VIEWS = 8192
 
 
 @dataclass(slots=True)
@@ -101,6 +103,8 @@ class NodeColumns(NodeFacts):
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
         self._free: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
+        # What these two compute for a row, until it changes: each shape of pods evaluates each changed row once.
+        self._row_views: dict[int, RowView] = {}
         # Changes of any kind.
         self.changes = Journal()
 
@@ -111,6 +115,7 @@ class NodeColumns(NodeFacts):
         snapshot.ports, snapshot.changes = self.ports.snapshot(), self.changes.successor()
         snapshot.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}
         snapshot._scalars = {name: scalar.copy() for name, scalar in self._scalars.items()}
+        snapshot._row_views = {}
         return snapshot
 
     def _own_facts(self) -> None:
@@ -143,8 +148,14 @@ class NodeColumns(NodeFacts):
         return free
 
     def row_view(self, row: int) -> RowView:
-        """Return what one row has and has left now."""
-        return RowView(row, self._allocatable[:, row].tolist(), self._free[:, row].tolist())
+        """Return what one row has and has left; read-only, and current until the node changes."""
+        view = self._row_views.get(row)
+        if view is None:
+            if len(self._row_views) >= _MOST_ROW_VIEWS:
+                self._row_views.clear()
+            view = RowView(row, self._allocatable[:, row].tolist(), self._free[:, row].tolist())
+            self._row_views[row] = view
+        return view
 
     def scalar(self, resource: str) -> ScalarResource | None:
         """Return what each row has and has left of a resource without a line; None if no node publishes it."""
@@ -160,24 +171,26 @@ class NodeColumns(NodeFacts):
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        usage = self._usage[row] = self._usage[row].copy()
+        usage, free, (_, allocatable, free_of_row) = self._usage[row].copy(), self._free, self.row_view(row)
+        self._usage[row] = usage
         for resource, amount in amounts:
             total = usage[resource] = usage.get(resource, 0) + sign * amount
             if not total:
                 del usage[resource]
             line = LINES.get(resource)
             if line is not None:
-                rest = self._allocatable.item(line, row) - total
-                self._free[line, row] = rest if rest > _MIN_FREE else _MIN_FREE
+                rest = allocatable[line] - total
+                free[line, row] = free_of_row[line] = rest if rest > _MIN_FREE else _MIN_FREE
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
+        free, view = self._free, self.row_view(row)
         self.free_vfs_of_row[row] = free_vfs
-        self._free[VFS, row] = free_vfs.vf_count
-        self._free[MBPS, row] = free_vfs.free_mbps
+        free[VFS, row] = view.free[VFS] = free_vfs.vf_count
+        free[MBPS, row] = view.free[MBPS] = free_vfs.free_mbps
 
     def adopt(self, snapshot: "NodeColumns", rows: Sequence[int]) -> None:
         """Take over what a snapshot has free on rows that have not changed here since; it gets what was here."""
@@ -185,10 +198,12 @@ class NodeColumns(NodeFacts):
         self.ports.adopt(snapshot.ports, rows)
         for kind, column in self.unit_pools.items():
             column.adopt(snapshot.unit_pools[kind], rows)
-        usage, free_vfs = snapshot._usage, snapshot.free_vfs_of_row
+        usage, free_vfs, views = snapshot._usage, snapshot.free_vfs_of_row, snapshot._row_views
         for row in rows:
             self._usage[row], usage[row] = usage[row], self._usage[row]
             self.free_vfs_of_row[row], free_vfs[row] = free_vfs[row], self.free_vfs_of_row[row]
+            if (view := self._row_views.pop(row, None)) is not None and row in views:
+                self._row_views[row], views[row] = views[row], view
             for name, scalar in self._scalars.items():
                 scalar.show(row, scalar.allocatable.item(row), self._usage[row].get(name, 0))
             self.changes.note(row)
@@ -230,10 +245,12 @@ class NodeColumns(NodeFacts):
 
     def offer(self, row: int, vfs: int) -> None:
         self._own_facts()
+        self._row_views.pop(row, None)
         self._allocatable[VFS, row] = vfs
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replace what a node has; what its pods use stays."""
+        self._row_views.pop(row, None)
         usage = self._usage[row]
         for name, line in LINES.items():
             amount = amounts.get(_PUBLISHED_AS.get(name, name), 0)

@@ -113,8 +113,13 @@ class _PfAccount:
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
+        claimants = self._claims.get(vf)
+        if claimants is None:
+            self._claims[vf] = {uid: rate}
+            self.reserved += max(rate - self._out.get(vf, 0), 0)
+            return
         old_rate = self._rate(vf)
-        claimants = self._claims[vf] = {**self._claims.get(vf, {}), uid: rate}
+        claimants = self._claims[vf] = {**claimants, uid: rate}
         if len(claimants) > 1:
             self.disputes.add(vf)
         self.reserved += self._rate(vf) - old_rate
