@@ -3,7 +3,8 @@
 A preemption marks all victims with the condition DisruptionTarget before it deletes the first one. So if fewer members
 than such a group needs are placed, and all of them have this scheduler's mark, a crash or the API server has cut short
 the deletion of the group. A member without the mark means that not all were marked, or that the group is alive again:
-then none is evicted.
+then none is evicted. Members whose group has enough when they are due stay, whoever leaves later: their order was not
+carried out.
 
 A mark on a live group stays until kube-controller-manager removes it after two minutes, if the pod is not being deleted
 (stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go).
@@ -12,6 +13,7 @@ Source of the condition: PreemptPod of kube-scheduler.
 """
 
 from collections.abc import Iterator
+from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
 from scheduler.cache.cache import Cache
@@ -33,7 +35,7 @@ class MarkedMembers(Part):
 
     def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
         self._scheduler_name, self._cache, self._groups = scheduler_name, cache, groups
-        # By uid: when the pod may be evicted.
+        # By uid: when the pod may be evicted; infinite if it stays.
         self._due: dict[str, float] = {}
         self._next_check = 0.0
 
@@ -55,6 +57,7 @@ class MarkedMembers(Part):
         due = [uid for uid, at in self._due.items() if at <= now]
         keys = {uid: membership.key for uid in due if (membership := self._groups.groups_by_pod.of(uid)) is not None}
         interrupted = set(filter(self._is_interrupted, set(keys.values())))
+        self._due |= {uid: inf for uid, key in keys.items() if key not in interrupted}
         for uid in [uid for uid, key in keys.items() if key in interrupted][:_AT_ONCE]:
             if (assigned_pod := self._cache.assigned(uid)) is not None:
                 self._due[uid] = now + PATIENCE_S
@@ -69,4 +72,4 @@ class MarkedMembers(Part):
         members, min_members = self._groups.groups_by_pod.get(key), self._groups.whole_min(key)
         if members is None or members.counted_as_placed >= min_members:
             return False
-        return all(uid in self._due for uid in members.of("placed"))
+        return all(self._due.get(uid, inf) < inf for uid in members.of("placed"))

@@ -110,6 +110,15 @@ def test_a_group_of_which_nobody_is_known_to_have_gone_goes_on(life: Life) -> No
     assert _in_time(life) == []
 
 
+def test_a_member_that_leaves_later_takes_nobody_with_it(life: Life) -> None:
+    """The crash came before the first deletion, and the member leaves for another reason."""
+    _pod_group(life)
+    life.see(_member(life, "m0", OURS), other := _member(life, "m1", OURS))
+    assert _in_time(life, PATIENCE_S + 10.0) == []
+    life.see(changed(other, metadata={"deletionTimestamp": DELETED}))
+    assert _in_time(life) == []
+
+
 def test_a_group_that_was_not_marked_to_the_end_goes_on(life: Life) -> None:
     """Nobody is deleted before all are marked."""
     _pod_group(life, least=3)
