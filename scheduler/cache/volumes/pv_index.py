@@ -1,21 +1,28 @@
 """The persistent volumes, indexed by class and node labels, and by claim. Pure."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from scheduler.cache.volumes.label_index import Label, LabelIndex
 from scheduler.kube.objects import NodeSelector
 from scheduler.kube.storage_objects import PersistentVolume
 
+Key = TypeVar("Key")
 _ByName = dict[str, PersistentVolume]
 
 
 class PvIndex:
     """Volumes by name; `put` replaces an entry."""
 
-    def __init__(self, volumes: Iterable[PersistentVolume] = ()) -> None:
+    def __init__(self, volumes: Iterable[PersistentVolume] = (), assumed: Mapping[str, int] | None = None) -> None:
         self.by_class: LabelIndex[PersistentVolume] = LabelIndex()
         self._volumes: _ByName = {}
         self._by_claim: dict[str, _ByName] = {}
+        # For how many pods each volume is assumed, whether it exists or not.
+        self._assumed = Counter(assumed)
+        # How many volumes of a class that no claim has are found by a label.
+        self._free: Counter[tuple[str, Label | None]] = Counter()
         for volume in volumes:
             self.put(volume)
 
@@ -23,6 +30,7 @@ class PvIndex:
         copy = PvIndex()
         copy._volumes, copy.by_class = self._volumes.copy(), self.by_class.copy()
         copy._by_claim = {claim: volumes.copy() for claim, volumes in self._by_claim.items()}
+        copy._assumed, copy._free = self._assumed.copy(), self._free.copy()
         return copy
 
     def get(self, name: str) -> PersistentVolume | None:
@@ -33,6 +41,7 @@ class PvIndex:
         self.remove(name)
         self._volumes[name] = volume
         self.by_class.put(volume.storage_class, name, volume, _index_labels(affinity), affinity_keys(affinity))
+        self._count_free(volume, 1)
         if volume.spec.claim_ref is not None:
             self._by_claim.setdefault(volume.spec.claim_ref.key, {})[name] = volume
 
@@ -40,6 +49,7 @@ class PvIndex:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return None
+        self._count_free(volume, -1)
         affinity = volume.affinity
         self.by_class.remove(volume.storage_class, name, _index_labels(affinity), affinity_keys(affinity))
         if volume.spec.claim_ref is not None:
@@ -55,10 +65,35 @@ class PvIndex:
     def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
         return self._by_claim.get(claim, {}).values()
 
-    def check(self) -> None:
-        fresh = PvIndex(self._volumes.values())
+    def count_assumed(self, name: str, change: int) -> None:
+        """Count a volume as assumed for one more pod (1), or for one less (-1)."""
+        volume = self._volumes.get(name)
+        if volume is not None:
+            self._count_free(volume, -1)
+        _count(self._assumed, name, change)
+        if volume is not None:
+            self._count_free(volume, 1)
+
+    def has_free(self, storage_class: str, label: Label | None) -> bool:
+        """Return whether a label finds a volume of a class that no claim has; for None, whether one requires none."""
+        return (storage_class, label) in self._free
+
+    def _count_free(self, volume: PersistentVolume, change: int) -> None:
+        if volume.spec.claim_ref is None and volume.metadata.name not in self._assumed:
+            for label in _index_labels(volume.affinity):
+                _count(self._free, (volume.storage_class, label), change)
+
+    def check(self, assumed: Mapping[str, int]) -> None:
+        fresh = PvIndex(self._volumes.values(), assumed)
+        assert (fresh._assumed, fresh._free) == (self._assumed, self._free), "the free volumes are not those counted"
         assert fresh.by_class == self.by_class, "the volumes by class are not those that are there"
         assert fresh._by_claim == self._by_claim, "the volumes by claim are not those that are there"
+
+
+def _count(counts: Counter[Key], key: Key, change: int) -> None:
+    counts[key] += change
+    if not counts[key]:
+        del counts[key]
 
 
 def affinity_keys(affinity: NodeSelector | None) -> set[str]:

@@ -3,6 +3,7 @@
 An object that cannot be read counts as absent: a pod that needs it waits, and its message names it.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -137,10 +138,14 @@ class VolumeCache:
         """Let later decisions see what was decided for a pod, or is tried for a member of a group, until `forget`."""
         self.changes += 1
         self.assumed.add(uid, plan, is_tried=is_tried)
+        for match in plan.matches:
+            self.pv_index.count_assumed(match.volume.metadata.name, 1)
 
     def forget(self, uid: str) -> None:
         self.changes += 1
-        self.assumed.drop(uid)
+        plan = self.assumed.drop(uid)
+        for match in plan.matches if plan is not None else ():
+            self.pv_index.count_assumed(match.volume.metadata.name, -1)
 
     def take(self, kind: type[StorageObject], event: Change[StorageObject]) -> StorageChange:
         self.changes += 1
@@ -154,8 +159,9 @@ class VolumeCache:
         return change
 
     def check(self) -> None:
+        plans = self.assumed.plans.values()
         self.capacities.check()
-        self.pv_index.check()
+        self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
         names = {name for attachments in self._attached_to.values() for name in attachments}
         assert names == self._attachments.keys(), "the attachments by node are not those that are there"
 

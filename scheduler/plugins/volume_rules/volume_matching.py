@@ -146,6 +146,11 @@ class UnboundClaim:
         """How many bytes the claim requests."""
         return self.candidates.request.wanted
 
+    @property
+    def needs_free(self) -> bool:
+        """Return whether the claim gets a volume only if one is free."""
+        return self.maker is None and not self.own and not self.is_being_made
+
 
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
     """Return what these claims request, in allocation order: first those that have started, then the smallest."""
