@@ -23,8 +23,9 @@
  *
  * Layouts are those of include/linux/mlx5/mlx5_ifc.h and device.h, which the drivers are compiled with. Where a reply
  * matters, a comment names the function that reads it, in drivers/net/ethernet/mellanox/mlx5/core unless another place
- * is named. "PRM" is NVIDIA's Ethernet Adapters Programming Manual. "Remembered" marks what has no source but the
- * author's memory of such cards.
+ * is named. "Remembered" marks what has no source but the author's memory of such cards. Remembered everywhere: which
+ * error status a refused command has. The drivers tell few apart: BAD_OP_ERR, BAD_PARAM_ERR and BAD_RES_ERR are EINVAL,
+ * NO_RES_ERR is EAGAIN, BAD_INP_LEN_ERR is EIO (cmd_status_to_err of cmd.c).
  */
 #ifndef MLX5CHIP_H
 #define MLX5CHIP_H

@@ -5,7 +5,7 @@
 #include <rdma/ib_verbs.h>
 #include "chip.h"
 
-/* A register that is written reads as it was written. */
+/* Remembered: a register reads as it was written, for example PFCC (mlx5_set_port_pause, mlx5_query_port_pause). */
 static void keep(struct chip_fn *fn, u32 id, const void *data, u32 len)
 {
 	void *copy = kmemdup(data, len, GFP_KERNEL), *old;

@@ -37,6 +37,10 @@ static struct chip_vport *named(struct chip_call *call, int *n)
 	return *n != chip_vport_number(fn) && !chip_is_pf(fn) ? NULL : chip_vport(fn->pf, *n);
 }
 
+/*
+ * AUTO is the port's state, as IFLA_VF_LINK_STATE_AUTO of if_link.h says, of which mlx5_ifla_link2vport of en_main.c
+ * makes it. Remembered: that a card does so.
+ */
 bool chip_vport_up(struct chip_pf *pf, int vport)
 {
 	if (vport == 0 || vport == MLX5_VPORT_UPLINK)
@@ -70,6 +74,7 @@ void chip_port_event(struct chip_pf *pf, int vport)
 		chip_event(fn, MLX5_EVENT_TYPE_PORT_CHANGE, subtype, &data, sizeof(data));
 }
 
+/* Remembered: a subnet manager takes a port from INIT to ACTIVE. */
 void chip_subnet_manager(struct work_struct *work)
 {
 	struct chip_pf *pf = container_of(to_delayed_work(work), struct chip_pf, subnet_manager);
@@ -233,7 +238,10 @@ int chip_modify_esw_vport(struct chip_call *call)
 	return 0;
 }
 
-/* mlx5_query_hca_vport_context of vport.c, and mlx5_query_hca_port of drivers/infiniband/hw/mlx5/main.c */
+/*
+ * mlx5_query_hca_vport_context of vport.c, and mlx5_query_hca_port of drivers/infiniband/hw/mlx5/main.c. Remembered:
+ * the link is up whatever the policy says, only an active port has LIDs, and a usual timeout is 18.
+ */
 int chip_query_hca_vport(struct chip_call *call)
 {
 	void *out = MLX5_ADDR_OF(query_hca_vport_context_out, call->out, hca_vport_context);
@@ -255,6 +263,7 @@ int chip_query_hca_vport(struct chip_call *call)
 	return 0;
 }
 
+/* Remembered: a policy of DOWN takes a port down, another one takes it from DOWN to INIT. */
 static void set_policy(struct chip_pf *pf, struct chip_vport *vport, int n)
 {
 	if (MLX5_GET(hca_vport_context, vport->hca, vport_state_policy) == MLX5_POLICY_DOWN) {
