@@ -1,6 +1,9 @@
 """Cases on mlx5_core above the modelled chip; runs inside the lab, where the first PF has no VFs yet.
 
 python -m bench.nic.on_driver CASES OUTCOMES      two files of JSON
+
+Of what the firmware has, these are not compared: MAC, vlan, qos, strip, insert, state, max, egress and, unless it is
+a spoof check's, ingress; on InfiniBand the port GUID and the policy.
 """
 
 import errno

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.lab
 # Ethernet, and reads both GUIDs at the PF on InfiniBand. Nothing else: an ADD enrols mlx5's VFs in rate scheduling.
 GIVEN = {
     "simvf": ":",
-    # The `$functions` of test_cni_rdma.PREPARE.
+    # The `$functions` of rdma_calls.PREPARE.
     "mlx5": f"ip link set $pf vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address){REBIND}",
     "infiniband": INFINIBAND.init,
     "alone": INFINIBAND.init,
