@@ -17,6 +17,7 @@ from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import (
+    BUDGET,
     MAX_OUTCOMES,
     SEARCHED_AT_ONCE,
     Fit,
@@ -116,8 +117,19 @@ def place_within(
     placement = place_on(demands, capacities, preference, ports, steps=steps)
     if isinstance(placement, Refused) or (refusal := exceeded(placement.pfs, caps)) is None:
         return placement
-    placement = place_on(within(demands, caps), capacities, preference, ports, steps=steps)
-    return refusal if isinstance(placement, Refused) and placement.reason != OUT_OF_BUDGET else placement
+    choices, searches = Steps(BUDGET), Steps()
+    try:
+        for restricted in within(demands, caps, choices):
+            outcome = place(restricted, capacities, preference, ports=ports, steps=searches)
+            if isinstance(outcome, Fit):
+                return Placement(outcome.pfs)
+            if searches.spent > BUDGET:
+                return Refused(OUT_OF_BUDGET)
+    except StepsSpent:
+        return Refused(OUT_OF_BUDGET)
+    finally:
+        steps.spend(choices.spent + searches.spent)
+    return refusal
 
 
 def place_request(

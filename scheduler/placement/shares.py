@@ -2,17 +2,19 @@
 
 A placement must leave each namespace within its share of every entry, over all PFs of the entry on the node. The search
 for a placement knows slots of a PF, and not of several PFs together. So a placement is searched without the shares
-first. If it exceeds one, the search is repeated once with only as many interfaces on the entry's PFs as the share has
-left. Which of them are there matters only for interfaces of different rates or PFs, of which only one choice is tried.
-A request that all shares together cannot hold is refused before.
+first. If it exceeds one, the search is repeated with fewer interfaces that may be on the entry's PFs: as many as the
+share has left. Interfaces with equal demands are interchangeable, so few choices exist, and all of them are tried
+within the steps of one search. Any placement within the shares puts the other interfaces elsewhere, so it is found with
+one of these choices. A request that all shares together cannot hold is refused before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mooring.annotations.inventory import Pf
 from scheduler.kube.refused import Refused
 from scheduler.placement.place import VfDemand
+from scheduler.placement.steps import Steps
 
 # A message about several shares names so many of them.
 _MOST_NAMED = 4
@@ -79,13 +81,13 @@ def _share(pfs: Sequence[tuple[int, Pf]]) -> Share:
 
 def with_change(shares: tuple[Share, ...], index: int, namespace: str, change: int) -> tuple[Share, ...]:
     """Return the shares after a namespace has got VFs of the PF with this index, or given them back."""
-    return tuple([_with_count(share, namespace, change) if share.pfs >> index & 1 else share for share in shares])
+    return tuple([_changed(share, namespace, change) if share.pfs >> index & 1 else share for share in shares])
 
 
-def _with_count(share: Share, namespace: str, change: int) -> Share:
+def _changed(share: Share, namespace: str, change: int) -> Share:
     count = share.held.get(namespace, 0) + change
-    other_counts = {name: number for name, number in share.held.items() if name != namespace}
-    return share._replace(held={**other_counts, namespace: count} if count else other_counts)
+    others = {name: number for name, number in share.held.items() if name != namespace}
+    return share._replace(held={**others, namespace: count} if count else others)
 
 
 def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...]:
@@ -120,16 +122,54 @@ def _count_within(demands: Sequence[VfDemand], pfs: int) -> int:
     return sum([bool(demand.pfs) and not demand.pfs & ~pfs for demand in demands])
 
 
-def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap]) -> tuple[VfDemand, ...]:
-    """Return the demands with such restrictions that no placement exceeds a cap: as many as it has left keep its PFs.
+def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap], steps: Steps) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the demands with such restrictions that no placement exceeds a cap, until all placements are covered.
 
-    These are the demands that have no other PF, then those with the fewest others and the largest rate.
+    Each choice costs steps, also one that leads to none within the further caps. Raise StepsSpent at their limit.
     """
-    restricted = list(demands)
-    for cap in caps:
-        flexible = [index for index, demand in enumerate(restricted) if demand.pfs & cap.pfs and demand.pfs & ~cap.pfs]
-        flexible.sort(key=lambda index: ((demands[index].pfs & ~cap.pfs).bit_count(), -demands[index].min_tx_rate))
-        room = max(cap.vfs - _count_within(restricted, cap.pfs), 0)
-        for index in flexible[room:]:
-            restricted[index] = restricted[index]._replace(pfs=restricted[index].pfs & ~cap.pfs)
-    return tuple(restricted)
+    if not caps:
+        yield demands
+        return
+    cap, others = caps[0], caps[1:]
+    for chosen in _choices(demands, cap):
+        steps.spend(1 + len(demands))
+        yield from within(chosen, others, steps)
+
+
+def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the demands with at most as many on the cap's PFs as it has left."""
+    flexible: dict[VfDemand, list[int]] = {}
+    bound = 0
+    for index, demand in enumerate(demands):
+        if demand.pfs & cap.pfs:
+            if demand.pfs & ~cap.pfs:
+                flexible.setdefault(demand, []).append(index)
+            else:
+                bound += 1
+    room = max(cap.vfs, 0) - bound
+    if room < 0:
+        return
+    if sum(map(len, flexible.values())) <= room:
+        yield demands
+        return
+    kinds = list(flexible.items())
+    for counts in _splits([len(indexes) for _, indexes in kinds], room):
+        moved = [indexes[count:] for (_, indexes), count in zip(kinds, counts, strict=True)]
+        elsewhere = {index for indexes in moved for index in indexes}
+        yield tuple(
+            [
+                VfDemand(demand.min_tx_rate, demand.pfs & ~cap.pfs) if index in elsewhere else demand
+                for index, demand in enumerate(demands)
+            ]
+        )
+
+
+def _splits(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Yield all numbers that add up to a total, each at most its size; there are some, and no step leads nowhere."""
+    if not sizes:
+        yield ()
+        return
+    size, others = sizes[0], sizes[1:]
+    for count in range(min(size, total), max(0, total - sum(others)) - 1, -1):
+        for rest in _splits(others, total - count):
+            yield (count, *rest)

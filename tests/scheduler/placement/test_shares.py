@@ -14,9 +14,9 @@ from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import demands_on, place_within
-from scheduler.placement.place import PfCapacity, VfDemand
-from scheduler.placement.shares import Cap, Share, caps_for, shares_of
+from scheduler.placement.assign import OUT_OF_BUDGET, demands_on, place_within
+from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
+from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import Claim, VfAccounting
 from scheduler.plugins.device_rules.rdma_vfs import _VfSums
@@ -60,32 +60,48 @@ def valid(chosen: Sequence[int], demands: Sequence[VfDemand], free: Sequence[PfC
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_placement_within_the_shares_keeps_every_rule(seed: int) -> None:
-    """With one or two entries, over PFs with few VFs and little rate left. Equal interfaces are placed exactly where
-    there is a placement.
-    """
-    random, outcomes = Random(seed), set[tuple[bool, bool]]()
+def test_a_placement_within_the_shares_is_found_exactly_where_there_is_one(seed: int) -> None:
+    """With one or two entries, over PFs with few VFs and little rate left."""
+    random, outcomes = Random(seed), set[bool]()
     for number in range(200):
         count = random.randint(2, 4)
         every = (1 << count) - 1
         first = random.randrange(1, every)
         masks = (first, every & ~first)[: random.randint(1, 2)]
         caps = tuple(cap(pfs, random.randint(-1, 3)) for pfs in masks)
-        vfs, are_equal = random.randint(1, 5), number % 2 == 0
-        kinds = [
-            VfDemand(random.choice((0, 20, 30, 50)), random.choice((every, random.randint(1, every))))
-            for _ in range(1 if are_equal else vfs)
-        ]
-        demands = tuple(kinds * vfs if are_equal else kinds)
+        vfs = range(random.randint(1, 5))
+        demands = tuple(
+            VfDemand(random.choice((0, 20, 30, 50)), random.choice((every, random.randint(1, every)))) for _ in vfs
+        )
         free = tuple(PfCapacity(random.randint(0, 3), random.choice((30, 50, 60)) + number % 20) for _ in range(count))
         found = place_within(demands, free, None, (), caps, steps=Steps())
-        if isinstance(found, Refused):
-            possible = any(valid(chosen, demands, free, caps) for chosen in product(range(count), repeat=len(demands)))
-            assert not (are_equal and possible)
-        else:
-            assert valid(found.pfs, demands, free, caps)
-        outcomes.add((are_equal, isinstance(found, Refused)))
-    assert len(outcomes) == 4
+        possible = any(valid(chosen, demands, free, caps) for chosen in product(range(count), repeat=len(demands)))
+        assert isinstance(found, Refused) != possible
+        assert isinstance(found, Refused) or valid(found.pfs, demands, free, caps)
+        outcomes.add(possible)
+    assert outcomes == {True, False}
+
+
+def test_the_choices_that_are_tried_are_few_for_equal_interfaces_and_bounded_for_others() -> None:
+    equal = (VfDemand(0, 3),) * 64
+    assert len(list(within(equal, [cap(1, 20)], Steps()))) == 1
+    # Every interface has another rate, and none fits elsewhere.
+    different = tuple(VfDemand(rate, 3) for rate in range(1, 65))
+    steps = Steps()
+    free = PfCapacity(64, 10_000), PfCapacity(64, 100)
+    assert place_within(different, free, None, (), (cap(1, 20),), steps=steps) == Refused(OUT_OF_BUDGET)
+    assert steps.spent < 3 * BUDGET
+
+
+def test_choices_that_no_further_share_admits_cost_steps_too() -> None:
+    """Ten interfaces have only the last two PFs, whose shares hold eight. The second has 4,845 choices."""
+    demands = (*(VfDemand(rate, 7) for rate in range(1, 11)), *(VfDemand(rate, 6) for rate in range(11, 21)))
+    free, caps = (PfCapacity(64, 10_000),) * 3, (cap(1, 20), cap(2, 4), cap(4, 4))
+    steps = Steps()
+    # All on the second PF, as a search without shares may place them.
+    full = (PfCapacity(0, 0), *free[1:])
+    assert place_within(demands, full, None, (), caps, steps=steps) == Refused(OUT_OF_BUDGET)
+    assert steps.spent < 3 * BUDGET
 
 
 def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_search() -> None:
