@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cycle.instructions import (
@@ -54,10 +55,13 @@ class NominationWaits(Part):
         return min([*self._lapses().values(), *([] if due is None else [due])], default=None)
 
     def _lapses(self) -> dict[GroupKey, float]:
-        """Return when reservations end whose groups are not in the queue."""
-        groups = self.state.pending_groups
-        waiting = ((key, groups.get(key)) for key in self.state.reservations.groups())
-        return {key: group.since + _ABSENT_S for key, group in waiting if group is not None and group.message}
+        """Return when reservations end whose groups are not in the queue: at once if no member waits."""
+        groups = [(key, self.state.pending_groups.get(key)) for key in self.state.reservations.groups()]
+        return {
+            key: -inf if group is None else group.since + _ABSENT_S
+            for key, group in groups
+            if group is None or group.message
+        }
 
     def _finish(self, order: DeleteVictims, result: DeleteVictimsResult, now: float) -> Iterable[Instruction]:
         state, uid = self.state, order.pod.metadata.uid

@@ -130,10 +130,15 @@ class GroupScheduling(Part):
             decision.exclusive_end = now + _EXCLUSIVE_S
         if decision.exclusive_end is not None and now < decision.exclusive_end:
             return
-        if not self.urgent_turn.others_are_ready((key,), now):
+        if not self._is_overtaking(key) and not self.urgent_turn.others_are_ready((key,), now):
             return
         self._decision, self._decisions_aside[key] = None, decision
         self._resume_at = now + _RESUME_S
+
+    def _is_overtaking(self, key: GroupKey) -> bool:
+        """Return whether the decision about an older group is paused."""
+        first = self._first_aside()
+        return first is not None and self.state.queue.earliest((first.entry, key.entry)) == first.entry
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Continue the decision; return None if it needs another step, at once or after others (`is_deciding`)."""

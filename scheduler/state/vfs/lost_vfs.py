@@ -89,8 +89,9 @@ class LostVfs(Part):
         self._open_evictions: dict[str, _OpenEviction] = {}
         # When the first one is due, or the next may be evicted; possibly too early, never too late.
         self._next_check = inf
-        # The evictions of pods or groups in the last minute: when, and of which node.
-        self._evictions: list[tuple[float, str]] = []
+        # When the pods or groups of the last minute were evicted; and the last one of each node that has lost VFs.
+        self._eviction_times: list[float] = []
+        self._last_evictions: dict[str, float] = {}
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         self.node_removed(node.name, now)
@@ -130,31 +131,34 @@ class LostVfs(Part):
         if now < self._next_check:
             return
         yield from self._retry_evictions(now)
-        self._evictions = [eviction for eviction in self._evictions if eviction[0] > now - _MINUTE_S]
+        self._eviction_times = [time for time in self._eviction_times if time > now - _MINUTE_S]
         for uid in self._in_turns(now):
-            if len(self._evictions) >= self._options.per_minute:
+            if len(self._eviction_times) >= self._options.per_minute:
                 break
             # Skip pods that were evicted together with another member of their group.
             if self._losses[uid].due is not None:
-                self._evictions.append((now, self._losses[uid].node))
+                self._eviction_times.append(now)
+                self._last_evictions[self._losses[uid].node] = now
                 yield from self._end(uid, now)
         self._next_check = self._next(now)
 
     def _in_turns(self, now: float) -> list[str]:
-        """Return those that are due: first those of nodes with the fewest evictions in the last minute."""
+        """Return those that are due, one of each node in turn: first of nodes without one, or with the oldest one."""
         due = sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None and loss.due <= now)
-        counts, turns = Counter(node for _, node in self._evictions), list[tuple[int, float, str]]()
+        nodes = {loss.node for loss in self._losses.values()}
+        self._last_evictions = {node: time for node, time in self._last_evictions.items() if node in nodes}
+        counts, turns = Counter[str](), list[tuple[int, float, float, str]]()
         for due_at, uid in due:
             node = self._losses[uid].node
-            turns.append((counts[node], due_at, uid))
+            turns.append((counts[node], self._last_evictions.get(node, -inf), due_at, uid))
             counts[node] += 1
-        return [uid for _, _, uid in sorted(turns)]
+        return [turn[-1] for turn in sorted(turns)]
 
     def _next(self, now: float) -> float:
         """Return when the next one is due, including those that wait for the next minute."""
         due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
         if due <= now:
-            due = self._evictions[0][0] + _MINUTE_S if self._evictions else inf
+            due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
         return min([due, *(eviction.due for eviction in self._open_evictions.values())])
 
     def _retry_evictions(self, now: float) -> Iterator[Evict]:

@@ -164,6 +164,23 @@ def test_a_node_with_many_losses_does_not_keep_others_from_their_turn(life: Life
             life.machine.finished(order, "evicted", life.now)
 
 
+def test_a_node_whose_turn_was_in_an_earlier_minute_comes_after_the_others(life: Life) -> None:
+    """Two are evicted in a minute, and three nodes have lost all their VFs."""
+    life.nodes("n1", "n2", "n3")
+    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(6)))
+    node_of = {pod.metadata.name: pod.spec.node_name for pod in started}
+    for name in ("n1", "n2", "n3"):
+        publish(life, name, up=False)
+        life.work(1.0)
+    turns = list[str | None]()
+    for later_s in (AFTER_S, 60.1, 60.1):
+        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
+        turns += [node_of[name] for name in evicted(orders)]
+        for order in orders:
+            life.machine.finished(order, "evicted", life.now)
+    assert sorted(map(str, turns[:3])) == sorted(map(str, turns[3:])) == ["n1", "n2", "n3"]
+
+
 def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(life: Life) -> None:
     """A minute later, and ten times: what is left then may have become whole with new members."""
     life.nodes("n1", "n2", "n3")
