@@ -3,7 +3,7 @@
 Method: each topology domain is tried with each choice of networks. Members go where they fit. A member that fits
 nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order, and these victims are removed
 from the snapshot, so the next member is evaluated without them. The attempt with the smallest loss, summed over the
-group, wins. Then victims that are not necessary stay (`scheduler.cycle.groups.preemption.reprieve`).
+group, wins. Then its victims that are not necessary stay (`scheduler.cycle.groups.preemption.reprieve`).
 
 Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
 members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
@@ -77,7 +77,7 @@ class RemovedVictims:
 class VictimPlacement:
     """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss.
 
-    Afterwards ``binds`` has the members on their nodes, and ``victims`` those of the ``removed`` that must leave.
+    After its end, ``binds`` has the members on their nodes; ``victims`` are those of the ``removed`` that must leave.
     """
 
     row_victims: RowVictims
@@ -104,10 +104,14 @@ class VictimPlacement:
         else:
             yield from place_members(snapshot, members, demand.needed, self._place_needed)
 
-    def reprieve(self) -> Turns[list[Victim]]:
-        """Let victims stay that are not necessary; return the others."""
+    def reprieve(self) -> Turns[None]:
+        """Repeat the attempt after its end, and let victims stay that are not necessary."""
+        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
+        yield from budget.move_all(snapshot.remove, pods_of(self.removed.victims))
+        yield from budget.move_all(snapshot.put_on, self.binds)
         reprieve = Reprieve(self.row_victims, lambda uid: self._slices.get(uid, self.among))
-        return (yield from reprieve.run(self.removed.victims))
+        self.victims = yield from reprieve.run(self.removed.victims)
+        yield from self.end()
 
     def end(self) -> Turns[None]:
         """Restore the snapshot, and release what only the attempt needs."""
@@ -190,10 +194,19 @@ class VictimPlacement:
 
 def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
     """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted."""
+    best = yield from _best_attempt(row_victims)
+    if best is not None and row_victims.goal.is_for_room:
+        best.victims = best.removed.victims
+    elif best is not None:
+        yield from best.reprieve()
+    return best
+
+
+def _best_attempt(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
+    """Return the attempt with the smallest loss, with all of its victims."""
     demand, budget, goal = row_victims.demand, row_victims.budget, row_victims.goal
     cache = row_victims.snapshot.cache
     best: VictimPlacement | None = None
-    # Of the best attempt, with all of its victims.
     cost: Cost | None = None
     yield from row_victims.remove_terminating()
     orders, first_domains = demand.orders(demand.needed), _first_domains(row_victims)
@@ -215,7 +228,6 @@ def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
             attempt_cost = attempt.removed.cost
             if attempt.has_needed and (not cost or attempt_cost < cost):
                 best, cost = attempt, attempt_cost
-                attempt.victims = attempt.removed.victims if goal.is_for_room else (yield from attempt.reprieve())
             yield from attempt.end()
     return best
 

@@ -46,6 +46,8 @@ class Reprieve:
             nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
             binds = [bind for node in nodes for bind in self._binds_on[node].values()]
             move_count += len(binds)
+            # It counts for the next search, which follows if nodes have changed.
+            self._row_victims.spent += len(binds)
             if not (yield from self._stays(victim, binds)):
                 chosen.append(victim)
         yield from self._charge(chosen)

@@ -2,13 +2,17 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
+from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.preemption.reprieve import Reprieve
+from scheduler.cycle.preemption.potential_victims import Victim
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import Life, binds, victims
+from tests.scheduler.group_life import Life, binds, fill, pair, victims
 
 Free = dict[str, int]
 
@@ -68,3 +72,25 @@ def test_hardly_any_victim_of_unequal_members_could_stay(
     """Members are put on nodes in three orders only: of 300 groups seven have a victim too many."""
     lives = (Life(Machine("mooring"), make_node, make_pf, make_pod) for _ in range(300))
     assert sum(bool(_superfluous(life, Random(seed), is_equal=False)) for seed, life in enumerate(lives)) <= 9
+
+
+def test_members_move_only_in_the_best_domain_and_count_as_dry_runs(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each domain is better than the one before it."""
+    move_counts, run = list[int](), Reprieve.run
+
+    def count_moves(reprieve: Reprieve, candidates: Sequence[Victim]) -> Turns[list[Victim]]:
+        earlier_count = reprieve._row_victims.spent
+        chosen = yield from run(reprieve, candidates)
+        move_counts.append(reprieve._row_victims.spent - earlier_count)
+        return chosen
+
+    monkeypatch.setattr(Reprieve, "run", count_moves)
+    for number, priority in enumerate((5, 4, 3, 2)):
+        nodes = [f"n{number}{letter}" for letter in "ab"]
+        fill(life, *nodes, spec={"priority": priority})
+        life.nodes(*nodes, labels={"rack": f"r{number}"})
+    pair(life, group='{"name":"pair","min":2,"within":"rack"}')
+    assert victims(life.work()) == ["on-n3a", "on-n3b"]
+    assert move_counts == [2]
