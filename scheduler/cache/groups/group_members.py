@@ -1,7 +1,8 @@
 """The pods of one group, and how each counts. Pure.
 
-Each uid has one state. The pods are counted by kind, of which there are few whatever their number: every sum reads the
-kinds. Only a start reads all pods (`scheduler.cache.groups.start`).
+Each uid has one state. The pods are counted by standing and by kind. Sums about owners or roles read the kinds, which
+are few unless a group has many owners, such as Jobs with one pod each. Only a start reads all pods
+(`scheduler.cache.groups.start`).
 """
 
 from collections import Counter, defaultdict
@@ -51,11 +52,12 @@ class Members:
     # The roles of the last member's annotation, and how many members start together with them.
     roles: tuple[tuple[str, int], ...] = ()
     role_min: int = 0
+    _counts: Counter[Standing] = field(default_factory=Counter)
     _kinds: Counter[_Kind] = field(default_factory=Counter)
     _ranks: Counter[Rank] = field(default_factory=Counter)
 
     def count(self, standing: Standing) -> int:
-        return sum(count for kind, count in self._kinds.items() if kind.standing == standing)
+        return self._counts[standing]
 
     def _owners(self, *standings: Standing) -> set[str]:
         return {kind.owner for kind in self._kinds if kind.standing in standings}
@@ -103,7 +105,9 @@ class Members:
 
     def has_owner(self, owner: str) -> bool:
         """Return whether pods of this owner wait, are placed, or took part in the start."""
-        return owner in self._owners("waiting", "placed") or owner in self.start_owners
+        return owner in self.start_owners or any(
+            kind.owner == owner and kind.standing in ("waiting", "placed") for kind in self._kinds
+        )
 
     @property
     def next_owners(self) -> Set[str]:
@@ -259,6 +263,7 @@ class Members:
             self._count(state, -1)
 
     def _count(self, state: MemberState, change: int) -> None:
+        self._counts[state.standing] += change
         _add(self._kinds, _kind_of(state), change)
         if state.request is not None:
             _add(self.requests, state.request, change)
@@ -266,6 +271,8 @@ class Members:
             _add(self._ranks, state.rank, change)
 
     def check(self) -> None:
+        standings = Counter(state.standing for state in self.states.values())
+        assert self._counts == standings, f"group {self.key} is miscounted"
         assert self._kinds == Counter(map(_kind_of, self.states.values())), f"group {self.key} is miscounted"
         assert self._ranks.total() == self.count("waiting"), "ranks are missing"
         assert not self.start_owners or self._is_alive(), "a start has no end"

@@ -3,6 +3,7 @@
 Their APIs are optional: while one is not served, or this account may not read it, it has no PodGroups.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -51,6 +52,8 @@ class KnownPodGroups:
 
     def __init__(self) -> None:
         self._pod_groups: dict[GroupKey, KnownPodGroup] = {}
+        # How many PodGroups have each priority.
+        self._priorities = Counter[int]()
 
     @property
     def has_any(self) -> bool:
@@ -65,7 +68,7 @@ class KnownPodGroups:
 
     def has_below(self, priority: int) -> bool:
         """Return whether any PodGroup has a lower priority than this."""
-        return any(one.priority is not None and one.priority < priority for one in self._pod_groups.values())
+        return any(other < priority for other in self._priorities)
 
     @staticmethod
     def key_of(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
@@ -76,11 +79,19 @@ class KnownPodGroups:
         key = self.key_of(kind, event.identity)
         match event:
             case Changed(_, item):
-                self._pod_groups[key] = KnownPodGroup(_read(item), item, disrupted_as_a_whole(item))
+                self._put(key, KnownPodGroup(_read(item), item, disrupted_as_a_whole(item)))
             case Unreadable(_, why):
-                self._pod_groups[key] = KnownPodGroup(Refused(f"its PodGroup cannot be read: {why}"), is_whole=True)
+                self._put(key, KnownPodGroup(Refused(f"its PodGroup cannot be read: {why}"), is_whole=True))
             case Removed():
-                self._pod_groups.pop(key, None)
+                self._put(key, None)
+
+    def _put(self, key: GroupKey, pod_group: KnownPodGroup | None) -> None:
+        for change, one in ((-1, self._pod_groups.pop(key, None)), (1, pod_group)):
+            if one is not None and one.priority is not None:
+                self._priorities[one.priority] += change
+        self._priorities = +self._priorities
+        if pod_group is not None:
+            self._pod_groups[key] = pod_group
 
     def missing(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[Identity]:
         """Return the PodGroups of a kind that are not in a list of all of them."""

@@ -8,8 +8,9 @@ Correctness: every change of a member's state and of a PodGroup ends in `_refres
 again from the members and the sources. A change during a decision that only adds something takes effect when the
 decision ends; a change that removes something ends the decision.
 
-Cost: `_refresh` takes the same time for groups of any size. A message waits until nothing has changed for a few
-seconds, so that the n pods of a job do not get n messages with different numbers each.
+Cost: `_refresh` takes the same time for groups of any size, except those whose members have many owners
+(`scheduler.cache.groups.group_members`). A message waits until nothing has changed for a few seconds, so that the n
+pods of a job do not get n messages with different numbers each.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping

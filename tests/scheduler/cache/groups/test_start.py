@@ -112,3 +112,13 @@ def test_times_are_those_of_the_creation_and_of_the_binding() -> None:
         assert node_times(_status(**fields)) == NodeTimes(30.0, 60.0)
     assert node_times(_status(conditions=[])) == NodeTimes(30.0, 30.0)
     assert node_times(msgspec.convert({"metadata": {"name": "p"}}, Pod)) is None
+
+
+@pytest.mark.parametrize("standing", [*_STANDINGS[1:], "waiting"])
+def test_a_job_changes_groups_in_which_its_pods_wait_or_are_placed(standing: Standing) -> None:
+    """Before they have started, and whatever another Job has there."""
+    groups = GroupsByPod()
+    groups.put("u0", GroupMembership(KEY, "train", owner="job-1"), MemberState(standing))
+    groups.put("u1", GroupMembership(KEY, "train", owner="job-2"), MemberState("gated"))
+    assert groups.job_changed("job-1", 1) == ([KEY] if standing in ("waiting", "placed") else [])
+    assert groups.job_changed("job-2", 1) == []
