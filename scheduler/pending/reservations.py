@@ -3,7 +3,6 @@
 Of single pods it is the same map as kube-scheduler's nominator.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
@@ -22,9 +21,6 @@ class Reservations(ReservedRoom):
 
     def __len__(self) -> int:
         return len(self._by_uid)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_uid)
 
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that have reserved room on a node."""

@@ -55,10 +55,6 @@ class HeldBinds:
     def batch_of(self, uid: str) -> Batch | None:
         return next((batch for batch in self._batches.values() if uid in batch.binds), None)
 
-    def binds(self) -> list[Bind]:
-        """Return all held Binds."""
-        return [bind for batch in self._batches.values() for bind in batch.binds.values()]
-
     def drop(self, uid: str) -> None:
         """Record that a pod was deleted, or left its group."""
         if (batch := self.batch_of(uid)) is not None:

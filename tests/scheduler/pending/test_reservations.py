@@ -79,7 +79,7 @@ def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(
     reservations.put(_nomination(low, "n1"), 0.0)
     reservations.put(_nomination(equal, "n1"), 0.0)
     reservations.put(_nomination(elsewhere, "n2"), 0.0)
-    assert set(reservations) == {equal.uid, elsewhere.uid}
+    assert {uid for one in reservations.all() for uid in one.rooms} == {equal.uid, elsewhere.uid}
     reservations.add(_nomination(low, "n1"))
     _add_unschedulable(queue, low.uid, ClusterEvent.NODE_ADDED)
     reservations.put(_nomination(_pod_info(make_pod, 2), "n1"), 5.0)
@@ -97,4 +97,4 @@ def test_new_nominations_of_a_group_replace_all_of_its_earlier_ones(
     reservations.put(reserve(key, [*both, assigned_pod_for(other, "n2")]), 0.0)
     assert len(reservations) == 3
     reservations.put(reserve(key, both), 1.0)
-    assert set(reservations) == {low.uid, high.uid}
+    assert {uid for one in reservations.all() for uid in one.rooms} == {low.uid, high.uid}

@@ -60,7 +60,8 @@ class _Recorded(Machine):
             for one in instructions or ()
             if isinstance(one, Bind | PreBind)
         ]
-        now_held = {id(bind): bind for bind in self.group_scheduling.held_binds.binds()}
+        batches = map(self.group_scheduling.held_binds.batch_of, self.state.pending_pods.uids())
+        now_held = {id(bind): bind for batch in batches if batch is not None for bind in batch.binds.values()}
         held = [bind for key, bind in now_held.items() if key not in self.known]
         self.known = set(now_held)
         for bind in held:

@@ -274,8 +274,8 @@ def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Life) -> N
     decided = life.work()
     assert len(orders(decided)) == 1
     assert victims(decided) in (["p0", "p1", "p3"], ["p0", "p3", "p4"])
-    rooms = life.machine.reservations
-    nodes = {uid: rooms.node_of(uid) for uid in rooms}
+    reservations = life.machine.reservations.all()
+    nodes = {room.uid: room.node for one in reservations for room in one.rooms.values()}
     assert len(nodes) == 6
     assert {node.split("-")[1] for node in nodes.values() if node} == {"c0", "c1"}
 

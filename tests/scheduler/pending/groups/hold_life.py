@@ -25,7 +25,7 @@ def names_of(found: list[Any]) -> list[str]:
 
 def kept_on(life: Life) -> list[str]:
     """Return the nodes of all nominated pods, one for each pod."""
-    return sorted(life.machine.reservations.node_of(uid) for uid in life.machine.reservations)
+    return sorted(room.node for one in life.machine.reservations.all() for room in one.rooms.values())
 
 
 def small(life: Life, number: int, **fields: Any) -> Pod:

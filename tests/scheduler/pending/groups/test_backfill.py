@@ -64,8 +64,9 @@ def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(lif
     assert bind.assigned.node == "n1"
     promised = {
         vf.pci
-        for uid in life.machine.reservations
-        if (room := life.machine.reservations.room_of(uid)) is not None and room.assignment is not None
+        for one in life.machine.reservations.all()
+        for room in one.rooms.values()
+        if room.assignment is not None
         for vf in room.assignment.vfs
     }
     assert bind.assigned.assignment is not None

@@ -162,7 +162,7 @@ class _World:
         cache, reservations = self.life.machine.cache, self.life.machine.reservations
         claims = [vf.pci + pod.node for pod in cache.assigned_pods() if pod.assignment for vf in pod.assignment.vfs]
         assert len(claims) == len(set(claims))
-        rooms = [room for uid in reservations if (room := reservations.room_of(uid)) is not None]
+        rooms = [room for one in reservations.all() for room in one.rooms.values()]
         promised = [vf.pci + room.node for room in rooms if room.assignment for vf in room.assignment.vfs]
         assert len(promised) == len(set(promised))
         assert {room.uid for room in rooms} <= set(self.life.machine.pending_pods.uids())

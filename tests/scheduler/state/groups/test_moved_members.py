@@ -24,4 +24,4 @@ def test_room_kept_for_a_member_elsewhere_does_not_count_beside_the_member(life:
     life.see(oldest, changed(moved, metadata={"annotations": annotations}))
     assert len(orders(life.work(1.0))) == 1
     life.machine.check()
-    assert [life.machine.reservations.node_of(uid) for uid in life.machine.reservations] == ["n1", "n1"]
+    assert [room.node for one in life.machine.reservations.all() for room in one.rooms.values()] == ["n1", "n1"]

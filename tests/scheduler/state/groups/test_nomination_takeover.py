@@ -35,7 +35,7 @@ def _names(found: list[Any]) -> list[str]:
 
 
 def _kept_on(life: Life) -> dict[str, str]:
-    nodes = {uid: life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
+    nodes = {room.uid: room.node for one in life.machine.reservations.all() for room in one.rooms.values()}
     return {life.machine.pending_pods[uid].pod.metadata.name: node for uid, node in nodes.items()}
 
 
@@ -204,8 +204,8 @@ def test_what_the_last_leader_still_writes_counts(life: Life, nodes: tuple[str, 
     known = {f"m{number}": node for number, node in enumerate(nodes) if node.startswith("n")}
     assert _kept_on(life) == known
     # With its VFs, which were kept for it before too.
-    kept = [life.machine.reservations.room_of(uid) for uid in life.machine.reservations]
-    assert all(one is not None and one.assignment is not None for one in kept)
+    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
+    assert all(room.assignment is not None for room in rooms)
 
 
 @pytest.mark.parametrize(("of_group", "own", "of_other", "bound"), [(10, 1, 10, ["m0", "m1"]), (8, 99, 9, ["older"])])

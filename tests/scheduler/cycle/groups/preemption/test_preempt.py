@@ -30,6 +30,7 @@ from tests.scheduler.group_life import (
     told,
     victims,
 )
+from tests.scheduler.pending.groups.hold_life import kept_on
 
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -47,7 +48,7 @@ def test_a_group_sends_others_away_if_all_of_it_fits_then(life: Life) -> None:
     pair(life)
     found = life.work()
     assert victims(found) == ["on-n1", "on-n2"]
-    assert sorted(life.machine.reservations.node_of(uid) for uid in life.machine.reservations) == ["n1", "n2"]
+    assert kept_on(life) == ["n1", "n2"]
     life.gone(running[0])
     assert binds(life.work(15.0)) == []
     life.gone(running[1])
@@ -109,7 +110,7 @@ def test_a_new_leader_that_finds_half_of_the_victims_deleted_deletes_the_others(
     pair(life)
     found = life.work()
     assert len(victims(found)) == 1
-    assert "n3" in {life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
+    assert "n3" in kept_on(life)
 
 
 def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_again(life: Life) -> None:
@@ -197,7 +198,7 @@ def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -
     assert len(life.machine.reservations) == 2
     later = life.work(VF_PATIENCE_S + 1.0) + life.work(15.0)
     assert len(victims(later)) == 1
-    assert node not in {life.machine.reservations.node_of(uid) for uid in life.machine.reservations}
+    assert node not in kept_on(life)
 
 
 def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
