@@ -43,7 +43,7 @@ def divisions(
 def _divide(
     demands: tuple[VfDemand, ...], shares: tuple[_Share, ...], extra: int, steps: Steps, first: int = 0
 ) -> Iterator[tuple[VfDemand, ...]]:
-    """Yield the divisions among shares from the first on, of which ``more`` give one VF more than in any case."""
+    """Yield the divisions among shares from the first on, of which ``extra`` give one VF more than in any case."""
     if not demands:
         yield ()
         return

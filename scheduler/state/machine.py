@@ -2,7 +2,7 @@
 
 `nodes`, `pods` and `handle` apply watch events, and `finished` applies the result of a write. `step` schedules the next
 pod, and `tick` does what is due. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `WriteRates`,
-`Report` and `Notice`. Nothing here does I/O, so a test can replay a whole run.
+`Report`, `ReportGroup`, `ReportRates` and `Notice`. Nothing here does I/O, so a test can replay a whole run.
 """
 
 from typing import Any

@@ -41,9 +41,10 @@ def count_missing_members(key: GroupKey, owners: Set[str], pending_groups: Pendi
 
 
 def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
-    """Return whether the group has changed since the decision started, except by new waiting members.
+    """Return whether the group has changed since the decision started.
 
-    A deleted member is missing, and a new placed member determines where the others may go.
+    New waiting members do not count, nor do placed ones that leave while enough remain. A deleted waiting member is
+    missing, and a new placed member determines where the others may go.
     """
     demand, key = decision.demand, decision.demand.group.key
     if demand.priority != pending_groups.priority(key):
