@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bench.nic.cases import FIRST, of_one_vf
 from cli.node.hardware.plan.recorded import (
     Case,
     Outcome,
@@ -37,3 +38,11 @@ def test_the_recording_reads_as_it_was_written_and_has_refusals_and_effects() ->
     assert by_steps[VfSettings(mac="01:00:5e:00:00:01"),] == Outcome(("EINVAL",), {})
     assert by_steps[VfSettings(vlan=4094),] == Outcome(("ok",), {"vlan": 4094})
     assert by_steps[VfSettings(trust=True), VfSettings(trust=False)] == Outcome(("ok", "ok"), {})
+
+
+def test_the_recording_has_the_cases_of_the_matrix() -> None:
+    """After a change of the matrix, `python -m bench.nic_differences --record` writes the recording again."""
+    recording = read_recording(RECORDING.read_text())
+    assert recording.first == VfSettings(**FIRST)
+    steps = [tuple(VfSettings(**step.settings) for step in case.steps[1:]) for case in of_one_vf()]
+    assert [case.steps for case in recording.cases] == steps
