@@ -3,7 +3,7 @@
     python -m bench.nic_differences [--link ethernet|infiniband] [--seed N] [--random 40] [--only WORDS]
 
 Both get the same values, orders, events and refused commands (`bench.nic.cases`). The driver is the unmodified
-mlx5_core of Linux 6.12 in the lab. Exit status 1 if anything differs, 2 if there is no lab.
+mlx5_core of Linux 6.12 in the lab. Exit status 1 if anything differs, 2 if there is no lab or no such case.
 """
 
 import argparse
@@ -109,19 +109,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help=f"only write {RECORDING.name} for the hardware test")
     parser.add_argument("--only", default="", help="only cases whose name has these words")
     options = parser.parse_args(arguments)
+    links: Sequence[LinkType] = [options.link] if options.link else [*CHOICES]
+    cases = {link: cases_of(link, options.seed, options.random, options.only) for link in links}
+    if not any(cases.values()):
+        print(f"no case has {options.only!r} in its name", file=sys.stderr)
+        return 2
     if find_lab(os.environ) is None:
         print(MISSING, file=sys.stderr)
         return 2
     if options.record:
         record()
         return 0
-    links = [options.link] if options.link else list(CHOICES)
-    return max(compare(link, options.seed, options.random, options.only) for link in links)
+    return max(compare(link, some) for link, some in cases.items() if some)
 
 
-def compare(link: LinkType, seed: int, randoms: int, only: str) -> int:
+def cases_of(link: LinkType, seed: int, randoms: int, only: str) -> list[Case]:
+    """Return the cases on one kind of link whose name has these words."""
+    return [case for case in (*matrix(link), *random_cases(link, seed, randoms)) if only in case.name]
+
+
+def compare(link: LinkType, cases: Sequence[Case]) -> int:
     """Compare both on one kind of link and print what differs; return the exit status."""
-    cases = [case for case in (*matrix(link), *random_cases(link, seed, randoms)) if only in case.name]
     # The table syncs its file at each change, which costs nothing in memory.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         table = on_table.run(link, map(steps_from_json, cases_to_json(cases)), Path(folder))
