@@ -94,14 +94,19 @@ LASTING = (
 # no part of the promise a test may leave out MACs and GUIDs: leave_out=$addresses.
 FIRMWARE = f"""
 chip=/sys/module/mlx5chip/parameters
-firmware() {{ sh {Path(__file__).parent / "inside/firmware.sh"} | sed "${{leave_out:-}}"; }}
+firmware() {{ sh {Path(__file__).parent / "inside/firmware.sh"} "${{leave_out:-}}"; }}
 addresses='s/\\(mac\\|guid\\) [^ ]*//g'
-prepared() {{ state >/tmp/before; firmware >/tmp/firmware; }}
+prepared() {{
+  state >/tmp/before; firmware >/tmp/firmware
+  [ -s /tmp/firmware ] || [ ! -e /proc/mlx5chip ] || {{ echo "the chip shows nothing"; exit 1; }}
+}}
 vfs_are_free() {{ [ -z "$(ls /var/lib/mooring/vfs 2>/dev/null)" ]; }}
 compare_firmware() {{
   [ -s /tmp/firmware ] && vfs_are_free || return 0
+  differs="firmware.sh fails"
   # An ADD in the background may begin meanwhile.
-  differs=$(firmware | diff /tmp/firmware -) || ! vfs_are_free || echo "after $1: $differs" >>/tmp/other-firmware
+  {{ now=$(firmware) && differs=$(echo "$now" | diff /tmp/firmware -); }} ||
+    ! vfs_are_free || echo "after $1: $differs" >>/tmp/other-firmware
 }}
 at_end() {{
   status=$?; compare_firmware "the script"
