@@ -203,5 +203,6 @@ def _make_acl(pf: Pf, *, exists: bool) -> None:
     """Send the commands for a table and its groups, unless it ``exists``, and for its entries."""
     if not exists:
         ask_if_named(pf, "CREATE_FLOW_TABLE")
+        ask_if_named(pf, "SET_FLOW_TABLE_ROOT")
         ask_if_named(pf, "CREATE_FLOW_GROUP")
     ask_firmware(pf, "SET_FLOW_TABLE_ENTRY")
