@@ -4,6 +4,7 @@ The faults are those of commands.c of devcluster/lab/kernel/mlx5chip.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -26,16 +27,19 @@ SETTINGS = {
         "MODIFY_NIC_VPORT_CONTEXT": 0x755,
         "CREATE_SCHEDULING_ELEMENT": 0x782,
         "MODIFY_SCHEDULING_ELEMENT": 0x785,
+        "SET_FLOW_TABLE_ROOT": 0x92F,
         "CREATE_FLOW_TABLE": 0x930,
+        "DESTROY_FLOW_TABLE": 0x931,
         "CREATE_FLOW_GROUP": 0x933,
+        "DESTROY_FLOW_GROUP": 0x934,
         "SET_FLOW_TABLE_ENTRY": 0x936,
         "DELETE_FLOW_TABLE_ENTRY": 0x938,
     },
     "infiniband": {"MODIFY_HCA_VPORT_CONTEXT": 0x763},
 }
-# Of scheduling elements, flow tables, groups and entries: what makes them, and what ends them.
-CREATE, END = (0x782, 0x930, 0x933, 0x936), (0x783, 0x931, 0x934, 0x938)
-OBJECTS = ("0 roots ", "0 table ", "0 group ", "0 entry ")
+# What makes an object and what ends it, each with the beginning of such an object's line.
+CREATE = {0x782: "0 roots ", 0x930: "0 table ", 0x933: "0 group ", 0x936: "0 entry "}
+END = {0x783: "0 roots ", 0x931: "0 table ", 0x934: "0 group ", 0x938: "0 entry "}
 GUID, ENTRIES = re.compile(" guid [0-9a-f]+"), re.compile(" (in|e)gress -?[0-9]+")
 # Any command of VF 0, whose driver is rebound and whose devices move.
 ANY = "any"
@@ -97,11 +101,12 @@ class Fault(NamedTuple):
 
 
 def faults_of(random: Random, names: Sequence[str]) -> list[Fault]:
-    """Return each kind of fault of each command in each call that sends it: only an ADD creates objects."""
+    """Return each kind of fault of each command in each call that sends it: an ADD creates objects, a DEL ends them."""
+    calls = {"CREATE": ("ADD",), "SET_FLOW_TABLE_ROOT": ("ADD",), "DESTROY": ("DEL",)}
     return [
         Fault(call, kind, random.randrange(1000), name)
         for name in names
-        for call in (("ADD",) if name.startswith("CREATE_") else ("ADD", "DEL"))
+        for call in next((calls[start] for start in calls if name.startswith(start)), ("ADD", "DEL"))
         for kind in KINDS
     ]
 
@@ -143,16 +148,16 @@ def differs_beyond_the_driver(opcode: int, kind: str, lines: Sequence[str]) -> b
     """Return whether the lines of `diff` show only what the driver ignores or cannot know.
 
     It ignores that a node GUID could not be written (mlx5_esw_set_vport_mac_locked of eswitch.c), which the next write
-    of the MAC does again, and that an entry could not be deleted (del_hw_fte of fs_core.c). It does not know the number
-    of an object whose creation failed after its effect.
+    of the MAC does again, and that an entry, group or table could not be deleted (del_hw_fte, del_hw_flow_group,
+    del_hw_flow_table of fs_core.c). It does not know the number of an object whose creation failed after its effect.
     """
     is_of_nic = opcode == SETTINGS["ethernet"]["MODIFY_NIC_VPORT_CONTEXT"]
     follows = GUID if is_of_nic else ENTRIES
-    before, now = ({follows.sub("", line[2:]) for line in lines if line.startswith(sign)} for sign in "<>")
+    before, now = (Counter(follows.sub("", line[2:]) for line in lines if line.startswith(sign)) for sign in "<>")
     gone, new = before - now, now - before
-    may_stay = opcode in (END if kind in ("refused", "unanswered") else CREATE)
-    is_left = may_stay and len(gone) <= len(new) == 1 and all(line.startswith(OBJECTS) for line in gone | new)
-    return is_left or (is_of_nic and not gone and not new)
+    may_stay = (END if kind in ("refused", "unanswered") else CREATE).get(opcode)
+    is_left = may_stay and gone.total() <= new.total() == 1 and all(line.startswith(may_stay) for line in gone | new)
+    return bool(is_left) or (is_of_nic and not gone and not new)
 
 
 @pytest.mark.timeout(7200)
