@@ -37,6 +37,7 @@ for vf in 0 1 2; do
   [ -e $functions/0000:3b:01.$vf/net ] || continue
   netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
 done
+prepared
 """
 FAULTS = Path(__file__).parents[1] / "cni/loops/fault_loop.py"
 # The calls that an ADD of three VFs makes: a kind that is missing here was not broken.

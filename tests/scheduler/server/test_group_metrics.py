@@ -23,7 +23,9 @@ def _samples(life: Life) -> dict[str, float]:
 
 
 def test_groups_are_counted_by_state_and_their_decisions_by_result(life: Life) -> None:
-    """One is placed with a further member that waits, one waits, one is incomplete; each result is there from 0 on."""
+    """One is placed and then lacks room for a further member, one waits, one is incomplete; each result is there from 0
+    on.
+    """
     assert set(_samples(life).values()) == {0.0}
     life.nodes("n1", "n2", "n3")
     life.see(*(life.member() for _ in range(4)))
@@ -35,7 +37,7 @@ def test_groups_are_counted_by_state_and_their_decisions_by_result(life: Life) -
         "mooring_waiting_groups queued": 2.0,
         "mooring_waiting_groups incomplete": 1.0,
         "mooring_group_decisions_total scheduled": 1.0,
-        "mooring_group_decisions_total unschedulable": 1.0,
+        "mooring_group_decisions_total unschedulable": 2.0,
         "mooring_group_decisions_total error": 0.0,
         "mooring_group_members_placed_total": 3.0,
     }
