@@ -87,6 +87,17 @@ def test_a_younger_group_waits_while_a_slow_decision_about_an_older_one_is_set_a
     assert list(dict.fromkeys(order)) == ["single", "old"]
 
 
+def test_a_younger_group_that_has_waited_long_does_not_overtake_the_older_one_between_its_slices(life: Life) -> None:
+    """After 15 s it may start beside the older group's paused decision. It gives way after each slice of its own."""
+    life.nodes("n1", "n2", "n3", vfs=100)
+    for name, count in (("old", 290), ("young", 280)):
+        group = json.dumps({"name": name, "min": count})
+        life.see(*(life.member(f"{name}-{n}", group, request=[{}]) for n in range(count)))
+        assert life.machine.step(life.now) == []
+    life.now += 20.0
+    assert {name.split("-")[0] for name in _names(life.work())} == {"old"}
+
+
 @pytest.mark.parametrize(
     ("of_group", "own", "first"), [(10, 0, "g"), (None, 10, "g"), (0, 10, "between"), (5, 10, "between")]
 )
