@@ -84,14 +84,16 @@ class Target:
 
 def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Target]:
     """Yield the targets to try in order, at least one."""
-    nodes, group, min_members, count = cache.nodes, demand.group, demand.needed, len(demand.members)
+    nodes, group, min_members, count = cache.nodes, demand.group, demand.min_members, len(demand.members)
     levels = _levels(group)
-    anchors = [nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed if assigned_pod.node in nodes.row_of]
+    anchors = [
+        nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed_pods if assigned_pod.node in nodes.row_of
+    ]
     if anchors:
         parts = partial(_parts_beside, nodes, group, room, anchors, count)
         yield from _shared_domains(nodes, group, anchors, count, min_members, parts)
         return
-    if demand.placed and group.within:
+    if demand.placed_pods and group.within:
         yield Target(_empty_domain(group), min_members)
         return
     level: _Level | None = None

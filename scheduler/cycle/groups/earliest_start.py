@@ -145,7 +145,7 @@ class EarliestStart:
         if promised is not None:
             domain = ""
             yield from _put_on_nodes(snapshot, demand, budget, promised)
-            if len(snapshot.binds) < demand.needed:
+            if len(snapshot.binds) < demand.min_members:
                 return None
         else:
             outcome = yield from place_group(snapshot, demand, budget)

@@ -22,11 +22,10 @@ from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, needs_order
 from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member, place_members
 from scheduler.cycle.groups.group_refusals import overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import needs_order
 from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
@@ -56,7 +55,7 @@ class GroupCycle:
             budget.charge(_A_COMMIT * len(snapshot.binds))
             if budget.turn_is_over:
                 yield
-            stale_uids = snapshot.outdated(demand.distinct_members)
+            stale_uids = snapshot.outdated(demand.kinds)
             if not stale_uids:
                 if (placement := self._commit(snapshot, demand)) is None:
                     return (yield from self.decide(demand.without_spares(), budget))
@@ -74,7 +73,7 @@ class GroupCycle:
     def _commit(self, snapshot: GroupSnapshot, demand: GroupDemand) -> GroupPlacement | None:
         """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
         binds = tuple(bind for uid, bind in snapshot.binds.items() if uid in demand.uids)
-        if len(binds) < demand.needed - demand.needed_spares:
+        if len(binds) < demand.min_members - demand.needed_spares:
             return None
         spares = [bind.assigned for uid, bind in snapshot.binds.items() if uid not in demand.uids]
         for spare in spares:
@@ -134,7 +133,7 @@ def _put_back(
             snapshot.put_on(decision)
         else:
             displaced_members.append(bind.pod_info)
-    if displaced_members and (demand.group.slices or any(map(needs_order, demand.distinct_members))):
+    if displaced_members and (demand.group.slices or any(map(needs_order, demand.kinds))):
         return False
     among = among_rows(placement.target.domain, demand.group.within, nodes)
     place = partial(place_member, snapshot, among=among, budget=budget)
@@ -145,7 +144,7 @@ def _put_back(
 def _labels(demand: GroupDemand) -> Iterator[str]:
     group = demand.group
     yield from (key for key in (*group.prefer, group.within, *(one.within for one in group.slices)) if key)
-    for member in demand.distinct_members[:MOST_SHAPES]:
+    for member in demand.kinds[:MOST_SHAPES]:
         affinity_info = member.affinity_info
         yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))
         yield from (term.key for term, _ in affinity_info.preferred)

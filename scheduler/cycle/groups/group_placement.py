@@ -24,11 +24,10 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.decisions import Bind, Decision, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Domain, Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, kind_of
 from scheduler.cycle.groups.group_refusals import Refusals, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
@@ -110,7 +109,7 @@ def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBud
 
 
 def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
-    if not demand.placed and (key := together_by(demand.members)):
+    if not demand.placed_pods and (key := common_domain_label(demand.members)):
         # The first placed member determines the domain of the others.
         yield from targets(replace(demand, group=_within(demand.group, key)), room, snapshot.cache)
     yield from targets(demand, room, snapshot.cache)
@@ -252,7 +251,7 @@ def place_members(
     """
     refusals, count = dict[Hashable, Unschedulable](), 0
     for number, member in enumerate(members, start=1):
-        if refusals and alike(member) in refusals:
+        if refusals and kind_of(member) in refusals:
             continue
         decision = yield from place(member)
         if decision is None:
@@ -261,8 +260,8 @@ def place_members(
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
             continue
-        refusals[alike(member)] = decision
-        remaining = sum(alike(later) not in refusals for later in members[number:])
+        refusals[kind_of(member)] = decision
+        remaining = sum(kind_of(later) not in refusals for later in members[number:])
         if len(snapshot.binds) + remaining < wanted:
             break
     return refusals, count

@@ -14,9 +14,8 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Target
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import reads_other_nodes
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
@@ -30,14 +29,14 @@ def too_many_shapes(demand: GroupDemand) -> GroupUnschedulable | None:
     if (count := len(demand.shapes)) <= MOST_SHAPES:
         return None
     reason = f"its members make {count} different requests; the limit is {MOST_SHAPES}"
-    return GroupUnschedulable(0, demand.needed, Unschedulable(demand.members[0], reason, NO_EVENT, {"v": 1}))
+    return GroupUnschedulable(0, demand.min_members, Unschedulable(demand.members[0], reason, NO_EVENT, {"v": 1}))
 
 
 def overtaken(demand: GroupDemand) -> GroupUnschedulable:
     """Return that the cluster changed faster than the group could be scheduled."""
     reason = "the cluster changed too often while the group was scheduled"
     refusal = Unschedulable(demand.members[0], reason, ANY_EVENT, {"v": 1})
-    return GroupUnschedulable(0, demand.needed, refusal, comes_again=True)
+    return GroupUnschedulable(0, demand.min_members, refusal, comes_again=True)
 
 
 def shortage_of(snapshot: GroupSnapshot, demand: GroupDemand, target: Target, refusals: Refusals) -> GroupUnschedulable:
@@ -46,7 +45,7 @@ def shortage_of(snapshot: GroupSnapshot, demand: GroupDemand, target: Target, re
     placed_on = [bind.assigned.node for bind in binds]
     refusal = next(iter(refusals.values()))
     refusal = _hanging_on(refusal, target.wanted, target.domain.row_numbers(nodes), placed_on, nodes)
-    return GroupUnschedulable(len(binds), demand.needed, refusal, target.domain.text, binds)
+    return GroupUnschedulable(len(binds), demand.min_members, refusal, target.domain.text, binds)
 
 
 def of_all_domains(
@@ -58,7 +57,7 @@ def of_all_domains(
     tried.
     """
     label, member = demand.group.within, best.refusal.pod_info
-    if best.fitting or not best.where or not label or demand.placed:
+    if best.fitting or not best.where or not label or demand.placed_pods:
         return best
     if demand.group.rails == "same":
         member = next(candidate for candidate in demand.members if candidate.uid == member.uid)
@@ -76,7 +75,7 @@ def of_all_domains(
 
 def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Unschedulable) -> Unschedulable:
     """Return a refusal with the events that can help any member, because a member may free its place for another."""
-    group, kinds = demand.group, demand.distinct_members
+    group, kinds = demand.group, demand.kinds
     is_plain = group.rails is None and not group.within and not group.prefer and not group.slices
     if is_plain and len(kinds) == 1 and not reads_other_nodes(kinds[0]):
         return refusal

@@ -32,7 +32,7 @@ class GroupSnapshot:
     ) -> None:
         self._live, self._live_nominations = cache, reserved
         self._group, self._priority = demand.group.key, demand.priority
-        self._has_volumes = any(kind.volumes for kind in demand.distinct_members)
+        self._has_volumes = any(kind.volumes for kind in demand.kinds)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.reserved = reserved.snapshot()
         self.cycle = cycle.on(

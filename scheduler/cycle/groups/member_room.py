@@ -14,7 +14,7 @@ import numpy as np
 from mooring.annotations.group import Slice
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
-from scheduler.cycle.groups.members import apart_by_host, needs
+from scheduler.cycle.groups.group_demand import are_apart_by_host, needs
 from scheduler.cycle.groups.slice_domains import slice_domains
 from scheduler.kube.pod_info import PodInfo
 
@@ -48,7 +48,7 @@ class MemberRoom:
     @cached_property
     def _rooms(self) -> list[Amounts]:
         """How many members of each shape each row admits."""
-        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), apart_by_host(self._members)
+        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), are_apart_by_host(self._members)
         return [_room(member, rows, self._nodes, is_apart=is_apart) for member, rows in pairs]
 
     @cached_property

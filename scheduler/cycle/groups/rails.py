@@ -40,10 +40,10 @@ def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
     """
     models, counts = np.unique(nodes.models.ids[domain.row_numbers(nodes)], return_counts=True)
     # Many nodes have the same networks.
-    alike, node_counts = Counter[tuple[str, ...]](), defaultdict[str, int](int)
+    counts_by_model, node_counts = Counter[tuple[str, ...]](), defaultdict[str, int](int)
     for model, count in zip(models.tolist(), counts.tolist(), strict=True):
-        alike[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
-    for networks, count in alike.items():
+        counts_by_model[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
+    for networks, count in counts_by_model.items():
         for network in dict.fromkeys(networks):
             node_counts[network] += count
     if len(node_counts) > _MOST_NATURAL:
@@ -73,7 +73,7 @@ def choices(
     if demand.group.rails != "same" or not count:
         yield ()
         return
-    group_networks, has_extra_members = _networks_of(demand.placed, count), min_members < len(members)
+    group_networks, has_extra_members = _networks_of(demand.placed_pods, count), min_members < len(members)
     candidates = [
         [network] if network else _candidates(members, k, networks, has_extra_members=has_extra_members)
         for k, network in enumerate(group_networks)

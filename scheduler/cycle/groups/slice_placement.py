@@ -22,10 +22,9 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, by_size, kind_of
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, by_size
 from scheduler.cycle.groups.slice_domains import SliceDomains, slice_domains
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
@@ -67,7 +66,7 @@ class SlicePlacement:
         self.budget.charge_column(nodes.size)
         domains = slice_domains(self.demand.group.slices, nodes, rows, np.zeros(len(rows), np.int64))
         self._domains, self._free = domains, room.of_any_rank(domains.rows, domains.domain_of_row, domains.count())
-        for pod in self.demand.placed:
+        for pod in self.demand.placed_pods:
             numbers = np.flatnonzero(domains.rows == nodes.row_of.get(pod.node, -1))
             for depth, level in enumerate(domains.levels) if pod.uid in self.demand.ranks else ():
                 home = int(level.domain_of_row[numbers[0]]) if len(numbers) else -1
@@ -155,7 +154,7 @@ class SlicePlacement:
         for member in by_size(members):
             if self._is_over(is_whole=is_whole):
                 return False
-            if alike(member) in failed:
+            if kind_of(member) in failed:
                 continue
             self.count += 1
             decision = yield from self.place_member(member, among)
@@ -166,8 +165,8 @@ class SlicePlacement:
             if decision is None or is_whole:
                 self._inner = decision
                 return False
-            self.refusals.setdefault(alike(member), decision)
-            failed.add(alike(member))
+            self.refusals.setdefault(kind_of(member), decision)
+            failed.add(kind_of(member))
         return not failed
 
     def _refuse_for_label(self, member: PodInfo, rows: Rows) -> Turns[None]:
@@ -179,7 +178,7 @@ class SlicePlacement:
         )
         decision = yield from self.place_member(member, Among(nodes.flags(self._domains.rows), label))
         if isinstance(decision, Unschedulable):
-            self.refusals[alike(member)] = decision
+            self.refusals[kind_of(member)] = decision
 
     def _refuse(self, members: Sequence[PodInfo], depth: int, number: int, need: int) -> None:
         """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""
@@ -198,4 +197,4 @@ class SlicePlacement:
         if inner is not None:
             events, why = events | inner.requeue_on, inner.why
         reason = f"{reason}." if inner is None else f"{reason}: {inner.reason}"
-        self.refusals[alike(members[0])] = Unschedulable(members[0], reason, events, why)
+        self.refusals[kind_of(members[0])] = Unschedulable(members[0], reason, events, why)

@@ -76,7 +76,7 @@ class Backfill:
         """Return whether a group has a promise for enough of its present members."""
         if known is None or known.cause != "backfill" or demand.group.key not in self._promises:
             return False
-        return sum(member.uid in known.rooms for member in demand.members) >= demand.needed
+        return sum(member.uid in known.rooms for member in demand.members) >= demand.min_members
 
     def note(self, key: GroupKey) -> str:
         """Return the message about a group's promise; empty if it has none."""

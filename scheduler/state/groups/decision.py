@@ -53,4 +53,4 @@ def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool
         return True
     if pending_groups.group(key) != demand.group:
         return True
-    return count_missing_members(key, decision.owners, pending_groups) > demand.needed - demand.needed_spares
+    return count_missing_members(key, decision.owners, pending_groups) > demand.min_members - demand.needed_spares

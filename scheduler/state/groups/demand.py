@@ -8,8 +8,7 @@ from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_members import Members
 from scheduler.cache.groups.sources import Group
-from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.members import as_member, by_size, spare_members
+from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, spare_members
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo

@@ -4,8 +4,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
-from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
 from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
@@ -42,7 +41,7 @@ def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> st
 
     Members with other requests may wait for other reasons; then the message names the member.
     """
-    is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.real_members)
+    is_mixed = any(kind_of(member) != kind_of(demand.members[0]) for member in demand.real_members)
     name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
     return f"group {members.title}: enough members are placed, but {name} is not: {refusal.reason}"
 

@@ -15,7 +15,7 @@ from mooring.annotations.spares import dump_spares, read_spares
 from mooring.errors import AnnotationError
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind, with_annotation
-from scheduler.cycle.groups.members import is_spare
+from scheduler.cycle.groups.group_demand import is_spare
 from scheduler.cycle.instructions import Instruction, Notice
 from scheduler.cycle.reservations import reserve
 from scheduler.kube.group_membership import GroupKey, membership_if_readable

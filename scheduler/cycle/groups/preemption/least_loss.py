@@ -24,9 +24,9 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.group_demand import by_shape
 from scheduler.cycle.groups.group_placement import among_rows, place_member, place_members
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import by_shape
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.preemption.reprieve import Reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
@@ -94,7 +94,7 @@ class VictimPlacement:
 
     @property
     def has_needed(self) -> bool:
-        return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.needed
+        return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.min_members
 
     def place(self, members: Sequence[PodInfo]) -> Turns[None]:
         """Put members on the snapshot, and remove their victims, until enough members have a place."""
@@ -102,7 +102,7 @@ class VictimPlacement:
         if demand.group.slices:
             yield from self._place_slices(members)
         else:
-            yield from place_members(snapshot, members, demand.needed, self._place_needed)
+            yield from place_members(snapshot, members, demand.min_members, self._place_needed)
 
     def reprieve(self) -> Turns[None]:
         """Repeat the attempt after its end, and let victims stay that are not necessary."""
@@ -129,7 +129,7 @@ class VictimPlacement:
             rows = yield from self.row_victims.rows_for(member, self.among)
             rows_of_shapes.append(np.array(rows, np.intp))
         inside = nodes.all_rows() if self.among is None else np.flatnonzero(self.among.flags)
-        placement = SlicePlacement(snapshot, demand, budget, self._place_in_slice, demand.needed, self._undo)
+        placement = SlicePlacement(snapshot, demand, budget, self._place_in_slice, demand.min_members, self._undo)
         yield from placement.place(members, inside, MemberRoom(members, shapes, rows_of_shapes, nodes))
 
     def _place_in_slice(self, member: PodInfo, among: Among) -> Turns[Decision | None]:
@@ -209,8 +209,8 @@ def _best_attempt(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
     best: VictimPlacement | None = None
     cost: Cost | None = None
     yield from row_victims.remove_terminating()
-    orders, first_domains = demand.orders(demand.needed), _first_domains(row_victims)
-    domains = domains_within(demand.group, [assigned_pod.node for assigned_pod in demand.placed], cache)
+    orders, first_domains = demand.orders(demand.min_members), _first_domains(row_victims)
+    domains = domains_within(demand.group, [assigned_pod.node for assigned_pod in demand.placed_pods], cache)
     for domain in sorted(domains, key=lambda domain: domain not in first_domains):
         if goal.is_for_room and best is not None and not best.removed.loss[0] and domain not in first_domains:
             # The group can wait here, and only for pods that end by themselves: there may be thousands of domains.
@@ -240,7 +240,7 @@ def _networks(row_victims: RowVictims, domain: Domain) -> Turns[Sequence[Network
     rows, sums = domain.row_numbers(nodes), NetworkSums(nodes.size, demand)
     yield from sums.read(rows, row_victims.free_vfs, _A_ROW, row_victims.budget)
     member_limit = partial(sums.admitted, among=rows)
-    all_choices = choices(demand, demand.needed, networks_in(domain, nodes), member_limit)
+    all_choices = choices(demand, demand.min_members, networks_in(domain, nodes), member_limit)
     return [choice for choice in all_choices if choice is not None]
 
 

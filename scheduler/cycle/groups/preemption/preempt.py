@@ -21,9 +21,8 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import reads_other_nodes
 from scheduler.cycle.groups.preemption.least_loss import VictimPlacement, least_loss
 from scheduler.cycle.groups.preemption.reprieve import A_VICTIM
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, VictimGoal
@@ -162,7 +161,7 @@ class GroupPreemption:
         released.
         """
         reservation, rooms = self._reserved.of_owner(demand.group.key), self._nominated_members(demand)
-        if reservation is None or len(rooms) < demand.needed:
+        if reservation is None or len(rooms) < demand.min_members:
             return None
         if any(self._preemption.pods_in_deletion(reservation, room.node, demand.priority) for room in rooms):
             return GroupPreempted(replace(reservation, vfs_by=None), reason=_TERMINATING)
@@ -177,7 +176,7 @@ class GroupPreemption:
 
 def _has_rules(demand: GroupDemand) -> bool:
     """Return whether more than each node by itself decides where members may be."""
-    return any(member.volumes or reads_other_nodes(member) for member in demand.distinct_members)
+    return any(member.volumes or reads_other_nodes(member) for member in demand.kinds)
 
 
 def _outcome(best: VictimPlacement, demand: GroupDemand) -> GroupPreempted:

@@ -17,9 +17,8 @@ import numpy as np
 from scheduler.cache.node_columns import LINES, Rows
 from scheduler.cache.pod_counts import selects
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, needs
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import needs
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, here, is_terminating

@@ -64,5 +64,5 @@ def test_equal_members_with_other_run_times_are_equal(life: Life) -> None:
         *(changed(life.member(f"m{number}", PAIR), spec={"activeDeadlineSeconds": 60 + number}) for number in range(2))
     )
     demand, _ = demand_of(GroupKey("annotation", "default", "pair"), life.machine.state)
-    assert len(demand.distinct_members) == 1
+    assert len(demand.kinds) == 1
     assert {member.runs_s for member in demand.members} == {61}
