@@ -26,8 +26,8 @@ from mooring import names
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.parsing import dump
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
 
 _NOW = 1_800_000_000.0

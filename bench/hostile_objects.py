@@ -24,8 +24,8 @@ from mooring.kube.watch import Decoder, WatchLine, read_line
 from scheduler.__main__ import spare_collections
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
 from scheduler.server.reporting.report_bodies import status_patch

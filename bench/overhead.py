@@ -23,7 +23,7 @@ from bench.scheduler import Scheduling
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import NONE
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 
 _MOST_SLOWER = 1.05

@@ -27,8 +27,8 @@ from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
 

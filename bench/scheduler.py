@@ -26,8 +26,8 @@ from bench.loads.full_scan import FullScan
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
 
 # UNIX time of the first decision; each decision is so much later, in seconds.

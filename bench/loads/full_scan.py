@@ -8,7 +8,7 @@ from typing import Any
 
 from mooring import names
 from mooring.annotations.request import PodRequest, read_request
-from scheduler.kube.quantity import parse_resources
+from scheduler.kube.resources import parse_resources
 from scheduler.placement.place import Fit, PfCapacity, VfDemand, place
 from scheduler.placement.steps import Steps
 

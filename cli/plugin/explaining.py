@@ -14,7 +14,7 @@ from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.natural_order import natural
 from scheduler.cache.groups import known_pod_groups
-from scheduler.kube import jobs, objects, runtime_classes
+from scheduler.kube import jobs, objects
 
 UNDECIDABLE = "cannot decide again without all nodes and pods"
 _UNDECIDABLE = explain.DecisionReport("none", UNDECIDABLE, {})
@@ -161,7 +161,7 @@ async def read_objects(reader: Reader, module: ModuleType) -> Mapping[type[Any],
     optional: Mapping[type[Any], Sequence[str]] = {
         **known_pod_groups.PATHS,
         jobs.Job: jobs.PATHS,
-        runtime_classes.RuntimeClass: runtime_classes.PATHS,
+        objects.RuntimeClass: objects.RUNTIME_CLASS_PATHS,
     }
     listed = await asyncio.gather(
         *(reader.all(path, kind) for kind, path in paths.items()),

@@ -16,17 +16,17 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import MOST_PORTS, run_time_of
-from scheduler.kube.pod_resources import (
+from scheduler.kube.resources import (
     MOST_AMOUNTS,
     NO_DEFAULTS,
     Amounts,
-    amounts_named,
+    amount_count,
     pod_requests,
     scored_requests,
+    spec_in_force,
 )
-from scheduler.kube.pod_volumes import ClaimUse, read_claims
-from scheduler.kube.resize import spec_in_force
 from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info, without_terms
+from scheduler.kube.storage_objects import ClaimUse, read_claims
 from scheduler.placement.memo import Memo
 from scheduler.placement.vf_accounting import Claim
 
@@ -199,12 +199,12 @@ _COMMON_RESOURCES = frozenset({"cpu", "memory"})
 def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
     """Return what the containers use; replicas have equal requests and share one value."""
     spec = pod.spec
-    if amounts_named(spec) <= MOST_AMOUNTS:
+    if amount_count(spec) <= MOST_AMOUNTS:
         try:
             spec = spec_in_force(pod)
         except ValueError as unreadable:
             return _Use(NO_DEFAULTS, NO_DEFAULTS, _ports_of(spec), str(unreadable))
-    if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amounts_named(spec) > MOST_AMOUNTS:
+    if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amount_count(spec) > MOST_AMOUNTS:
         return _read_use(spec, node_resources | _COMMON_RESOURCES)
     text = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
     return _read_use(spec) if len(text) > _SHORT else _uses.get(text) or _uses.keep(text, _read_use(spec))
@@ -212,9 +212,9 @@ def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
 
 def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:
     ports = _ports_of(spec)
-    only = node_resources if amounts_named(spec) > MOST_AMOUNTS else None
+    only = node_resources if amount_count(spec) > MOST_AMOUNTS else None
     try:
-        resources = pod_requests(spec, only=only)
+        resources = pod_requests(spec, names=only)
         return _Use(resources, scored_requests(spec, resources), ports)
     except ValueError as unreadable:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))

@@ -31,7 +31,7 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.pod_resources import SCORED, add
+from scheduler.kube.resources import SCORED, add_to
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import VfAccounting, vfs_in_inventory
 
@@ -295,7 +295,7 @@ class Cache:
         node_info, nodes, assigned_pods = self._known_node(name), self.nodes, self._pods.on(name).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
-            amounts = add(amounts, dict(_amounts(assigned_pod)))
+            add_to(amounts, dict(_amounts(assigned_pod)))
         assert nodes.used_of(row) == {resource: amount for resource, amount in amounts.items() if amount}, name
         assert nodes.ports[row] == self._pods.ports(name), f"node {name!r}: the ports differ"
         accounting = VfAccounting(node_info.inventory, self._pods.claims(name))

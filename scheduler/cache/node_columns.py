@@ -42,7 +42,7 @@ from scheduler.cache.node_facts import Flags as Flags
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.node_view import BatchView, RowView
 from scheduler.kube.host_ports import HostPorts
-from scheduler.kube.pod_resources import SCORED
+from scheduler.kube.resources import SCORED
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 

@@ -9,7 +9,7 @@ from mooring.annotations.inventory import Inventory, read_inventory
 from mooring.annotations.rates import read_rates_in_force
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import Node, Taint
-from scheduler.kube.quantity import parse_resources
+from scheduler.kube.resources import parse_resources
 
 # Seconds for which a node may be not Ready before its VFs are no longer assigned.
 NOT_READY_S = 60.0

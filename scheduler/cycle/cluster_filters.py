@@ -9,8 +9,8 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.plugins.interface import (
     ClusterFilter,

@@ -44,8 +44,8 @@ from scheduler.cycle.reservations import ReservedRoom
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.cycle.unschedulable import on_no_node, unschedulable
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins.device_rules.rdma_vfs import assign

@@ -10,8 +10,8 @@ from mooring.annotations.rates import PodRates
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.kube.pod_groups import PodGroup
 
 Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.placement.steps import Steps

@@ -24,8 +24,8 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.node_view import BatchView
 from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (

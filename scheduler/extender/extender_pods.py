@@ -26,11 +26,10 @@ from scheduler.cycle.reservations import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.resource_claims import Claimed
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NO_DIVISION, NOT_ENOUGH, OUT_OF_BUDGET, demands_on, place_request
 from scheduler.placement.steps import Steps

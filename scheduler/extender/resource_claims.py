@@ -12,7 +12,7 @@ import msgspec
 from mooring.names import is_subdomain
 from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 
 # Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

@@ -3,6 +3,7 @@
 Everything but the name may be missing or null; the defaults here are those of the API server.
 """
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,17 @@ Quantities = dict[str, Quantity]
 # The fields of every kind of affinity.
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+# Where RuntimeClasses are listed.
+RUNTIME_CLASS_PATHS = ("/apis/node.k8s.io/v1/runtimeclasses",)
+
+
+def unix_time(text: str | None, default: float) -> float:
+    """Return an RFC 3339 time as UNIX seconds; ``default`` if the text is not a time."""
+    try:
+        time = datetime.fromisoformat(text or "")
+        return default if time.tzinfo is None else time.timestamp()
+    except (ValueError, OverflowError):
+        return default
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -71,6 +83,15 @@ class Container(Struct):
     resources: Resources | None = None
     restart_policy: str | None = None
     ports: list[Port] | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Return whether an init container continues to run with the containers."""
+        return self.restart_policy == "Always"
+
+    @property
+    def limits(self) -> Quantities:
+        return (self.resources.limits if self.resources else None) or {}
 
 
 class Requirement(Struct):
@@ -247,7 +268,7 @@ class PodOutline(Struct):
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, kind: str) -> Condition | None:
-        return next((one for one in self.status.conditions or () if one.type == kind), None)
+        return next((condition for condition in self.status.conditions or () if condition.type == kind), None)
 
 
 class PodSpec(PodTarget):
@@ -278,10 +299,14 @@ class PodSpec(PodTarget):
         return self.restart_policy in (None, "Always")
 
     @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Return the init containers, then the others."""
+        return (*(self.init_containers or ()), *(self.containers or ()))
+
+    @property
     def images(self) -> list[str]:
         """Return the images of its containers and volumes, each as often as it is used, the first `MOST_IMAGES`."""
-        containers = (*(self.init_containers or ()), *(self.containers or ()))
-        images = [container.image for container in containers if container.image]
+        images = [container.image for container in self.all_containers if container.image]
         images += [volume.image.reference for volume in self.volumes or () if volume.image and volume.image.reference]
         return images[:MOST_IMAGES]
 
@@ -352,7 +377,7 @@ class NodeOutline(Struct):
     status: NodeHealth = msgspec.field(default_factory=NodeHealth)
 
     def condition(self, kind: str) -> Condition | None:
-        return next((one for one in self.status.conditions or () if one.type == kind), None)
+        return next((condition for condition in self.status.conditions or () if condition.type == kind), None)
 
 
 class NodeStatus(NodeHealth):
@@ -364,3 +389,13 @@ class NodeStatus(NodeHealth):
 class Node(NodeOutline):
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class RuntimeClass(Struct):
+    """The handler that a node's container runtime has for a class. It never changes.
+
+    Source: ValidateRuntimeClassUpdate in pkg/apis/node/validation/validation.go of Kubernetes.
+    """
+
+    metadata: Metadata
+    handler: str

@@ -18,19 +18,19 @@ from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
-from scheduler.kube.pod_resources import (
+from scheduler.kube.outcomes import Refused
+from scheduler.kube.resources import (
     MOST_AMOUNTS,
     MOST_RESOURCES,
-    amounts_named,
+    amount_count,
     container_sides,
+    parse_resources,
     pod_requests,
     scored_requests,
 )
-from scheduler.kube.pod_volumes import ClaimUse, read_claims
-from scheduler.kube.quantity import parse_resources
-from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, read_constraints
+from scheduler.kube.storage_objects import ClaimUse, read_claims
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -146,7 +146,7 @@ def _too_much(spec: PodSpec) -> Iterator[str]:
     expressions = [requirement for term in terms for requirement in term.match_expressions or ()]
     fields = sum(len(term.match_fields or ()) for term in terms)
     for number, subject, limit in (
-        (amounts_named(spec), "resource amounts", MOST_AMOUNTS),
+        (amount_count(spec), "resource amounts", MOST_AMOUNTS),
         (sum(1 for _ in host_ports(spec)), "host ports", MOST_PORTS),
         (len(spec.tolerations or ()), "tolerations", MOST_TOLERATIONS),
         (len(spec.node_selector or ()) + len(terms) + len(expressions) + fields, _ON_NODES, MOST_REQUIREMENTS),

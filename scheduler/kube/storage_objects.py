@@ -1,4 +1,4 @@
-"""The fields of the storage objects that the scheduler reads: claims, volumes, classes, nodes' drivers, attachments.
+"""The fields of the storage objects that the scheduler reads, and the claims of a pod.
 
 Everything but the name may be missing or null, as in `scheduler.kube.objects`.
 """
@@ -11,6 +11,7 @@ from scheduler.kube.objects import (
     Metadata,
     NodeSelector,
     OwnedMetadata,
+    Pod,
     Quantities,
     Quantity,
     Resources,
@@ -26,6 +27,8 @@ _CLASS = "volume.beta.kubernetes.io/storage-class"
 # The provisioner of classes whose volumes are all created by hand.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 ONCE_PER_POD = "ReadWriteOncePod"
+# Each claim of a pod is looked up on every node.
+MOST_CLAIMS = 256
 
 
 class ClaimSpec(Struct):
@@ -205,3 +208,27 @@ class VolumeAttachment(Struct):
 def _class_of(metadata: Metadata, class_name: str | None) -> str:
     """Return a class's name; the deprecated annotation has precedence, as for the volume controller."""
     return (metadata.annotations or {}).get(_CLASS, class_name or "")
+
+
+class ClaimUse(msgspec.Struct, frozen=True, gc=False):
+    """A claim by key (namespace/name); ``owner`` is the pod's uid if the claim must belong to the pod."""
+
+    key: str
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+
+def read_claims(pod: Pod) -> tuple[ClaimUse, ...]:
+    """Return the claims of a pod's volumes; raise ValueError if there are too many."""
+    claims: list[ClaimUse] = []
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            claims.append(ClaimUse(f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"))
+        elif volume.ephemeral is not None:
+            claims.append(ClaimUse(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}", pod.metadata.uid))
+    if len(claims) > MOST_CLAIMS:
+        raise ValueError(f"{len(claims)} volume claims exceed the limit of {MOST_CLAIMS}")
+    return tuple(dict.fromkeys(claims))

@@ -8,8 +8,8 @@ from mooring import names
 from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 
 # The annotations with a pod's request; of all others only the size matters.
 _DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP, names.RUNS)

@@ -11,8 +11,8 @@ from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.group_membership import GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import PendingPod, asks_the_same

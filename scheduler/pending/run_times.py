@@ -16,8 +16,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind
 from scheduler.cycle.reservations import START_S
-from scheduler.kube.objects import Pod
-from scheduler.kube.timestamps import unix_time
+from scheduler.kube.objects import Pod, unix_time
 from scheduler.pending.part import Part, PodChange
 
 _LATE_S, _STEP_S = 600.0, 60.0

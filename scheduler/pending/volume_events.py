@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from mooring.kube.events import Change, Identity
 from scheduler.cache.volumes.volume_cache import StorageChange, StorageObject, VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.pending.volume_waits import UidIndex, VolumeWaits
 from scheduler.queue.queue import Queue
 

@@ -12,7 +12,7 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.volumes.plan import Match, Provision
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volume_rules.volume_binding import claim_deleted, claim_not_found, volume_not_found
 from scheduler.plugins.volume_rules.volume_matching import affinity_holds

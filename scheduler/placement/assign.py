@@ -11,7 +11,7 @@ from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.nic.settings import VfSettings
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.glob import glob
 from scheduler.placement.place import VfDemand

@@ -15,7 +15,7 @@ from mooring.gpu.request import RESOURCE, ContainerLimit, GpuRequest, containers
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Kind
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import demands_on
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal

@@ -13,7 +13,7 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_request
 from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps

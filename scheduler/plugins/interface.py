@@ -33,8 +33,8 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
 

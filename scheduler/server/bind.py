@@ -19,8 +19,8 @@ from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknow
 from mooring.kube.retry import retry_unless_not_found
 from mooring.kube.write import Write
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND, Outcome, classify, compare
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND, Outcome, classify, compare
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
 from scheduler.server.pb.binding_pb2 import Unknown as Envelope
 

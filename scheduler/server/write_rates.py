@@ -15,7 +15,7 @@ from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
 from mooring.kube.write import Write
 from scheduler.cycle.instructions import WriteRates, WriteRatesResult
-from scheduler.kube.binding_outcome import another_pod
+from scheduler.kube.outcomes import another_pod
 from scheduler.server.bind import ON_ITS_WAY_S, read_back
 from scheduler.server.reporting.report_bodies import rates_patch
 

@@ -12,7 +12,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.kube.runtime_classes import RuntimeClass
+from scheduler.kube.objects import RuntimeClass
 from scheduler.kube.selecting_objects import (
     Namespace,
     PodDisruptionBudget,

@@ -21,8 +21,8 @@ from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.placement.steps import Steps

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Order, PreBind, Result
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Metadata
+from scheduler.kube.outcomes import Outcome
 from scheduler.pending.part import Part
 from scheduler.state.open_writes import OpenWrites
 from scheduler.state.shared_state import SharedState

@@ -12,8 +12,8 @@ from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.pending.part import Part
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.state.shared_state import SharedState

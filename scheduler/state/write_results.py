@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Report, Result
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import NO_EVENT
+from scheduler.kube.outcomes import Outcome
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
 

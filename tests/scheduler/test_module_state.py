@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from scheduler.kube.intern_pool import InternPool
+from scheduler.kube.selection.affinity import InternPool
 from scheduler.placement.memo import Memo
 from scheduler.placement.steps import Steps
 from tests.support.purity import ROOT, pure_modules

@@ -11,7 +11,7 @@ from cli.plugin.bundle.contents import AROUND
 from cli.plugin.reading import Reader, ReportProgress, Source
 from mooring.kube.nesting import without_deep_nesting
 from scheduler.cache.groups import known_pod_groups
-from scheduler.kube import jobs, runtime_classes
+from scheduler.kube import jobs, objects
 
 # Kinds with pod templates; the value is the kind, which the items of a list lack.
 WORKLOADS: Mapping[str, str] = {
@@ -34,7 +34,7 @@ _OPTIONAL: tuple[Sequence[str], ...] = (
     CLAIMS,
     SLICES,
     *known_pod_groups.PATHS.values(),
-    runtime_classes.PATHS,
+    objects.RUNTIME_CLASS_PATHS,
 )
 # Every list that may be read, the kind of its objects, for archives.
 KINDS: Mapping[str, str] = {
@@ -47,7 +47,7 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys(CLAIMS, "ResourceClaim"),
     **dict.fromkeys(SLICES, "ResourceSlice"),
     **{path: "PodGroup" for paths in known_pod_groups.PATHS.values() for path in paths},
-    **dict.fromkeys(runtime_classes.PATHS, "RuntimeClass"),
+    **dict.fromkeys(objects.RUNTIME_CLASS_PATHS, "RuntimeClass"),
 }
 OpenArchive = Callable[[], IO[bytes]]
 Archives = list[tuple[str, OpenArchive]]

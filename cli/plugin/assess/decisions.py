@@ -47,8 +47,8 @@ from mooring.kube.events import Changed
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 

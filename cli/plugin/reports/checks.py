@@ -17,7 +17,7 @@ from mooring import names
 from mooring.annotations.inventory import CRI_SHIM, NODE_PROGRAMS
 from mooring.kube.guard import POLICIES, PolicyBinding, exempts, judge
 from mooring.parsing import shorten
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 
 SCHEDULER, ADVERTISER, INSTALLER = "mooring-scheduler", "mooring-advertiser", "mooring-node-installer"
 NAME, VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"

@@ -22,8 +22,8 @@ from mooring.natural_order import natural
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, Report
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 

@@ -22,7 +22,7 @@ from scheduler.kube.group_membership import GroupKey, membership_if_readable, me
 from scheduler.kube.jobs import Job
 from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.pending.groups.promises import promise_in
 
 UNLISTED = "no right to list its PodGroup"

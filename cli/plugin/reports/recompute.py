@@ -30,10 +30,9 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Node, Pod, RuntimeClass
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
-from scheduler.kube.runtime_classes import RuntimeClass
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.promises import promise_in
 from scheduler.pending.reservations import Reservations

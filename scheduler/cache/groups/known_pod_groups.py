@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
 from scheduler.cache.groups.sources import Known
 from scheduler.kube.group_membership import GroupKey, Naming
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import (
     CONDITION_TYPES,
     CoschedulingPodGroup,
@@ -18,7 +19,6 @@ from scheduler.kube.pod_groups import (
     disrupted_as_a_whole,
     read_pod_group,
 )
-from scheduler.kube.refused import Refused
 
 AnyPodGroup = PodGroup | CoschedulingPodGroup
 # Where each kind is listed; the first path that is served counts.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from mooring import names
 from mooring.annotations.group import GroupRequest, Rails, Slice, difference, roles_conflict, slices_conflict
 from scheduler.kube.group_membership import GroupKey, Naming
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import GroupPolicy
-from scheduler.kube.refused import Refused
 
 # Maximum number of different requests in a group: all nodes are evaluated for each. Labels do not count.
 MOST_SHAPES = 64

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Set
 from typing import Literal, NamedTuple
 
 from mooring.annotations.group import GroupRequest
-from scheduler.kube.objects import Pod
-from scheduler.kube.timestamps import unix_time
+from scheduler.kube.objects import Pod, unix_time
 
 # waiting: can be scheduled. refused: a pod of this scheduler whose request cannot be read or is not supported. gated:
 # has scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.volumes.label_index import Label, LabelIndex
 from scheduler.kube.objects import Quantity
-from scheduler.kube.quantity import parse_quantity
+from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import NOTHING, Selector, read_selector
 from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, StorageClass
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from scheduler.kube.pod_volumes import ClaimUse
+from scheduler.kube.storage_objects import ClaimUse
 
 
 class Usage:

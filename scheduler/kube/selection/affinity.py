@@ -3,15 +3,17 @@
 Equal pods (replicas) share one `AffinityInfo`, so that 100,000 pods take no more memory than their workloads.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from sys import intern
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from scheduler.kube.intern_pool import InternPool
 from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
 from scheduler.kube.selection.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
 
+T = TypeVar("T", bound=Hashable)
 # Limits on a pod's labels, with which every selector may be compared; on its terms, each of which is compared with
 # every pod; and on what the terms name together: labels, expressions and namespaces.
 MOST_LABELS, MOST_TERMS, MOST_REQUIREMENTS = 1000, 64, MOST_EXPRESSIONS
@@ -80,9 +82,31 @@ def without_terms(pod: Pod) -> AffinityInfo:
     return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=terminating))
 
 
+class InternPool(Generic[T]):
+    """One instance of equal values as long as it is in use; their type allows weak references, and caches its hash.
+
+    A cache of recent values would keep what is deleted, and users could choose its size.
+    """
+
+    def __init__(self) -> None:
+        self._references: WeakKeyDictionary[T, ref[T]] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def intern(self, value: T, prepare: Callable[[T], T] = lambda value: value) -> T:
+        """Return the equal instance if there is one; otherwise this one, as ``prepare`` returns it."""
+        reference = self._references.get(value)
+        instance = reference() if reference is not None else None
+        if instance is None:
+            instance = prepare(value)
+            self._references[instance] = ref(instance)
+        return instance
+
+
 def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
     """Return the equal instance if there is one; its strings are kept once."""
-    return _affinity_infos.of(affinity_info, _interned)
+    return _affinity_infos.intern(affinity_info, _interned)
 
 
 def _interned(affinity_info: AffinityInfo) -> AffinityInfo:
@@ -141,4 +165,4 @@ def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
     if not namespaces and term.namespace_selector is None:
         namespaces = (pod.namespace,)
     scope = Scope(selector, frozenset(namespaces), read_selector(term.namespace_selector))
-    return _terms.of(Term(intern(term.topology_key), scope))
+    return _terms.intern(Term(intern(term.topology_key), scope))

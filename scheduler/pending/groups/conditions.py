@@ -23,9 +23,8 @@ from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.objects import Condition
+from scheduler.kube.objects import Condition, unix_time
 from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
-from scheduler.kube.timestamps import unix_time
 from scheduler.pending.groups.debounce import Debounce
 
 # Seconds from a change to its report: members are bound one after another.

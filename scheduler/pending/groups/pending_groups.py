@@ -25,8 +25,8 @@ from scheduler.cache.groups.start import MemberState, Rank
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import GroupPolicy
-from scheduler.kube.refused import Refused
 from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.debounce import Debounce

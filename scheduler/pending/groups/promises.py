@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from scheduler.kube.timestamps import unix_time
+from scheduler.kube.objects import unix_time
 
 # Seconds that nodes may need to restore the VFs of the pods that end.
 SETTLE_S = 30.0

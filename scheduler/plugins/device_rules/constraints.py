@@ -14,8 +14,8 @@ from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement, share_refusal
 from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps

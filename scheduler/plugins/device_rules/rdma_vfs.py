@@ -18,8 +18,8 @@ from scheduler.cache.node_facts import Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import (
     NOT_ENOUGH,
     OUT_OF_BUDGET,

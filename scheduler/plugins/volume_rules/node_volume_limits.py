@@ -12,8 +12,8 @@ import numpy as np
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
 

@@ -16,10 +16,9 @@ from scheduler.cache.volumes.pv_index import PvIndex, affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.pod_volumes import ClaimUse
-from scheduler.kube.refused import Refused
-from scheduler.kube.storage_objects import PersistentVolumeClaim
+from scheduler.kube.storage_objects import ClaimUse, PersistentVolumeClaim
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin
 from scheduler.plugins.volume_rules.volume_matching import (
     NO_ROOM,

@@ -14,8 +14,8 @@ from scheduler.cache.volumes.label_index import Label
 from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
-from scheduler.kube.quantity import parse_quantity
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
+from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import EVERYTHING, Selector, matches, read_selector
 from scheduler.kube.storage_objects import (
     NO_PROVISIONER,

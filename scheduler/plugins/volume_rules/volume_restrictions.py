@@ -7,8 +7,8 @@ import numpy as np
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import ONCE_PER_POD
 from scheduler.plugins.interface import Filter, VolumeFilterPlugin, refuse_where
 from scheduler.plugins.volume_rules.volume_binding import claim_not_found

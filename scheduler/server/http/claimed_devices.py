@@ -22,7 +22,7 @@ from scheduler.extender.resource_claims import (
     ResourceSlices,
 )
 from scheduler.kube.objects import Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 
 T = TypeVar("T")
 _API = "/apis/resource.k8s.io/v1"

@@ -22,10 +22,9 @@ from scheduler.extender import wire_format
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
 from scheduler.extender.resource_claims import Claimed
 from scheduler.extender.wire_format import Binding, ExtenderArgs, FailedNodes
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.server import metrics
 from scheduler.server.bind import bind
 from scheduler.server.http.claimed_devices import read_claimed

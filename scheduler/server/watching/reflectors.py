@@ -16,10 +16,9 @@ from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
 from scheduler.cache.groups import known_pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
-from scheduler.kube import jobs, runtime_classes
+from scheduler.kube import jobs, objects
 from scheduler.kube.jobs import Job
-from scheduler.kube.objects import Node, Pod
-from scheduler.kube.runtime_classes import RuntimeClass
+from scheduler.kube.objects import Node, Pod, RuntimeClass
 from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
@@ -28,7 +27,7 @@ SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", 
 OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {
     **known_pod_groups.PATHS,
     Job: jobs.PATHS,
-    RuntimeClass: runtime_classes.PATHS,
+    RuntimeClass: objects.RUNTIME_CLASS_PATHS,
 }
 _EVERY = SOURCES.keys() | OPTIONAL.keys()
 # Seconds after which such an API is tried again.

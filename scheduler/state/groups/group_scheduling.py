@@ -19,7 +19,7 @@ from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPre
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.first_call import FirstCall
 from scheduler.pending.groups.half_groups import HalfGroups

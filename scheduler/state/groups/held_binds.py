@@ -11,7 +11,7 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Instruction, PreBind
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.state.shared_state import SharedState
 
 

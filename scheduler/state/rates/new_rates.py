@@ -7,7 +7,7 @@ from mooring.errors import AnnotationError
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.kube.objects import Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.rate_change import asks_as_assigned, wanted_rates
 from scheduler.state.rates import rates_condition
 from scheduler.state.rates.feasibility import is_in_force

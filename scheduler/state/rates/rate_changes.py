@@ -31,9 +31,8 @@ from scheduler.cycle.instructions import (
     WriteRatesResult,
 )
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.objects import Pod
-from scheduler.kube.refused import Refused
-from scheduler.kube.timestamps import unix_time
+from scheduler.kube.objects import Pod, unix_time
+from scheduler.kube.outcomes import Refused
 from scheduler.pending.part import Part, PodChange
 from scheduler.placement.rate_change import Misfit
 from scheduler.state.due_nodes import DueNodes

@@ -16,9 +16,9 @@ from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.kube.host_ports import NO_PORTS
 from scheduler.kube.objects import Node
-from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.selectors import select_labels
+from scheduler.kube.storage_objects import ClaimUse
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -19,10 +19,9 @@ from scheduler.cache.column import Column, Journal
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
+from scheduler.kube.outcomes import BOUND, Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine

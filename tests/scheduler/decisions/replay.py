@@ -28,9 +28,9 @@ from scheduler.cycle.instructions import (
     WriteRates,
     WriteRatesResult,
 )
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node as ApiNode
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.decisions.documents import Json, Node

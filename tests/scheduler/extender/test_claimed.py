@@ -14,8 +14,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

@@ -14,11 +14,10 @@ from scheduler.extender import wire_format
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.wire_format import Victims
-from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND, Outcome, Refused
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, MakeNode, MakePf, MakePod, Scene

@@ -17,7 +17,7 @@ from scheduler.extender.resource_claims import (
     roots_of,
 )
 from scheduler.kube.objects import Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 
 MakePod = Callable[..., Pod]
 DRIVER = "gpu.example.com"

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 
 MakePod = Callable[..., Pod]
 

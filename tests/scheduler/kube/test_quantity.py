@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.kube.quantity import MOST, parse_quantity, parse_resources
+from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
 
 def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
     """So the amounts of all pods of a node add up, and no pod gives a node what it does not have."""
-    assert parse_resources({"memory": "9Ei"}) == {"memory": MOST}
+    assert parse_resources({"memory": "9Ei"}) == {"memory": MAX_AMOUNT}
     with pytest.raises(ValueError, match="resource 'cpu': '-1' is below 0"):
         parse_resources({"cpu": "-1"})
 

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.kube.objects import Pod
-from scheduler.kube.resize import spec_in_force
+from scheduler.kube.resources import spec_in_force
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import MakeNode, MakePod, binds, steps, take_in
 

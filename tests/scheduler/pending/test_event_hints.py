@@ -9,8 +9,8 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
-from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND, Outcome
 from tests.scheduler.pending.scene import Json, Scene, identity, requesting
 from tests.scheduler.reference.messages import refusal
 

@@ -14,8 +14,8 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import Namespace
 from scheduler.pending.reservations import Reservations

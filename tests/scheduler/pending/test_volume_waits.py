@@ -8,8 +8,8 @@ import pytest
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
 from tests.scheduler.volume_store import HOST, Store, on

@@ -10,7 +10,7 @@ from mooring.annotations.pf_terms import Allow
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity

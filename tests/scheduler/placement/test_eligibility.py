@@ -17,7 +17,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement import eligibility as subject
 from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.joint import place_together, section
 from scheduler.placement.steps import Steps

@@ -17,7 +17,7 @@ from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.gpus import LOOKS, choices
 from scheduler.placement.gpus_constraint import gpu_kind, place_beside

@@ -13,7 +13,7 @@ from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place

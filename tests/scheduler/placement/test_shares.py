@@ -13,7 +13,7 @@ from mooring.annotations.pf_terms import Access
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, demands_on, place_within
 from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
 from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within

@@ -13,8 +13,8 @@ from scheduler.constraints.protocol import Proposal, Unmet
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 from scheduler.placement.joint import VfPart
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs

@@ -8,7 +8,7 @@ import pytest
 from mooring import names
 from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed, Synced
-from scheduler.kube.runtime_classes import RuntimeClass
+from scheduler.kube.objects import RuntimeClass
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT
 from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, binds, reports_of, steps, take_in

@@ -11,8 +11,8 @@ from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import KubeError
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import read_pod_info
-from scheduler.kube.refused import Refused
 
 COUNTED = "requests.rdma-sriov/vf"
 FOLDER = "/api/v1/namespaces/quota"

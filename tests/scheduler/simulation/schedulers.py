@@ -15,9 +15,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.extender.resource_claims import Claimed
-from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Machine

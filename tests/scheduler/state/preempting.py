@@ -9,8 +9,8 @@ from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
-from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

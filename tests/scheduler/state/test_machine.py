@@ -11,8 +11,8 @@ from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Decision
 from scheduler.cycle.instructions import Notice, Report
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.machine import Machine

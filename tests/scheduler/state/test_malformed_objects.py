@@ -24,8 +24,8 @@ from mooring.kube.events import Changed, Identity, Removed
 from mooring.kube.watch import Decoder, watch
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.server.watching.reflectors import SOURCES
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.feed import Feed

@@ -6,8 +6,8 @@ import pytest
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
-from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, binds, remove, steps, take_in
 

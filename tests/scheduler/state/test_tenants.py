@@ -17,8 +17,8 @@ from scheduler.cycle.instructions import DeleteVictims
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene

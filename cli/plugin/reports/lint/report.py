@@ -17,7 +17,7 @@ from mooring import names
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
 from mooring.parsing import MAX_BYTES, shorten
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}

@@ -12,8 +12,8 @@ from mooring.errors import AnnotationError
 from mooring.gpu.assignment import KIND as GPU
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 
 

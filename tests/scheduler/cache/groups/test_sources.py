@@ -12,9 +12,9 @@ from scheduler.cache.groups import sources
 from scheduler.cache.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group
 from scheduler.kube.pod_info import read_pod_info
-from scheduler.kube.refused import Refused
 
 MakePod = Callable[..., Pod]
 RACK = "topology.kubernetes.io/rack"

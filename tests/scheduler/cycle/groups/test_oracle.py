@@ -16,8 +16,8 @@ from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node
+from scheduler.kube.outcomes import Outcome
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 

@@ -6,8 +6,8 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, fill

@@ -17,7 +17,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.refused import Refused
+from scheduler.kube.outcomes import Refused
 from scheduler.server.http.claimed_devices import read_claimed
 from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage

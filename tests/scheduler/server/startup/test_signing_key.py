@@ -24,8 +24,8 @@ from mooring.parsing import MAX_BYTES
 from mooring.program.config import ConfigError
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.refused import Refused
 from scheduler.server.bind import MAGIC, binding
 from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup.signing_key import load_signing_key

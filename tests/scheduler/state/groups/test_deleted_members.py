@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.kube.binding_outcome import Kind, Outcome
+from scheduler.kube.outcomes import Kind, Outcome
 from tests.scheduler.group_life import Life, binds, changed
 
 GOING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}

@@ -8,8 +8,8 @@ import pytest
 from mooring import names
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Report
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.kube.pod_groups import CoschedulingPodGroup
 from tests.scheduler.group_life import (
     HINT,

@@ -8,8 +8,8 @@ import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Evict, ReportGroup
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine

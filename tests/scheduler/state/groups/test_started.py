@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, identity, told
 

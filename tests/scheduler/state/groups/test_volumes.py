@@ -9,8 +9,8 @@ from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
-from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome
 from tests.scheduler.volume_store import HOST, Store, on
 
 

@@ -8,7 +8,7 @@ from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Report
-from scheduler.kube.binding_outcome import BOUND
+from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import (
     MakeNode,

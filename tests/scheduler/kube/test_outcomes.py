@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from mooring.kube.failures import KubeError, Throttled, Unknown, failure
-from scheduler.kube.binding_outcome import Outcome, classify, compare
 from scheduler.kube.objects import Pod
+from scheduler.kube.outcomes import Outcome, classify, compare
 
 RECORDED = Path(__file__).parents[2] / "devcluster" / "recorded.jsonl"
 MakePod = Callable[..., Pod]

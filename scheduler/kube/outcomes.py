@@ -1,7 +1,8 @@
-"""Classify the result of a Binding, from the API server's answer alone. Pure.
+"""Outcomes in place of a value: a refusal with its reason, and the definite outcomes of a Binding.
 
-The cases are those of kube-apiserver's pods/binding: 201 means bound; 409 has several meanings, which ``details.kind``
-and the message distinguish. An answer that is not definite is none of these, and the Binding is repeated.
+A Binding's cases are those of kube-apiserver's pods/binding: 201 means bound; 409 has several meanings, which
+``details.kind`` and the message distinguish. An answer that is not definite is none of these, and the Binding is
+repeated.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,13 @@ from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Status
 from scheduler.kube.objects import Pod
 
 Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused", "forbidden", "denied"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why something is not possible, as a text for a pod's owner."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
