@@ -6,12 +6,15 @@ k8s.io/apimachinery, pkg/runtime/error.go), and a ``Status`` other than Success 
 (``Result.Into`` in k8s.io/client-go, rest/request.go). Every stored object has a resourceVersion.
 """
 
+from typing import TypeVar
+
 import msgspec
 
 from mooring.kube.events import Identity
 from mooring.kube.failures import UNREADABLE, Status, Unknown
 from mooring.parsing import shorten
 
+T = TypeVar("T")
 _SUCCESS = "Success"
 # An API server's Status has about 200 bytes; a longer answer is an object. Decoding this many bytes takes 50 us.
 _LONGEST_STATUS = 1 << 16
@@ -67,6 +70,15 @@ def check_object(kind: str, body: bytes) -> bytes:
     if why := missing_field(shown.metadata):
         raise incomplete_answer(f"{kind}: {why} is empty")
     return body
+
+
+def decode_object(kind: type[T], body: bytes) -> T:
+    """Return the stored object in an answer; ``kind`` is named like it. Raise Unknown if it cannot be read."""
+    check_object(kind.__name__, body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as unreadable:
+        raise incomplete_answer(f"not a {kind.__name__}: {unreadable}") from unreadable
 
 
 def check_list(kind: str, resource_version: str) -> None:

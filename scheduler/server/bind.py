@@ -1,28 +1,33 @@
-"""Write a decision: one POST of a Binding, repeated until the API server's answer is definite.
+"""Write decisions about a pod: what its volumes need, the Binding, and changed rates of a running pod.
 
-The same bytes are sent every time, with the pod's uid as a precondition, so repeating is safe. After a write whose
-answer was lost, the repetition finds the pod already assigned, and the pod is read back. If a repetition is rejected,
-an earlier copy may still arrive: the pod is then read back once that copy can no longer arrive.
-
-The body is protobuf, as kube-scheduler's: an API server reads it with less work than JSON.
+Each write is repeated until the API server's answer is definite. The same bytes are sent every time, with uids and
+versions as preconditions, so repeating is safe. After a write whose answer was lost, a repetition may find the object
+already written, and it is read back. If a repetition is rejected, an earlier copy may still arrive: the pod is then
+read back once that copy can no longer arrive.
 """
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 import structlog
 
 from mooring import names
-from mooring.kube.answers import check_object
-from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
-from mooring.kube.retry import retry_unless_not_found
+from mooring.kube.answers import decode_object
+from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound, Unknown, of_object
+from mooring.kube.retry import retry_unless_not_found, until_definite
 from mooring.kube.write import Write
+from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import PreBind, PreBindResult, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Pod
-from scheduler.kube.outcomes import BOUND, Outcome, classify, compare
+from scheduler.kube.outcomes import BOUND, Outcome, another_pod, classify, compare
+from scheduler.kube.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
 from scheduler.server.pb.binding_pb2 import Unknown as Envelope
+from scheduler.server.reporting.report_bodies import rates_patch
 
 _log = structlog.get_logger()
 # Seconds during which the API server may still carry out an abandoned request.
@@ -41,6 +46,7 @@ def binding(decision: Bind) -> bytes:
 
 
 def encode(metadata: ObjectMeta, node: str) -> bytes:
+    """Encode as protobuf, as kube-scheduler does: an API server reads it with less work than JSON."""
     target = ObjectReference(api_version="v1", kind="Node", name=node)
     raw = Binding(metadata=metadata, target=target).SerializeToString(deterministic=True)
     return MAGIC + Envelope(type_meta=_TYPE, raw=raw).SerializeToString(deterministic=True)
@@ -48,7 +54,7 @@ def encode(metadata: ObjectMeta, node: str) -> bytes:
 
 async def bind(client: Client, decision: Bind) -> Outcome:
     """Bind a pod, log and return the outcome, however long the API server takes to answer."""
-    outcome = await _write(client, decision)
+    outcome = await _send_binding(client, decision)
     fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
     if outcome.kind == "bound":
         _log.info("pod bound", **fields, assignment=decision.annotations.get(names.ASSIGNMENT, ""))
@@ -57,45 +63,167 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     return outcome
 
 
-async def _write(client: Client, decision: Bind) -> Outcome:
-    pod = decision.pod_info.pod.metadata
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+async def _send_binding(client: Client, decision: Bind) -> Outcome:
+    path = _path(decision.pod_info.pod)
     write = Write(client, "POST", f"{path}/binding", binding(decision), MEDIA_TYPE)
     try:
         await write.send()
-    except (Unknown, Throttled):
-        raise
-    except KubeError as failed:
-        outcome = classify(failed) or await _look(client, path, decision)
+    except KubeError as error:
+        outcome = classify(error) or await _compare_binding(client, path, decision)
         if not write.lost or outcome.kind in ("bound", "gone"):
             return outcome
         await asyncio.sleep(ON_ITS_WAY_S)
-        last = await _look(client, path, decision)
-        return last if last.kind in ("bound", "gone", "taken") else outcome
+        last_outcome = await _compare_binding(client, path, decision)
+        return last_outcome if last_outcome.kind in ("bound", "gone", "taken") else outcome
     return BOUND
 
 
-async def _look(client: Client, path: str, decision: Bind) -> Outcome:
+async def _compare_binding(client: Client, path: str, decision: Bind) -> Outcome:
     try:
-        pod = await read_back(client, path)
-    except NotFound as gone:
-        return Outcome("gone", gone.status.message)
+        pod = await _read_pod(client, path)
+    except NotFound as absence:
+        return Outcome("gone", absence.status.message)
     return compare(pod, decision.pod_info.uid, decision.assigned.node, decision.annotations)
 
 
-_decode_pod = msgspec.json.Decoder(Pod).decode
+async def write_rates(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
+    """Allocate changed rates to a running pod, log and return the result; ``now`` is RFC 3339.
+
+    The condition is written with the annotation, through pods/status, which accepts both.
+    """
+    result = await _send_rates(client, order, now)
+    fields = {"pod": order.pod.key, "uid": order.rates.uid, "node": order.rates.node}
+    if result.kind == "written":
+        _log.info("rates allocated", **fields, rates=order.annotations[names.RATES])
+    else:
+        _log.info("rates not allocated", **fields, outcome=result.kind, reason=result.reason)
+    return result
+
+
+async def _send_rates(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
+    path = _path(order.pod)
+    write = Write(client, "PATCH", f"{path}/status", rates_patch(order, now), STRATEGIC_PATCH)
+    try:
+        await write.send()
+    except NotFound as absence:
+        return WriteRatesResult("gone", absence.status.message)
+    except KubeError as error:
+        rejection = WriteRatesResult("changed" if isinstance(error, Conflict) else "refused", error.status.message)
+        if not write.lost:
+            return rejection
+        # Versions never repeat, so no copy of the write can still arrive after a conflict.
+        if not isinstance(error, Conflict):
+            await asyncio.sleep(ON_ITS_WAY_S)
+        return await _compare_rates(client, path, order) or rejection
+    return WriteRatesResult("written")
+
+
+async def _compare_rates(client: Client, path: str, order: WriteRates) -> WriteRatesResult | None:
+    """Return the result that the pod shows; None if it does not have these rates."""
+    try:
+        pod = await _read_pod(client, path)
+    except NotFound as absence:
+        return WriteRatesResult("gone", absence.status.message)
+    if pod.metadata.uid != order.rates.uid:
+        return WriteRatesResult("gone", another_pod(pod))
+    is_ours = all(pod.annotations.get(key) == value for key, value in order.annotations.items())
+    return WriteRatesResult("written") if is_ours else None
 
 
 @retry_unless_not_found
-async def read_back(client: Client, path: str) -> Pod:
+async def _read_pod(client: Client, path: str) -> Pod:
     """Return the pod at ``path``; raise NotFound if there is none."""
     try:
-        body = await client.request("GET", path)
-    except NotFound as failed:
-        if (said := of_object(failed)) is failed:
-            raise
-        raise said from failed
+        return decode_object(Pod, await client.request("GET", path))
+    except NotFound as error:
+        raise of_object(error) from None
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` the value to write."""
+
+    key: str
+    path: str
+    body: bytes
+    kind: type[PersistentVolume] | type[PersistentVolumeClaim]
+    value: str
+
+    def is_done(self, volume: PersistentVolume | PersistentVolumeClaim) -> bool:
+        if isinstance(volume, PersistentVolume):
+            return volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == self.value
+        return volume.selected_node == self.value
+
+
+async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
+    """Write a plan and return the result; if a later write fails, nothing is undone.
+
+    As in kube-scheduler's PreBind, a volume gets its claim, and a claim the node for which its volume is to be created.
+    The volume controller and the provisioner do the rest.
+    """
+    versions: dict[str, str] = {}
     try:
-        return _decode_pod(check_object("Pod", body))
-    except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable
+        for patch in _patches(order.plan):
+            versions[patch.key] = await _send_patch(client, patch)
+    except Unknown as unreadable:
+        return PreBindResult(fault=f"the API server's answer cannot be read: {unreadable}")
+    except KubeError as error:
+        return PreBindResult(fault=error.status.message)
+    return PreBindResult(versions)
+
+
+async def _send_patch(client: Client, patch: _Patch) -> str:
+    """Return the version of the object with the written fields; raise Unknown if none can be read."""
+    try:
+        volume = decode_object(patch.kind, await Write(client, "PATCH", patch.path, patch.body, MERGE_PATCH).send())
+    except (Conflict, Unknown):
+        # The conflict may be with our own write, whose answer was lost. An unreadable answer proves no more.
+        volume = decode_object(patch.kind, await _get(client, patch.path))
+        if not patch.is_done(volume):
+            raise
+    return volume.metadata.resource_version
+
+
+@until_definite
+async def _get(client: Client, path: str) -> bytes:
+    return await client.request("GET", path)
+
+
+def _patches(plan: VolumePlan) -> Iterator[_Patch]:
+    """Yield the patches that are not written yet, volumes first."""
+    for match in plan.matches:
+        reference = match.volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            yield _volume_patch(match)
+    for provision in plan.provisions:
+        if provision.claim.selected_node != provision.node:
+            yield _claim_patch(provision.claim, provision.node)
+
+
+def _volume_patch(match: Match) -> _Patch:
+    volume, claim = match.volume.metadata, match.claim.metadata
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.resource_version,
+    }
+    metadata: dict[str, object] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
+    if match.volume.spec.claim_ref is None:
+        # A volume whose claimRef was set by its owner keeps it when the claim is deleted.
+        metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+    body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
+    return _Patch(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)
+
+
+def _claim_patch(claim: PersistentVolumeClaim, node: str) -> _Patch:
+    about = claim.metadata
+    metadata = {"uid": about.uid, "resourceVersion": about.resource_version, "annotations": {SELECTED_NODE: node}}
+    path = f"/api/v1/namespaces/{about.namespace}/persistentvolumeclaims/{about.name}"
+    return _Patch(claim.key, path, msgspec.json.encode({"metadata": metadata}), PersistentVolumeClaim, node)

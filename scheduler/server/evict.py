@@ -1,41 +1,139 @@
-"""Evict a pod through policy/v1, so that disruption budgets and admission apply."""
+"""Evict a pod through policy/v1, or delete the victims of a preemption; uids guard all writes.
+
+Victims first get the condition with the reason, all before the first is deleted. After a crash, every marked pod was
+therefore a chosen victim. If one cannot be marked, none is deleted. If the deletion of a victim is rejected, its mark
+is removed. Source: kube-scheduler's PreemptPod, which marks and deletes one after another.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
 
-from mooring.kube.client import Client
-from mooring.kube.failures import Conflict, KubeError, NotFound
-from mooring.kube.write import PATIENCE_S
-from scheduler.cycle.instructions import Evict, EvictionResult
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, Denied, KubeError, NotFound
+from mooring.kube.write import PATIENCE_S, Write
+from scheduler.cache.assigned_pod import PREEMPTED, AssignedPod
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, EvictionResult
+from scheduler.server.reporting.writer import timestamp
 
 _log = structlog.get_logger()
-
-
-def eviction(order: Evict) -> bytes:
-    """Return the body; the uid in it is a precondition."""
-    pod = order.pod.metadata
-    return msgspec.json.encode(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
-    )
+# Number of concurrent writes to the victims of an order, so that a group's many victims delay no other write. Source:
+# the Parallelizer's 16 (DefaultParallelism in framework/parallelize of kube-scheduler), with which prepareCandidate in
+# framework/preemption deletes victims.
+_PARALLELISM = 16
+# The API server's response to a patch with another uid: the field is immutable.
+_ANOTHER_UID = 422
+# Part of the message of a 409 with the same meaning.
+_ANOTHER_UID_TEXT = "Precondition failed"
 
 
 async def evict(client: Client, order: Evict) -> EvictionResult:
-    """Send one request; the machine tries again later if the API server rejected it or did not answer."""
+    """Send one request, so that disruption budgets and admission apply; the machine tries again later if the API server
+    rejected it or did not answer.
+    """
     pod = order.pod.metadata
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
-        await client.request("POST", path, eviction(order), patience_s=PATIENCE_S)
-    except (NotFound, Conflict) as gone:
-        _log.info("pod to evict is already gone", **fields, answer=str(gone))
+        path = f"{_path(order.pod.key)}/eviction"
+        await client.request("POST", path, msgspec.json.encode(eviction), patience_s=PATIENCE_S)
+    except (NotFound, Conflict) as absence:
+        _log.info("pod to evict is already gone", **fields, answer=str(absence))
         return "gone"
-    except KubeError as failed:
-        _log.warning("pod not evicted", **fields, answer=str(failed))
+    except KubeError as error:
+        _log.warning("pod not evicted", **fields, answer=str(error))
         return "refused"
     _log.warning("pod evicted", **fields)
     return "evicted"
+
+
+async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
+    """Delete all victims; return which were deleted, once the API server has answered for each."""
+    writes = _VictimWrites(client, order, scheduler_name)
+    marked_pods, reason = await writes.run(writes.mark, order.victims)
+    if reason:
+        await writes.run(writes.unmark, marked_pods)
+        return DeleteVictimsResult((), reason)
+    deleted_pods, reason = await writes.run(writes.delete, marked_pods)
+    if reason:
+        await writes.run(writes.unmark, [pod for pod in marked_pods if pod.uid in writes.refused_uids])
+    return DeleteVictimsResult(deleted_pods, reason)
+
+
+class _VictimWrites:
+    """The writes to the victims of one order; ``refused_uids`` are victims whose last write was rejected."""
+
+    def __init__(self, client: Client, order: DeleteVictims, scheduler_name: str) -> None:
+        self._client, self._order, self._name = client, order, scheduler_name
+        self._slots = asyncio.Semaphore(_PARALLELISM)
+        self.refused_uids: set[str] = set()
+
+    async def run(
+        self, write: Callable[[AssignedPod], Awaitable[None]], victims: Sequence[AssignedPod]
+    ) -> tuple[tuple[AssignedPod, ...], str]:
+        """Write to all, some at once; return the victims whose write was accepted, and the first rejection's reason."""
+        faults = await asyncio.gather(*(self._fault(write, pod) for pod in victims))
+        successes = tuple(pod for pod, fault in zip(victims, faults, strict=True) if fault == "")
+        return successes, next(filter(None, faults), "")
+
+    async def mark(self, victim: AssignedPod) -> None:
+        await self._write_condition(victim, "True", "preempting to accommodate a higher priority pod")
+
+    async def unmark(self, victim: AssignedPod) -> None:
+        await self._write_condition(victim, "False", "the API server rejected the preemption")
+        _log.info("preemption of pod canceled", **self._fields(victim))
+
+    async def delete(self, victim: AssignedPod) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
+        await Write(self._client, "DELETE", _path(victim.pod), msgspec.json.encode(options)).send()
+        _log.warning("pod preempted", **self._fields(victim))
+
+    async def _fault(self, write: Callable[[AssignedPod], Awaitable[None]], victim: AssignedPod) -> str | None:
+        """Return why the write was rejected; empty if it was accepted, None if the pod no longer exists."""
+        try:
+            async with self._slots:
+                await write(victim)
+        except KubeError as error:
+            fields = self._fields(victim) | {"answer": str(error)}
+            if _is_gone(error):
+                _log.info("pod to preempt is already gone or was recreated", **fields)
+                return None
+            _log.warning("pod not preempted", **fields)
+            self.refused_uids.add(victim.uid)
+            return str(error)
+        return ""
+
+    async def _write_condition(self, victim: AssignedPod, status: str, message: str) -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": status,
+            "reason": PREEMPTED,
+            "message": f"{self._name}: {message}",
+            "lastTransitionTime": timestamp(),
+        }
+        patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        path = f"{_path(victim.pod)}/status"
+        await Write(self._client, "PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH).send()
+
+    def _fields(self, victim: AssignedPod) -> dict[str, str]:
+        return {"pod": victim.pod, "uid": victim.uid, "node": victim.node, "for_pod": self._order.pod.key}
+
+
+def _path(key: str) -> str:
+    return "/api/v1/namespaces/{}/pods/{}".format(*key.split("/", 1))
+
+
+def _is_gone(error: KubeError) -> bool:
+    """Return whether the pod no longer exists. A conflict with another write does not prove that."""
+    if isinstance(error, Denied):
+        return False
+    if isinstance(error, Conflict):
+        return _ANOTHER_UID_TEXT in error.status.message
+    return isinstance(error, NotFound) or error.status.code == _ANOTHER_UID

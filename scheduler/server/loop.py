@@ -33,14 +33,11 @@ from scheduler.cycle.instructions import (
     WriteRates,
 )
 from scheduler.server import metrics
-from scheduler.server.bind import bind
-from scheduler.server.delete_victims import delete_victims
-from scheduler.server.evict import evict
-from scheduler.server.pre_bind import pre_bind
+from scheduler.server.bind import bind, pre_bind, write_rates
+from scheduler.server.evict import delete_victims, evict
 from scheduler.server.reporting.writer import Writer, timestamp
 from scheduler.server.watching.inbox import Inbox
 from scheduler.server.watching.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
-from scheduler.server.write_rates import write_rates
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()

@@ -15,7 +15,7 @@ from mooring.kube.client import Client
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Node, OwnedMetadata, Pod
-from scheduler.server.delete_victims import delete_victims
+from scheduler.server.evict import delete_victims
 from tests.scheduler.server.process import ALONE, Cluster, running
 from tests.support.polling import eventually
 

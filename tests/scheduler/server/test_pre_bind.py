@@ -30,8 +30,8 @@ from scheduler.kube.storage_objects import (
     SELECTED_NODE,
     PersistentVolumeClaim,
 )
+from scheduler.server.bind import pre_bind
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.pre_bind import pre_bind
 from scheduler.server.reporting.writer import Writer
 from scheduler.state.machine import Machine
 from tests.scheduler.volume_store import HOST, on

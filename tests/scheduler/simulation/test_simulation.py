@@ -175,7 +175,7 @@ def _disrupted(seed: int, patch: pytest.MonkeyPatch, *, declares_runs: bool = Fa
         await _disrupted_life(world)
 
     # One write after another, so that each moment between two of them is met.
-    patch.setattr("scheduler.server.delete_victims._AT_ONCE", 1)
+    patch.setattr("scheduler.server.evict._PARALLELISM", 1)
     try:
         return simulate(seed, life)
     except (AssertionError, ExceptionGroup) as broken:
