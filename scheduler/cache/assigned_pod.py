@@ -13,7 +13,7 @@ from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import AnnotationError
 from scheduler.kube.group_membership import membership_if_readable
-from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
+from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import MOST_PORTS, run_time_of
 from scheduler.kube.resources import (
@@ -221,7 +221,7 @@ def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:
 
 
 def _ports_of(spec: PodSpec) -> HostPorts:
-    return ports_taken(islice(host_ports(spec), MOST_PORTS))
+    return pack_ports(islice(host_ports(spec), MOST_PORTS))
 
 
 def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:

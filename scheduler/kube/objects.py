@@ -1,6 +1,7 @@
 """The fields of the objects that the scheduler reads, as the API server writes them; all others are ignored.
 
-Everything but the name may be missing or null; the defaults here are those of the API server.
+Everything but the name may be missing or null; the defaults here are those of the API server. Weights of preferences
+are from 1 to 100.
 """
 
 from datetime import datetime
@@ -45,16 +46,13 @@ class Metadata(Struct):
 
 
 class OwnedMetadata(Metadata):
-    """The metadata of objects whose owners are read; for other kinds the owners are not decoded, however many there
-    are.
-    """
+    """The metadata of objects whose owners are read; for other kinds, any number of owners costs nothing."""
 
     owner_references: list["Owner"] | None = None
 
 
 class Owner(Struct):
-    """An owner reference. The API server rejects one without a name, which limits their number in a list of the largest
-    size.
+    """An owner reference. The API server rejects one without a name, which limits their number in an object.
 
     Source: validateOwnerReference in k8s.io/apimachinery's pkg/api/validation.
     """
@@ -112,8 +110,6 @@ class NodeSelector(Struct):
 
 
 class PreferredNodes(Struct):
-    """A preferred node selector term; weight from 1 to 100."""
-
     weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
@@ -140,15 +136,11 @@ class PodAffinityTerm(Struct):
 
 
 class PreferredPods(Struct):
-    """A preferred pod affinity term; weight from 1 to 100."""
-
     weight: Int32 = 0
     term: PodAffinityTerm = msgspec.field(name="podAffinityTerm", default_factory=PodAffinityTerm)
 
 
 class PodAffinity(Struct):
-    """Pod affinity or anti-affinity."""
-
     required: list[PodAffinityTerm] | None = msgspec.field(name=_REQUIRED, default=None)
     preferred: list[PreferredPods] | None = msgspec.field(name=_PREFERRED, default=None)
 
@@ -190,7 +182,7 @@ class Present(Struct):
 
 
 class Volume(Struct):
-    """A volume; only the sources that restrict or influence the choice of a node are listed."""
+    """A volume, with the sources that restrict or influence the choice of a node."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -203,15 +195,13 @@ MOST_IMAGES = 64
 
 
 class NamedItem(Struct):
-    """A list item of which only the name is read: a scheduling gate, or a resource claim of a group."""
+    """A scheduling gate, or a resource claim of a group."""
 
     name: str = ""
 
 
 class PodResourceClaim(Struct):
-    """A resource claim that a pod names, or that is created for it from a template: then its status has the claim's
-    name.
-    """
+    """A resource claim of a pod; if it is created from a template, the pod's status has the claim's name."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -232,23 +222,17 @@ class Condition(Struct):
 
 
 class PodTarget(Struct):
-    """Where a pod runs, and which scheduler decides that."""
-
     scheduler_name: str = ""
     node_name: str | None = None
 
 
 class PodPhase(Struct):
-    """The phase of a pod."""
-
     phase: str | None = None
     conditions: list[Condition] | None = None
 
 
 class PodOutline(Struct):
-    """The fields of a pod in a list. Decoding everything that decisions need takes twice the time, and nearly three
-    times the memory.
-    """
+    """The fields of a pod in a list. Decoding all others takes twice the time, and nearly three times the memory."""
 
     metadata: Metadata
     spec: PodTarget = msgspec.field(default_factory=PodTarget)
@@ -264,7 +248,7 @@ class PodOutline(Struct):
 
     @property
     def is_over(self) -> bool:
-        """Return whether its containers have ended for good, so that it uses nothing any more."""
+        """Return whether its containers have ended for good, so that it uses nothing."""
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, kind: str) -> Condition | None:
@@ -295,7 +279,6 @@ class PodSpec(PodTarget):
 
     @property
     def always_restarts(self) -> bool:
-        """Return whether containers are always restarted; this is the default of the API server."""
         return self.restart_policy in (None, "Always")
 
     @property

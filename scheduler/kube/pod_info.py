@@ -16,7 +16,7 @@ from mooring.annotations.run_time import read_run_time
 from mooring.errors import AnnotationError
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.group_membership import GroupMembership, read_membership
-from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
+from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.resources import (
@@ -76,18 +76,13 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.request.interfaces if self.request else ()
 
 
-@lru_cache(maxsize=256)
-def _of_namespace(request: PodRequest, namespace: str) -> PodRequest:
-    """Return one instance of equal requests, so that results can be looked up by identity."""
-    return replace(request, namespace=namespace)
-
-
 # Requirements and tolerations are compared with every node; no real pod has as many. Numeric comparisons are evaluated
 # for each value of a label.
 MOST_REQUIREMENTS, MOST_COMPARISONS, MOST_TOLERATIONS = 1000, 16, 1000
 # Host ports are compared with those of the pods of every node.
 MOST_PORTS = 4096
 MOST_CONTAINERS = 1000
+_ON_NODES = "node requirements"
 
 
 def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool = False) -> PodInfo | Refused:
@@ -96,7 +91,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     ``has_claims_allocated`` if another scheduler allocates the pod's resource claims.
     """
     spec = pod.spec
-    if reason := next(_too_much(spec), ""):
+    if reason := next(_excesses(spec), ""):
         return Refused(reason)
     try:
         affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_claims(pod)
@@ -104,14 +99,12 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     except ValueError as unreadable:
         return Refused(str(unreadable))
     try:
-        resources, ports = pod_requests(spec), ports_taken(host_ports(spec))
+        resources, ports = pod_requests(spec), pack_ports(host_ports(spec))
         scored = scored_requests(spec, resources)
-        request = _request(pod)
-        if request is not None:
-            request = _of_namespace(request, pod.metadata.namespace or "")
+        if (request := _request(pod)) is not None:
+            request = _in_namespace(request, pod.metadata.namespace)
         interfaces = len(request.interfaces) if request else 0
-        _hold_to_limit(resources, interfaces)
-        _hold_to_reservation(resources, request)
+        _check_limits(resources, request)
         runs_s = run_time_of(pod, membership)
         wishes = kinds.wishes(pod.annotations, interfaces, resources, partial(container_sides, spec))
         shape = _shape(pod, resources, scored, ports, interfaces)
@@ -124,8 +117,8 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership, runs_s=runs_s
     )
-    unsupported = next(_unsupported(pod_info, has_claims_allocated=has_claims_allocated), None)
-    return pod_info if unsupported is None else Refused(unsupported)
+    reason = next(_conflicts(pod_info, has_claims_allocated=has_claims_allocated), "")
+    return Refused(reason) if reason else pod_info
 
 
 def run_time_of(pod: Pod, membership: GroupMembership | None) -> int | None:
@@ -133,41 +126,37 @@ def run_time_of(pod: Pod, membership: GroupMembership | None) -> int | None:
 
     Raise AnnotationError.
     """
-    own, deadline = read_run_time(pod.annotations), pod.spec.active_deadline_seconds
-    declared = membership.asked.runs if own is None and membership is not None else own
-    return min((seconds for seconds in (declared, deadline) if seconds is not None), default=None)
+    run_time, deadline = read_run_time(pod.annotations), pod.spec.active_deadline_seconds
+    if run_time is None and membership is not None:
+        run_time = membership.asked.runs
+    return min((seconds for seconds in (run_time, deadline) if seconds is not None), default=None)
 
 
-def _too_much(spec: PodSpec) -> Iterator[str]:
+def _excesses(spec: PodSpec) -> Iterator[str]:
     """Yield which parts of a pod exceed the limits of what is read."""
-    if (containers := len(spec.containers or ()) + len(spec.init_containers or ())) > MOST_CONTAINERS:
+    if (containers := len(spec.all_containers)) > MOST_CONTAINERS:
         yield f"{containers} containers exceed the limit of {MOST_CONTAINERS}"
-    terms = list(_terms(spec))
+    terms = list(_node_terms(spec))
     expressions = [requirement for term in terms for requirement in term.match_expressions or ()]
     fields = sum(len(term.match_fields or ()) for term in terms)
-    for number, subject, limit in (
+    comparisons = sum(requirement.operator in ("Gt", "Lt") for requirement in expressions)
+    for count, subject, limit in (
         (amount_count(spec), "resource amounts", MOST_AMOUNTS),
         (sum(1 for _ in host_ports(spec)), "host ports", MOST_PORTS),
         (len(spec.tolerations or ()), "tolerations", MOST_TOLERATIONS),
         (len(spec.node_selector or ()) + len(terms) + len(expressions) + fields, _ON_NODES, MOST_REQUIREMENTS),
-        (
-            sum(requirement.operator in ("Gt", "Lt") for requirement in expressions),
-            f"{_ON_NODES} with Gt or Lt",
-            MOST_COMPARISONS,
-        ),
+        (comparisons, f"{_ON_NODES} with Gt or Lt", MOST_COMPARISONS),
     ):
-        if number > limit:
-            yield f"{number} {subject} exceed the limit of {limit}"
+        if count > limit:
+            yield f"{count} {subject} exceed the limit of {limit}"
 
 
-_ON_NODES = "node requirements"
-
-
-def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
+def _node_terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required.node_selector_terms if affinity and affinity.required else None
-    yield from required or ()
-    yield from (preference.preference for preference in (affinity.preferred if affinity else None) or ())
+    if affinity and affinity.required:
+        yield from affinity.required.node_selector_terms or ()
+    if affinity:
+        yield from (preference.preference for preference in affinity.preferred or ())
 
 
 def _shape(
@@ -197,7 +186,10 @@ def without_identity(pod_info: PodInfo) -> PodInfo:
     """Return a pod without its node selector, MACs and GUIDs, which members of a group may have each of their own."""
     request, pod = pod_info.request, pod_info.pod
     if request is not None:
-        interfaces = [replace(one, settings=replace(one.settings, mac=None, guid=None)) for one in request.interfaces]
+        interfaces = [
+            replace(interface, settings=replace(interface.settings, mac=None, guid=None))
+            for interface in request.interfaces
+        ]
         request = replace(request, interfaces=tuple(interfaces))
     spec = msgspec.structs.replace(pod.spec, node_selector=None)
     annotations = {key: text for key, text in pod.annotations.items() if key not in (names.REQUEST, names.RIT_REQUEST)}
@@ -208,67 +200,58 @@ def without_identity(pod_info: PodInfo) -> PodInfo:
 
 
 def _request(pod: Pod) -> PodRequest | None:
+    """Return a pod's request for VFs, by its annotation or by the resources that its containers limit."""
     request = read_request(pod.annotations)
     if request is None:
-        return _by_resource(pod.spec)
+        return _request_by_resource(pod.spec)
     key = names.REQUEST if names.REQUEST in pod.annotations else names.RIT_REQUEST
-    container_names = {
-        container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    }
-    limiting_containers = _limiting(pod.spec)
-    if limiting_containers is None and not any(interface.containers for interface in request.interfaces):
+    container_names = {container.name for container in pod.spec.all_containers}
+    # The containers that limit the device resource of rit-k8s-rdma; None (all of them) if none does.
+    device_containers = (
+        tuple(container.name for container in pod.spec.all_containers if names.RIT_DEVICES in container.limits) or None
+    )
+    if device_containers is None and not any(interface.containers for interface in request.interfaces):
         return request
     interfaces = []
     for index, interface in enumerate(request.interfaces):
         if strange := sorted(set(interface.containers or ()) - container_names):
             raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
-        interfaces.append(replace(interface, containers=interface.containers or limiting_containers))
+        interfaces.append(replace(interface, containers=interface.containers or device_containers))
     return replace(request, interfaces=tuple(interfaces))
 
 
-def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
-    """Reject a pod whose limit of VFs differs from its number of interfaces, because a quota would count wrongly."""
-    limit = resources.get(names.RIT_VFS)
-    if limit is not None and limit != interfaces:
-        rule = f"the pod has {interfaces} interface(s), but its containers limit {names.RIT_VFS!r} to {limit}"
-        raise AnnotationError(names.REQUEST, "", f"{rule}: the numbers must be equal")
+@lru_cache(maxsize=256)
+def _in_namespace(request: PodRequest, namespace: str) -> PodRequest:
+    """Return one instance of equal requests, so that results can be looked up by identity."""
+    return replace(request, namespace=namespace)
 
 
-def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | None) -> None:
-    """Reject a pod whose limit of Mb/s differs from what its interfaces reserve, for the same reason."""
-    limit = resources.get(names.RESERVED_MBPS)
-    reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
-    if limit is not None and limit != reserved_mbps:
-        rule = f"the pod's interfaces reserve {reserved_mbps} Mb/s, but its containers limit {names.RESERVED_MBPS!r} to"
-        raise AnnotationError(names.REQUEST, "", f"{rule} {limit}: the numbers must be equal")
-
-
-def _by_resource(spec: PodSpec) -> PodRequest | None:
+def _request_by_resource(spec: PodSpec) -> PodRequest | None:
     """Return hustcat's form of request: for each container as many plain VFs as its limit of the device resource."""
     interfaces: list[VfRequest] = []
     for container in spec.containers or ():
-        limits = parse_resources(container.resources.limits if container.resources else None)
-        vf_count = limits.get(names.HUSTCAT_VFS, 0)
-        if len(interfaces) + vf_count > MOST_INTERFACES:
-            total = len(interfaces) + vf_count
+        vf_count = parse_resources(container.limits).get(names.HUSTCAT_VFS, 0)
+        if (total := len(interfaces) + vf_count) > MOST_INTERFACES:
             rule = f"{total} VFs exceed the limit of {MOST_INTERFACES} for one pod"
             raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r}: {rule}")
         interfaces += [VfRequest(containers=(container.name,))] * vf_count
     return PodRequest(tuple(interfaces)) if interfaces else None
 
 
-def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
-    """Return the containers that limit the device resource of rit-k8s-rdma; None (all of them) if none does."""
-    every = (*(spec.init_containers or ()), *(spec.containers or ()))
-    container_names = [
-        container.name
-        for container in every
-        if container.resources and names.RIT_DEVICES in (container.resources.limits or {})
-    ]
-    return tuple(container_names) or None
+def _check_limits(resources: Mapping[str, int], request: PodRequest | None) -> None:
+    """Reject a pod whose limits of VFs or Mb/s differ from its request, because a quota would count wrongly."""
+    interfaces = request.interfaces if request else ()
+    reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in interfaces)
+    for name, number, fact in (
+        (names.RIT_VFS, len(interfaces), f"the pod has {len(interfaces)} interface(s)"),
+        (names.RESERVED_MBPS, reserved_mbps, f"the pod's interfaces reserve {reserved_mbps} Mb/s"),
+    ):
+        if (limit := resources.get(name, number)) != number:
+            rule = f"{fact}, but its containers limit {name!r} to {limit}: the numbers must be equal"
+            raise AnnotationError(names.REQUEST, "", rule)
 
 
-def _unsupported(pod_info: PodInfo, *, has_claims_allocated: bool) -> Iterator[str]:
+def _conflicts(pod_info: PodInfo, *, has_claims_allocated: bool) -> Iterator[str]:
     spec = pod_info.pod.spec
     if pod_info.interfaces and spec.host_network:
         yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"

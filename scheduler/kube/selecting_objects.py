@@ -1,7 +1,4 @@
-"""Objects that select pods: controllers, services, disruption budgets; and namespaces, whose labels terms select.
-
-As in `scheduler.kube.objects`, only the fields that the scheduler reads.
-"""
+"""Objects that select pods: controllers, services, disruption budgets; and namespaces, whose labels terms select."""
 
 import msgspec
 
@@ -13,7 +10,7 @@ class Namespace(Struct):
 
 
 class SelectingSpec(Struct):
-    """The selector of a ReplicaSet or a StatefulSet."""
+    """The selector of a ReplicaSet, a StatefulSet or a PodDisruptionBudget."""
 
     selector: LabelSelector | None = None
 
@@ -44,10 +41,6 @@ class ReplicationController(Struct):
     spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
 
 
-class BudgetSpec(Struct):
-    selector: LabelSelector | None = None
-
-
 class BudgetStatus(Struct):
     """How many more pods may be disrupted, and by name the pods whose eviction the API server has already admitted."""
 
@@ -57,5 +50,5 @@ class BudgetStatus(Struct):
 
 class PodDisruptionBudget(Struct):
     metadata: Metadata
-    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

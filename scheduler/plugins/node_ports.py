@@ -6,7 +6,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.host_ports import HostPorts, Wanted
+from scheduler.kube.host_ports import HostPorts, PortRequest
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
@@ -25,7 +25,7 @@ _REASONS = ("node(s) didn't have free ports for the requested pod ports",)
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.ports:
         return None
-    request = Wanted(pod_info.ports)
+    request = PortRequest(pod_info.ports)
     return UsageFilter(lambda view: view.judge(nodes.ports, request.clash), lambda _: _REASONS)
 
 
@@ -33,7 +33,7 @@ class _UsedPorts(PreFilterExtensions):
     """The host ports of a node's pods, by pod."""
 
     def __init__(self, request: HostPorts, assigned_pods: Collection[AssignedPod]) -> None:
-        self._request = Wanted(request)
+        self._request = PortRequest(request)
         self._ports_of_pod = {
             assigned_pod.uid: assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports
         }

@@ -3,7 +3,7 @@
 import random
 import tracemalloc
 
-from scheduler.kube.host_ports import ALL_ADDRESSES, MOST_ADDRESSES, HostPort, Wanted, ports_taken
+from scheduler.kube.host_ports import ALL_ADDRESSES, MAX_ADDRESSES, HostPort, PortRequest, pack_ports
 
 
 def clash(one: HostPort, other: HostPort) -> bool:
@@ -25,34 +25,34 @@ def test_ports_clash_as_two_of_them_do() -> None:
     for _ in range(3000):
         wanted, taken = some(), [some() for _ in range(dice.randint(1, 3))]
         expected = any(clash(one, other) for one in wanted for of_pod in taken for other in of_pod)
-        assert Wanted(ports_taken(wanted)).clash(map(ports_taken, taken)) is expected, (wanted, taken)
+        assert PortRequest(pack_ports(wanted)).clash(map(pack_ports, taken)) is expected, (wanted, taken)
         seen.add(expected)
     assert seen == {False, True}
 
 
 def test_any_number_that_the_api_could_carry_is_kept() -> None:
     """The API server refuses what is above 65,535; a parser must not fail by it."""
-    odd = ports_taken([(2**31 - 1, "TCP", "")])
-    assert Wanted(odd).clash([odd])
-    assert not Wanted(odd).clash([ports_taken([(65_535, "TCP", "")]), frozenset()])
+    odd = pack_ports([(2**31 - 1, "TCP", "")])
+    assert PortRequest(odd).clash([odd])
+    assert not PortRequest(odd).clash([pack_ports([(65_535, "TCP", "")]), frozenset()])
 
 
 def test_ports_on_more_addresses_than_hosts_have_count_on_every_address() -> None:
     """None is left out, and one pod is at most so many comparisons."""
     many = [(number, "TCP", f"10.1.{number >> 8}.{number & 255}") for number in range(1, 4097)]
-    taken = ports_taken(many)
-    assert len(taken) == MOST_ADDRESSES + 1
-    assert all(Wanted(ports_taken([port])).clash([taken]) for port in many)
-    assert not Wanted(ports_taken([(5000, "TCP", ""), (1, "UDP", "10.1.0.1")])).clash([taken])
+    taken = pack_ports(many)
+    assert len(taken) == MAX_ADDRESSES + 1
+    assert all(PortRequest(pack_ports([port])).clash([taken]) for port in many)
+    assert not PortRequest(pack_ports([(5000, "TCP", ""), (1, "UDP", "10.1.0.1")])).clash([taken])
 
 
 def test_thousands_of_ports_take_little_room() -> None:
     """Forty pods may have 4,096 each, on an address of its own or each on another."""
     tracemalloc.start()
     try:
-        kept = [ports_taken([(number, "TCP", f"10.0.0.{pod}") for number in range(1, 4097)]) for pod in range(40)]
+        kept = [pack_ports([(number, "TCP", f"10.0.0.{pod}") for number in range(1, 4097)]) for pod in range(40)]
         kept += [
-            ports_taken([(number, "TCP", f"10.{pod}.0.{number}") for number in range(1, 4097)]) for pod in range(40)
+            pack_ports([(number, "TCP", f"10.{pod}.0.{number}") for number in range(1, 4097)]) for pod in range(40)
         ]
         assert tracemalloc.get_traced_memory()[0] < 3 << 20
         assert len(kept) == 80
