@@ -29,7 +29,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 
 _VFS, _HOUR_S, _SHORTEST_S, _HOLD_S = 2, 3600.0, 300.0, 600.0

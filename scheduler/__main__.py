@@ -21,7 +21,7 @@ from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
 from mooring.program import log
 from mooring.program.config import ConfigError, load, option
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend

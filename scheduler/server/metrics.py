@@ -202,7 +202,7 @@ class _MachineCollector(Collector):
         )
 
     def _groups(self) -> Iterable[Metric]:
-        scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.waiting()
+        scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.counts()
         reserved = collections.Counter(dict.fromkeys(get_args(Cause), 0))
         for one in self._machine.reservations.all():
             reserved[one.cause] += sum(len(room.assignment.vfs) for room in one.rooms.values() if room.assignment)

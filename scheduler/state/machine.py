@@ -23,8 +23,8 @@ from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.marked_members import MarkedMembers
-from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.group_evictions import HalfGroups, MarkedMembers
+from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.pending.part import Part
 from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
@@ -107,6 +107,8 @@ class Machine:
             self.pod_scheduling,
             self.group_scheduling,
             self.group_scheduling.spares,
+            self.state.group_reports,
+            HalfGroups(self.pending_groups, self.cache, self.group_scheduling.options.end_half_s),
             MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
             RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.

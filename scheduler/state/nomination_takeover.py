@@ -21,7 +21,6 @@ from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.pending_pod import PendingPod
@@ -82,7 +81,7 @@ class NominationTakeover:
             return not pending.attempts
         groups, pods = self.state.pending_groups, self.state.pending_pods
         waiting = groups.get(owner)
-        if waiting is None or isinstance(waiting.group, Refused):
+        if waiting is None or waiting.group is None:
             return False
         return not any(pods[uid].attempts for uid in groups.members(owner).of("waiting"))
 

@@ -79,7 +79,7 @@ class NominationWaits(Part):
         if (key := reservation.group) is not None:
             state.pending_groups.back_off(uid, now)
             # Report to some members now and to others later: a group may have any number of members.
-            state.member_messages.put(key, state.pending_groups.members(key).of("waiting"), message, now)
+            state.group_reports.put(key, state.pending_groups.members(key).of("waiting"), message, now)
             return reports
         return [*reports, *state.pending_pods.report_unschedulable(state.pending_pods[uid], "Unschedulable", message)]
 

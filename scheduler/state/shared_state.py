@@ -6,8 +6,7 @@ from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.pending.groups.member_messages import MemberMessages
+from scheduler.pending.groups.group_reports import GroupReports
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.reservations import Reservations
@@ -35,11 +34,8 @@ class SharedState:
         self.reservations = Reservations(self.queue, self.run_times.end_of)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
-        self.group_conditions = PodGroupConditions()
-        self.member_messages = MemberMessages(self.group_conditions)
-        self.pending_groups = PendingGroups(
-            self.queue, self.group_conditions, self.groups_by_pod, self.known_pod_groups
-        )
+        self.group_reports = GroupReports(self.cache, self.groups_by_pod, self.known_pod_groups)
+        self.pending_groups = PendingGroups(self.queue, self.group_reports, self.groups_by_pod, self.known_pod_groups)
         self.pending_pods = PendingPods(
             self.cache,
             self.queue,

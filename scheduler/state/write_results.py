@@ -35,7 +35,7 @@ class BindResults(Part):
             self.state.pending_pods.forget_assumed(uid, now)
             return self._handle_failure(decision, outcome, now)
         self.state.cache.finish_binding(uid)
-        self.state.pending_groups.bound(uid)
+        self.state.pending_groups.end_backoff(uid)
         self.state.pending_pods.delete(uid, now)
         message = f"Successfully assigned {decision.pod_info.pod.key} to {decision.assigned.node}"
         report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)

@@ -33,7 +33,7 @@ from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod, RuntimeClass
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.promises import promise_in
 from scheduler.pending.reservations import Reservations
 from scheduler.placement.gpus_constraint import gpu_kind

@@ -1,4 +1,4 @@
-"""Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`). Pure.
+"""Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`), and limit its turns. Pure.
 
 Method: it is the oldest waiting group of the highest priority that has been complete for long enough, with
 `--backfill` at once. An event that can help it requeues it at once, before all others of its priority. If too few of
@@ -21,31 +21,31 @@ each decision.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
-from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.groups.pending_groups import GroupOptions, PendingGroups
 from scheduler.pending.reservations import Reservations
+from scheduler.queue.queue import Queue
 
-_CHECK_S, _PASS_S = 1.0, 600.0
+_CHECK_S, _PASS_S, _TURN_S = 1.0, 600.0, 0.5
 # The more groups are passed over, the more seconds lie between two of them, up to this number.
-_PASSES = 5
+_MAX_PASSES = 5
 
 
 class FirstCall:
-    """The group for which room is reserved, and why it may be."""
+    """The group for which room is reserved (`PendingGroups.room_owner`), and why it may be."""
 
     def __init__(self, pending_groups: PendingGroups, reservations: Reservations, options: GroupOptions) -> None:
         self._pending_groups = pending_groups
         self._reservations = reservations
         self._hold_s, self._has_backfill = options.hold_s, options.backfill
-        self._after_s = 0.0 if options.backfill else options.hold_s
         self._is_on = options.backfill or options.hold_s > 0
         self._next_check = 0.0
         # The groups that are passed over, and until when at least.
-        self._passed: dict[GroupKey, float] = {}
+        self._passes: dict[GroupKey, float] = {}
 
     def tick(self, now: float) -> None:
         """Reserve room for another group if it is its turn."""
@@ -62,35 +62,35 @@ class FirstCall:
         self._pending_groups.reserve_room_for(owner, now)
 
     def _choose(self, now: float) -> GroupKey | None:
-        groups, promised = self._pending_groups, self._promised()
-        self._passed = {
+        groups, promisee = self._pending_groups, self._promisee()
+        self._passes = {
             key: end
-            for key, end in self._passed.items()
-            if groups.queued(key) is not None and (promised is not None or now < end)
+            for key, end in self._passes.items()
+            if groups.in_queue(key) is not None and (promisee is not None or now < end)
         }
-        owner = groups.oldest(now - self._after_s, self._passed)
-        if promised is None or (owner is not None and groups.priority(owner) > groups.priority(promised)):
+        owner = groups.oldest(now if self._has_backfill else now - self._hold_s, self._passes)
+        if promisee is None or (owner is not None and groups.priority(owner) > groups.priority(promisee)):
             return owner
-        return promised
+        return promisee
 
-    def _promised(self) -> GroupKey | None:
+    def _promisee(self) -> GroupKey | None:
         """Return the group that has a promised start, also one of the last leader; None if none has."""
         if not self._has_backfill:
             return None
         groups = self._pending_groups
-        keys = (one.group for one in self._reservations.all() if one.cause == "backfill")
+        keys = (reservation.group for reservation in self._reservations.all() if reservation.cause == "backfill")
         # It is not in the queue while a member is made again.
-        waiting = (key for key in keys if key is not None and groups.get(key) is not None)
-        return next((key for key in waiting if groups.needs_start(key) or groups.queued(key) is None), None)
+        candidates = (key for key in keys if key is not None and groups.get(key) is not None)
+        return next((key for key in candidates if groups.needs_start(key) or groups.in_queue(key) is None), None)
 
     def pass_over(self, key: GroupKey, now: float) -> None:
         """Let the next group have the promise, because no start is found for this one."""
         if self._has_backfill and not self._hold_s and self.is_for(key):
-            self._passed[key] = now + _PASS_S
-            self._next_check = now + _CHECK_S * min(len(self._passed), _PASSES)
+            self._passes[key] = now + _PASS_S
+            self._next_check = now + _CHECK_S * min(len(self._passes), _MAX_PASSES)
 
     def is_passed_over(self, key: GroupKey) -> bool:
-        return key in self._passed
+        return key in self._passes
 
     def next_due(self) -> float | None:
         """Return when `tick` has to run again; None while no group waits."""
@@ -102,11 +102,35 @@ class FirstCall:
 
     def holds(self, key: GroupKey, now: float) -> bool:
         """Return whether room that becomes free is reserved for a group: it has waited long enough."""
-        waiting = self._pending_groups.queued(key)
-        has_waited = waiting is not None and waiting.since <= now - self._hold_s
-        return self.is_for(key) and self._hold_s > 0 and has_waited
+        group = self._pending_groups.in_queue(key)
+        return self.is_for(key) and self._hold_s > 0 and group is not None and group.since <= now - self._hold_s
 
     def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:
         """Reserve room for members of a group, against all pods that the group precedes, whatever their priorities."""
         priority = self._pending_groups.priority(key)
         return reserve(key, (replace(assigned_pod, priority=priority) for assigned_pod in room), "hold")
+
+
+class UrgentTurn:
+    """Limits how long decisions about urgent groups keep other pods of their priority waiting.
+
+    A group is urgent if it is half placed or has first call: it comes before all others of its priority. They would
+    take its room while its decision is paused, so they wait, for at most `_TURN_S`, and then have their turn for as
+    long, however often its decisions start again. Pods of higher priority do not wait.
+    """
+
+    def __init__(self, pending_groups: PendingGroups, queue: Queue) -> None:
+        self._pending_groups = pending_groups
+        self._queue = queue
+        # Since when pods wait, or have waited last.
+        self._start = -inf
+
+    def is_over(self, keys: Iterable[GroupKey], now: float) -> bool:
+        """Return whether pods are ready that do not wait for the decision about one of these groups."""
+        groups = (group for key in keys if (group := self._pending_groups.in_queue(key)) is not None)
+        urgent_group = next((group for group in groups if group.is_urgent), None)
+        if urgent_group is None:
+            return self._queue.has_ready(now, None)
+        if now >= self._start + 2 * _TURN_S:
+            self._start = now
+        return self._queue.has_ready(now, urgent_group.priority if now < self._start + _TURN_S else None)

@@ -27,28 +27,46 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import GroupPolicy
-from scheduler.pending.groups.backoffs import GroupBackoffs
-from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.pending.groups.debounce import Debounce
-from scheduler.pending.groups.member_messages import incomplete
+from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
 from scheduler.queue.queue import Queue
 
 # Seconds without a change after which members get the reason why their group is not scheduled; and the maximum.
 _QUIET_S, _LOUD_S = 3.0, 30.0
+# The wait of a group whose decision could not be carried out doubles with each failure.
+_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
+# Seconds within which the Bindings of one decision all end.
+_DECISION_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The operator's options. Times are in seconds, 0 for never; with ``backfill`` the first group gets a promised
+    start.
+
+    ``hold_s``: room is reserved for a group that has waited this long. ``end_half_s``: a group is evicted if fewer
+    members than it needs have been placed for this long while others wait.
+    """
+
+    hold_s: float = 0.0
+    end_half_s: float = 0.0
+    backfill: bool = False
+
+
+NO_OPTIONS = GroupOptions()
 
 
 @dataclass(slots=True)
 class WaitingGroup:
-    """The state of a group with waiting members: it is in the queue if it is complete and not rejected."""
+    """The state of a group with waiting members: it is in the queue if it is complete and not rejected (None)."""
 
-    group: Group | Refused
+    # Since when it is in the queue, or is not.
+    since: float
+    group: Group | None = None
     # The message for its members while it is not in the queue.
-    message: str = ""
+    message: str = "new"
     priority: int = 0
     creation: str = ""
     is_urgent: bool = False
-    # Since when it is in the queue, or is not.
-    since: float = 0.0
     # A change arrived after the current decision had started.
     is_dirty: bool = False
     # The domain with which the next decision continues, because the last one left some untried; and the number of the
@@ -60,38 +78,37 @@ class PendingGroups:
     """The groups with waiting members, and the queue entries of those that are complete."""
 
     def __init__(
-        self, queue: Queue, conditions: PodGroupConditions, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups
+        self, queue: Queue, reports: GroupReports, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups
     ) -> None:
         self._queue = queue
-        self._conditions = conditions
+        self._reports = reports
         self._by_pod = groups_by_pod
         self._known_pod_groups = known_pod_groups
         self._states: dict[GroupKey, WaitingGroup] = {}
         # The groups that are not in the queue, and whose members have no message yet.
-        self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
+        self._changes = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group for which room is reserved, if any.
         self.room_owner: GroupKey | None = None
-        self._backoffs = GroupBackoffs()
+        # How often decisions have failed since a member was bound last, since when the group waits, and until when.
+        self._backoffs: dict[GroupKey, tuple[int, float, float]] = {}
 
     def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
         """Record a pod's state in its group."""
-        standing = self._by_pod.standing(uid)
-        previous = self._by_pod.of(uid)
-        if previous is not None and previous.key != membership.key:
+        key, standing, previous = membership.key, self._by_pod.standing(uid), self._by_pod.of(uid)
+        if previous is not None and previous.key != key:
             state = state._replace(is_latecomer=state.is_latecomer or standing in ("placed", "leaving"))
             self.drop(uid, now)
+        if state.standing != "waiting":
+            # If it was assumed before, it may be bound now.
+            self._reports.members_changed(key, now)
         if previous == membership and state.standing != "waiting" and standing == state.standing:
-            # It was assumed before, and may be bound now.
-            self._conditions.note(membership.key, now)
-            if state.times is None or self.members(membership.key).states[uid].times is not None:
+            if state.times is None or self.members(key).states[uid].times is not None:
                 return
         elif standing == state.standing == "placed":
             # Its annotation has changed: other members may be victims now.
             self._queue.move_on_event(LEAVING, now)
-        self._stand(uid, membership, state)
-        if state.standing == "placed" and self._known_pod_groups.get(membership.key).item is not None:
-            self._conditions.note(membership.key, now)
-        self._refresh(membership.key, now)
+        self._set_state(uid, membership, state)
+        self._refresh(key, now)
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
         """Record that members of a scheduled group are assumed on nodes."""
@@ -109,7 +126,7 @@ class PendingGroups:
                 continue
             keys[membership.key] = None
             if uid in ranks:
-                self._stand(uid, membership, MemberState("waiting", rank=ranks[uid]))
+                self._set_state(uid, membership, MemberState("waiting", rank=ranks[uid]))
             else:
                 self._by_pod.drop(uid)
         for key in keys:
@@ -131,10 +148,7 @@ class PendingGroups:
         if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
             # Its members may be victims now, each by itself.
             self._queue.move_on_event(LEAVING, now)
-        if current.item is None:
-            self._conditions.forget(key)
-        is_other = current.item is not None and self._conditions.pod_group_changed(key, current.item.metadata.uid, now)
-        if is_other or current.policy != previous.policy:
+        if self._reports.pod_group_changed(key, previous.item, current.item, now) or current.policy != previous.policy:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
@@ -153,20 +167,20 @@ class PendingGroups:
         for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
-    def group(self, key: GroupKey) -> Group:
-        """Return a group that is not rejected."""
-        group = self._states[key].group
-        assert isinstance(group, Group), "a group that is refused is not in the queue"
-        return group
-
     def get(self, key: GroupKey) -> WaitingGroup | None:
         """Return a group with waiting members; None for any other group."""
         return self._states.get(key)
 
-    def queued(self, key: GroupKey) -> WaitingGroup | None:
+    def in_queue(self, key: GroupKey) -> WaitingGroup | None:
         """Return a group with waiting members that is complete and not rejected; None for any other group."""
         state = self._states.get(key)
         return None if state is None or state.message else state
+
+    def group(self, key: GroupKey) -> Group:
+        """Return a group that is not rejected."""
+        group = self._states[key].group
+        assert group is not None, "a group that is refused is not in the queue"
+        return group
 
     def members(self, key: GroupKey) -> Members:
         """Return the members of a group that has some."""
@@ -178,14 +192,13 @@ class PendingGroups:
         """Return the priority of a group that waits: its PodGroup's if set, otherwise the lowest of its members."""
         return self._states[key].priority
 
-    def decided(self, key: GroupKey, now: float) -> bool:
+    def end_decision(self, key: GroupKey, now: float) -> bool:
         """Record that a decision has ended; return whether the group is scheduled again, as something was added."""
         state = self._states.get(key)
-        if state is None:
+        if state is None or not state.is_dirty:
             return False
-        if is_dirty := state.is_dirty:
-            self._enqueue(key, state, now)
-        return is_dirty
+        self._enqueue(key, state, now)
+        return True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
         """Let the next decision continue from a domain, unless the group has changed."""
@@ -198,63 +211,68 @@ class PendingGroups:
         rest, state.rest = state.rest, None
         return rest
 
-    def come_again(self, key: GroupKey, now: float) -> None:
+    def requeue(self, key: GroupKey, now: float) -> None:
         """Requeue a group at once if it is still in the queue: its decision was aborted, or left members waiting."""
-        if (state := self.queued(key)) is not None:
+        if (state := self.in_queue(key)) is not None:
             self._enqueue(key, state, now)
 
     def back_off(self, uid: str, now: float) -> None:
         """Requeue the group of a pod after a backoff, because its decision could not be carried out.
 
-        The first time it is requeued at once if other members are placed already, but too few.
+        The first time it is requeued at once if other members are placed already, but too few: the room for the rest
+        is free now, and nothing reserves it. Failures during one wait count once.
         """
         membership = self._by_pod.of(uid)
-        state = self.queued(membership.key) if membership is not None else None
-        if membership is None or state is None:
+        if membership is None or (state := self.in_queue(key := membership.key)) is None:
             return
-        assert isinstance(state.group, Group), "a group in the queue is not refused"
-        is_half = self.members(membership.key).is_short(state.group.min)
-        self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now, is_half=is_half))
+        failures, start, end = self._backoffs.get(key, (0, 0.0, 0.0))
+        if now >= end:
+            end = now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
+            failures, start = failures + 1, now
+            self._backoffs[key] = failures, start, end
+        is_first = failures == 1 and now < start + _DECISION_S
+        is_half = self.members(key).is_short(self.group(key).min)
+        self._enqueue(key, state, now, 0.0 if is_first and is_half else end - now)
 
-    def bound(self, uid: str) -> None:
+    def end_backoff(self, uid: str) -> None:
         """Reset the backoff of the group of a pod that is bound now."""
         if self._backoffs and (membership := self._by_pod.of(uid)) is not None:
-            self._backoffs.forget(membership.key)
+            self._backoffs.pop(membership.key, None)
 
     def due(self, now: float) -> Iterator[tuple[GroupKey, str]]:
         """Yield groups that are not in the queue, with the message for their waiting members."""
-        for key in self._reports.take(now):
+        for key in self._changes.take(now):
             yield key, f"group {self.members(key).title}: {self._states[key].message}"
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
-        return self._reports.next_due()
+        return self._changes.next_due()
 
     @property
     def has_waiting(self) -> bool:
-        """Return whether any group has a waiting member."""
+        """Whether any group has a waiting member."""
         return bool(self._states)
 
-    def oldest(self, deadline: float, others: Container[GroupKey] = ()) -> GroupKey | None:
-        """Return the oldest group of the highest priority that has been in the queue since ``deadline``, except these.
+    def oldest(self, deadline: float, exceptions: Container[GroupKey] = ()) -> GroupKey | None:
+        """Return the oldest group of the highest priority that has been in the queue since ``deadline``.
 
         A group that has as many members placed as it needs does not count.
         """
         ranks = [
             (-state.priority, state.creation, state.since, key)
             for key, state in self._states.items()
-            if self.needs_start(key) and state.since <= deadline and key not in others
+            if self.needs_start(key) and state.since <= deadline and key not in exceptions
         ]
         return min(ranks)[3] if ranks else None
 
     def needs_start(self, key: GroupKey) -> bool:
         """Return whether a group is in the queue and has fewer members placed than it needs."""
-        return self.queued(key) is not None and self.members(key).counted_as_placed < self.group(key).min
+        return self.in_queue(key) is not None and self.members(key).counted_as_placed < self.group(key).min
 
-    def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
+    def half_groups(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed."""
         for key, state in self._states.items():
-            members, min_members = self.members(key), state.group.min if isinstance(state.group, Group) else 0
+            members, min_members = self.members(key), 0 if state.group is None else state.group.min
             if members.count("placed") and members.counted_as_placed < min_members:
                 yield key, min_members
 
@@ -265,9 +283,9 @@ class PendingGroups:
             if group_key is not None and group_key in self._states:
                 self._refresh(group_key, now)
 
-    def waiting(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, int]:
         """Count the groups with waiting members: those in the queue, and those that are incomplete or rejected."""
-        queue_length = sum(1 for state in self._states.values() if not state.message)
+        queue_length = len(self.entries())
         return {"queued": queue_length, "incomplete": len(self._states) - queue_length}
 
     def entries(self) -> set[str]:
@@ -281,63 +299,56 @@ class PendingGroups:
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
-            assert message or key not in self._reports, f"group {key}: it is in the queue, and a message says it is not"
+            assert message or key not in self._changes, f"group {key}: it is in the queue, and a message says it is not"
 
-    def _stand(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
+    def _set_state(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
         self._by_pod.put(uid, membership, state)
         self._queue.stand_for(uid, membership.key.entry if state.standing == "waiting" else None)
-
-    def _end(self, key: GroupKey) -> None:
-        """Drop a group without waiting members."""
-        if self._states.pop(key, None) is not None:
-            self._reports.drop(key)
-            self._queue.delete(key.entry)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
         """Derive a group's state again, and add it to the queue or remove it."""
         members = self._by_pod.get(key)
         if members is None:
-            self._backoffs.forget(key)
+            self._backoffs.pop(key, None)
         else:
             policy = self._known_pod_groups.of(key)
             members.set_min(policy.min if isinstance(policy, GroupPolicy) else 0)
         if members is None or not members.count("waiting"):
-            self._end(key)
+            if self._states.pop(key, None) is not None:
+                self._changes.drop(key)
+                self._queue.delete(key.entry)
             return
         members.judge()
-        state = self._states.setdefault(key, WaitingGroup(Refused(""), message="new", since=now))
+        state = self._states.setdefault(key, WaitingGroup(now))
         was_in_queue, state.rest = not state.message, None
-        state.group, state.message = self._read(key)
+        group, state.message = self._read(key)
+        state.group = group
         if was_in_queue == bool(state.message):
             state.since = now
-        if state.message:
+        if group is None or state.message:
             self._queue.delete(key.entry)
-            self._reports.change(key, now)
+            self._changes.change(key, now)
             return
-        self._reports.drop(key)
-        self._rank(state, members)
+        self._changes.drop(key)
+        lowest_priority, state.creation = members.lowest_rank
+        state.priority = lowest_priority if group.priority is None else group.priority
+        state.is_urgent = members.is_short(group.min) or self.room_owner == key
         if was_in_queue and self._queue.is_in_flight(key.entry):
             state.is_dirty = True
         else:
             self._enqueue(key, state, now)
 
-    def _read(self, key: GroupKey) -> tuple[Group | Refused, str]:
-        """Return a group, and why it is not in the queue; empty if it is."""
+    def _read(self, key: GroupKey) -> tuple[Group | None, str]:
+        """Return a group, None if it is rejected, and why it is not in the queue; empty if it is."""
         members = self.members(key)
         group = read_group(key, self._known_pod_groups.of(key), members.requests)
         if isinstance(group, Refused):
-            return group, group.reason
+            return None, group.reason
         if members.refusal:
             return group, members.refusal
         owners = members.next_owners
         is_complete = not members.count_missing(owners, group.min) or members.count_if_placed(owners) >= group.min
         return group, "" if is_complete else incomplete(members, group.min)
-
-    def _rank(self, state: WaitingGroup, members: Members) -> None:
-        assert isinstance(state.group, Group), "a group in the queue is not refused"
-        lowest, state.creation = members.lowest_rank
-        state.priority = lowest if state.group.priority is None else state.group.priority
-        state.is_urgent = members.is_short(state.group.min) or self.room_owner == members.key
 
     def _enqueue(self, key: GroupKey, state: WaitingGroup, now: float, backoff_s: float = 0.0) -> None:
         state.is_dirty = False

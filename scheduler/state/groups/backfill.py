@@ -95,7 +95,7 @@ class Backfill:
         self._next_review = now + _REVIEW_S
         groups = self.state.pending_groups
         reserved = self.state.reservations.groups()
-        for lost_key in [one for one in self._promises if groups.queued(one) is None and one not in reserved]:
+        for lost_key in [one for one in self._promises if groups.in_queue(one) is None and one not in reserved]:
             del self._promises[lost_key]
         nodes, begin = self.state.cache.nodes, self._reviewed_changes
         self._reviewed_changes = nodes.changes.end

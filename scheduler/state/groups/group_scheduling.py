@@ -20,12 +20,9 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.outcomes import Refused
-from scheduler.pending.groups.conditions import group_progress
-from scheduler.pending.groups.first_call import FirstCall
-from scheduler.pending.groups.half_groups import HalfGroups
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.first_call import FirstCall, UrgentTurn
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import NO_START
-from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.decision import (
@@ -67,7 +64,6 @@ class GroupScheduling(Part):
     )
     placement_count: int = 0
     first_call: FirstCall = field(init=False)
-    half_groups: HalfGroups = field(init=False)
     held_binds: HeldBinds = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
     _decision: GroupDecision | None = None
@@ -77,17 +73,16 @@ class GroupScheduling(Part):
     _last_proceed: float = 0.0
 
     def __post_init__(self) -> None:
-        state, options = self.state, self.options
-        self.first_call = FirstCall(state.pending_groups, state.reservations, options)
+        state = self.state
+        self.first_call = FirstCall(state.pending_groups, state.reservations, self.options)
         self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
-        self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.held_binds = HeldBinds(state)
 
     def begin(self, key: GroupKey) -> None:
         """Start a decision about a group that was popped from the queue."""
         assert self._decision is None, "one group is decided about at a time"
         self._decisions_aside.pop(key, None)
-        self.state.member_messages.drop(key)
+        self.state.group_reports.withdraw(key)
         demand, owners = demand_of(key, self.state)
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(
@@ -97,7 +92,7 @@ class GroupScheduling(Part):
     def resume(self, now: float) -> str:
         """Continue a paused decision if it is time; return its queue entry, otherwise empty."""
         if not self._decisions_aside or (
-            now < self._resume_at and self.urgent_turn.others_are_ready(self._decisions_aside, now)
+            now < self._resume_at and self.urgent_turn.is_over(self._decisions_aside, now)
         ):
             return ""
         key = self._first_aside()
@@ -130,7 +125,7 @@ class GroupScheduling(Part):
             decision.exclusive_end = now + _EXCLUSIVE_S
         if decision.exclusive_end is not None and now < decision.exclusive_end:
             return
-        if not self._is_overtaking(key) and not self.urgent_turn.others_are_ready((key,), now):
+        if not self._is_overtaking(key) and not self.urgent_turn.is_over((key,), now):
             return
         self._decision, self._decisions_aside[key] = None, decision
         self._resume_at = now + _RESUME_S
@@ -146,7 +141,7 @@ class GroupScheduling(Part):
         assert decision is not None, "a decision has begun"
         if must_restart(decision, self.state.pending_groups):
             self.abandon()
-            self.state.pending_groups.come_again(decision.demand.group.key, now)
+            self.state.pending_groups.requeue(decision.demand.group.key, now)
             return None
         self._last_proceed = now
         decision.budget.begin_turn(record_phase)
@@ -249,13 +244,13 @@ class GroupScheduling(Part):
         """Set a group aside whose decision failed because of a bug."""
         self.abandon()
         key = GroupKey.of_entry(entry)
-        if key is None or self.state.pending_groups.queued(key) is None:
+        if key is None or self.state.pending_groups.in_queue(key) is None:
             return []
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
         members = self.state.pending_groups.members(key)
         message = f"internal error while scheduling group {members.title}: see the scheduler's log"
-        self.state.member_messages.put(key, members.of("waiting"), message, self._last_proceed, is_bug=True)
+        self.state.group_reports.put(key, members.of("waiting"), message, self._last_proceed, is_bug=True)
         return self._report_some()
 
     def settle(self, decision: Bind, reason: str, now: float) -> list[Instruction]:
@@ -275,24 +270,19 @@ class GroupScheduling(Part):
         instructions = list[Instruction]()
         self.first_call.tick(now)
         self.backfill.review(self.state.pending_groups.room_owner, now)
-        instructions += self.half_groups.overdue(now)
         for batch in self.held_binds.changed():
             binds = self.held_binds.take(batch)
             instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
         for key, message in self.state.pending_groups.due(now):
-            self.state.member_messages.put(key, self.state.pending_groups.members(key).of("waiting"), message, now)
+            self.state.group_reports.put(key, self.state.pending_groups.members(key).of("waiting"), message, now)
         instructions += self._report_some()
-        instructions += self.state.group_conditions.due(
-            now,
-            lambda key: group_progress(key, self.state.known_pod_groups, self.state.groups_by_pod, self.state.cache),
-        )
         return instructions
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        if self.held_binds.changed() or self.state.member_messages:
+        if self.held_binds.changed():
             return 0.0
-        parts = self.state.pending_groups, self.state.group_conditions, self.first_call, self.half_groups
+        parts = self.state.pending_groups, self.first_call
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
@@ -309,7 +299,7 @@ class GroupScheduling(Part):
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.
-        self.state.pending_groups.come_again(key, now)
+        self.state.pending_groups.requeue(key, now)
         binds = verdict.binds
         if group.spares:
             kept = self.state.reservations.spares_of(key)
@@ -322,7 +312,7 @@ class GroupScheduling(Part):
         uids = self.held_binds.release(batch, now)
         members = self.state.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {reason}"
-        self.state.member_messages.put(batch.key, uids, message, now)
+        self.state.group_reports.put(batch.key, uids, message, now)
         return self._report_some()
 
     def _refuse(
@@ -344,17 +334,17 @@ class GroupScheduling(Part):
             self.state.reservations.end(key, now)
         message += preemption.note
         uids = self.state.pending_groups.members(key).of("waiting")
-        if not self.state.pending_groups.decided(key, now):
+        if not self.state.pending_groups.end_decision(key, now):
             self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)
             if missed_events & refusal.requeue_on or needs_retry:
                 self.state.queue.requeue(key.entry)
-        self.state.member_messages.put(key, uids, message, now, refusal.why)
+        self.state.group_reports.put(key, uids, message, now, refusal.why)
         return self._report_some()
 
     def _report_some(self) -> list[Instruction]:
         """Report to the next members that have not received their group's message."""
         reports = list[Instruction]()
-        for uid, message, details in self.state.member_messages.take():
+        for uid, message, details in self.state.group_reports.take():
             pending = self.state.pending_pods.get(uid)
             if pending is not None and self.state.groups_by_pod.standing(uid) == "waiting":
                 reports += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, details)

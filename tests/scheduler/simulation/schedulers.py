@@ -17,7 +17,7 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.extender.resource_claims import Claimed
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation import fake_units

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import Promise
 from scheduler.state.groups.backfill import Backfill
 from tests.scheduler.simulation.disruption import Rivals

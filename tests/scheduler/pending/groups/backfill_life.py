@@ -8,7 +8,7 @@ import pytest
 from mooring import names
 from mooring.annotations.inventory import Pf
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import PAIR, Life, binds, changed

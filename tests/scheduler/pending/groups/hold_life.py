@@ -6,7 +6,7 @@ from typing import Any
 
 from mooring.annotations.inventory import Pf
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds
 

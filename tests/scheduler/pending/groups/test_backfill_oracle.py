@@ -14,7 +14,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.reservations import START_S, Reservation
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed
 

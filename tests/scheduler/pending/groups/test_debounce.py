@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pending.groups.debounce import Debounce
+from scheduler.pending.groups.group_reports import Debounce
 
 QUIET_S, LOUD_S = 3.0, 10.0
 

@@ -10,7 +10,7 @@ from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_groups import PodGroup
-from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, as_bound, binds, changed
 

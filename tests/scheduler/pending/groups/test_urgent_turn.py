@@ -8,7 +8,7 @@ from mooring.annotations.inventory import Pf
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Outcome
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, fill
 

@@ -14,7 +14,7 @@ from scheduler.cache.groups.start import MemberState, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.member_messages import AT_ONCE
+from scheduler.pending.groups.group_reports import PORTION
 from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
@@ -30,20 +30,20 @@ def _members(life: Life, count: int, group: str = ANY, **fields: object) -> list
 def test_members_are_told_in_portions(life: Life) -> None:
     """All in the end, and each once."""
     life.nodes("n1")
-    life.see(*_members(life, 3 * AT_ONCE, spec={"nodeSelector": {"no": "where"}}))
+    life.see(*_members(life, 3 * PORTION, spec={"nodeSelector": {"no": "where"}}))
     most, names = 0, list[str]()
     for _ in range(20):
         instructions = [*(life.machine.step(life.now) or []), *life.machine.tick(life.now)]
         most = max(most, len(instructions))
         names += told(instructions)
-    assert most <= 2 * AT_ONCE
-    assert sorted(names) == sorted(f"m{number}" for number in range(3 * AT_ONCE))
+    assert most <= 2 * PORTION
+    assert sorted(names) == sorted(f"m{number}" for number in range(3 * PORTION))
 
 
 def test_a_member_that_goes_before_it_is_told_is_not_told(life: Life) -> None:
     """Neither one that has been placed meanwhile."""
     life.nodes("n1")
-    members = _members(life, AT_ONCE + 2, spec={"nodeSelector": {"no": "where"}})
+    members = _members(life, PORTION + 2, spec={"nodeSelector": {"no": "where"}})
     life.see(*members)
     first = list[str]()
     while not first:

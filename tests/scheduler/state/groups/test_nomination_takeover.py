@@ -11,7 +11,7 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import PAIR, Life, MakeNode, MakePf, MakePod, binds, changed, fill, pair, victims
 

@@ -11,7 +11,7 @@ from scheduler.cycle.instructions import Evict, ReportGroup
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.kube.pod_groups import PodGroup
-from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
@@ -74,7 +74,7 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
     for one in (second, third):
         life.machine.finished(one, Outcome("changed", ""), life.now)
     (members,) = life.machine.groups_by_pod
-    group = life.machine.pending_groups.queued(members.key)
+    group = life.machine.pending_groups.in_queue(members.key)
     assert group is not None
     assert group.is_urgent
     out = life.work()

@@ -280,7 +280,7 @@ def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
     life.remove_node(first.pods["a1"].spec.node_name or "")
     second.make("surplus")
     (members,) = life.machine.groups_by_pod
-    group = life.machine.pending_groups.queued(members.key)
+    group = life.machine.pending_groups.in_queue(members.key)
     assert group is None or not group.is_urgent
     lost = first.pods["b1"]
     life.remove_node(lost.spec.node_name or "")
@@ -321,7 +321,7 @@ def test_a_start_that_a_refused_binding_cuts_short_is_completed_as_a_whole(
         return
     leader = ranks.lead(reverse="backwards" in change)
     (members,) = leader.life.machine.groups_by_pod
-    group = leader.life.machine.pending_groups.queued(members.key)
+    group = leader.life.machine.pending_groups.in_queue(members.key)
     assert group is not None
     assert group.is_urgent
     leader.life.remove_node(NODES[-1])
@@ -361,7 +361,7 @@ def test_a_pod_that_comes_to_a_group_with_a_node_neither_starts_it_nor_makes_it_
     ranks.make("r0", "r1")
     (members,) = life.machine.groups_by_pod
     assert ranks.go() == []
-    group = life.machine.pending_groups.queued(members.key)
+    group = life.machine.pending_groups.in_queue(members.key)
     assert group is None or not group.is_urgent
     ranks.make("r2")
     assert len(ranks.go()) == 3

@@ -1,0 +1,106 @@
+"""Evict what is left of groups of which fewer members than they need have a node, and which run for nothing. Pure.
+
+`HalfGroups` evicts after `--end-half-groups` the members of a group whose others wait: after a crash or a rejected
+Binding between its Bindings, or after members were lost. Its controller then starts again, and other pods get the room.
+
+`MarkedMembers` evicts the rest of a group that is disrupted as a whole if its preemption was interrupted. A preemption
+marks all victims with the condition DisruptionTarget before it deletes the first one (PreemptPod of kube-scheduler). So
+if too few members are placed, and all of them have this scheduler's mark, a crash or the API server has cut short the
+deletion. A member without the mark means that not all were marked, or that the group is alive again: then none is
+evicted. Members whose group has enough when they are due stay for good: their order was not carried out.
+
+A mark on a live group stays until kube-controller-manager removes it after two minutes, if the pod is not being deleted
+(stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go).
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cycle.instructions import Evict
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Pod
+from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.part import Part
+
+_HALF_CHECK_S, _MARK_CHECK_S = 1.0, 5.0
+# Seconds for which the deletions of an order, or an eviction, may be in progress; the API server may also reject it for
+# a time (a disruption budget, an outage).
+PATIENCE_S = 60.0
+# Maximum number of evictions of marked members in one check.
+_PORTION = 64
+
+
+class HalfGroups(Part):
+    """When each half placed group is evicted; ``after_s`` is how many seconds it may stay half placed, 0 for ever."""
+
+    def __init__(self, pending_groups: PendingGroups, cache: Cache, after_s: float) -> None:
+        self._pending_groups, self._cache, self._after_s = pending_groups, cache, after_s
+        self._next_check = 0.0
+        self._due: dict[GroupKey, float] = {}
+
+    def tick(self, now: float) -> Iterator[Evict]:
+        """Yield the evictions of the members of groups whose time is over."""
+        if self._after_s <= 0 or now < self._next_check:
+            return
+        self._next_check = now + _HALF_CHECK_S
+        half_groups = dict(self._pending_groups.half_groups())
+        self._due = {key: self._due.get(key, now + self._after_s) for key in half_groups}
+        for key in [key for key, due in self._due.items() if due <= now]:
+            self._due[key] = now + PATIENCE_S
+            members = self._pending_groups.members(key)
+            count = f"{members.counted_as_placed} of at least {half_groups[key]} members"
+            reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
+            for assigned_pod in map(self._cache.assigned, members.of("placed")):
+                # An assumed member has a Binding in progress; it is evicted next time.
+                if assigned_pod is not None and not assigned_pod.assumed:
+                    yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")
+
+    def next_due(self) -> float | None:
+        return self._next_check if self._after_s > 0 and self._pending_groups.has_waiting else None
+
+
+class MarkedMembers(Part):
+    """When each pod with the mark of ``scheduler_name`` may be evicted, by uid; infinite if it stays."""
+
+    def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
+        self._scheduler_name, self._cache, self._groups = scheduler_name, cache, groups
+        self._due: dict[str, float] = {}
+        self._next_check = 0.0
+
+    def pod_updated(self, pod: Pod, now: float) -> None:
+        is_marked = bool(pod.spec.node_name) and mark_of(pod, self._scheduler_name) is not None
+        if is_marked and pod.metadata.deletion_timestamp is None:
+            self._due.setdefault(pod.metadata.uid, now + PATIENCE_S)
+        else:
+            self._due.pop(pod.metadata.uid, None)
+
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
+        self._due.pop(uid, None)
+
+    def tick(self, now: float) -> Iterator[Evict]:
+        """Yield the evictions of members that are due."""
+        if not self._due or now < self._next_check:
+            return
+        self._next_check = now + _MARK_CHECK_S
+        due = [uid for uid, at in self._due.items() if at <= now]
+        keys = {uid: membership.key for uid in due if (membership := self._groups.groups_by_pod.of(uid)) is not None}
+        remainders = set(filter(self._is_interrupted, set(keys.values())))
+        self._due |= {uid: inf for uid, key in keys.items() if key not in remainders}
+        for uid in [uid for uid, key in keys.items() if key in remainders][:_PORTION]:
+            if (assigned_pod := self._cache.assigned(uid)) is not None:
+                self._due[uid] = now + PATIENCE_S
+                name = keys[uid].name
+                reason = f"group {name}: it may only be disrupted as a whole, and its preemption was interrupted"
+                yield Evict(pod_reference(assigned_pod), reason, "Preempted")
+
+    def next_due(self) -> float | None:
+        return self._next_check if self._due else None
+
+    def _is_interrupted(self, key: GroupKey) -> bool:
+        members, min_members = self._groups.groups_by_pod.get(key), self._groups.whole_min(key)
+        if members is None or members.counted_as_placed >= min_members:
+            return False
+        return all(self._due.get(uid, inf) < inf for uid in members.of("placed"))

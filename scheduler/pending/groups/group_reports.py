@@ -1,0 +1,200 @@
+"""What the owners of a group read: the message of its waiting members, and the condition of its PodGroup. Pure.
+
+The condition is False with the members' message, and True once ``min`` members are bound; it never changes back, as
+later members do not count for it. Only PodGroups of ``scheduling.k8s.io`` with a member that names this scheduler get
+it: to others, another scheduler writes. It is derived from the members and the PodGroup as last received, so a new
+leader writes what an earlier one has not written.
+
+Cost: reading all members of a group, at most once a second for each group in which something changed. Members get
+their message in portions, because a group may have any number of them.
+
+Source: PodGroupStatus in staging/src/k8s.io/api/scheduling/v1alpha2/types.go and v1beta1/types.go of Kubernetes, and
+updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cycle.decisions import Why
+from scheduler.cycle.instructions import ReportGroup
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import unix_time
+from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
+from scheduler.pending.part import Part
+
+K = TypeVar("K", bound=Hashable)
+# Number of messages per call: a few milliseconds.
+PORTION = 256
+# Seconds from a change to the condition that reports it: members are bound one after another.
+_CONDITION_S = 1.0
+_HINT = (
+    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
+)
+
+
+class Debounce(Generic[K]):
+    """The changed keys that are not due yet: ``quiet_s`` after the last change, at most ``loud_s`` after the first.
+
+    A change moves a key behind all others unless it is as late as may be, so no operation depends on their number.
+    """
+
+    def __init__(self, quiet_s: float, loud_s: float) -> None:
+        self._quiet_s, self._loud_s = quiet_s, loud_s
+        # By key, in the order of the due times: when it changed first, and when it is due.
+        self._times = OrderedDict[K, tuple[float, float]]()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._times
+
+    def change(self, key: K, now: float) -> None:
+        """Record that a key changes; ``now`` is not earlier than in the previous call."""
+        first_at, _ = self._times.get(key, (now, now))
+        if now + self._quiet_s <= first_at + self._loud_s:
+            self._times[key] = first_at, now + self._quiet_s
+            self._times.move_to_end(key)
+
+    def drop(self, key: K) -> None:
+        self._times.pop(key, None)
+
+    def take(self, now: float) -> Iterator[K]:
+        """Yield and drop the keys that are due."""
+        while (due_at := self.next_due()) is not None and due_at <= now:
+            yield self._times.popitem(last=False)[0]
+
+    def next_due(self) -> float | None:
+        """Return when the first key is due, if nothing changes before."""
+        return next((due_at for _, due_at in self._times.values()), None)
+
+
+class _Condition(NamedTuple):
+    status: Literal["True", "False"]
+    reason: Literal["Scheduled", "Unschedulable", "SchedulerError"]
+    message: str
+
+
+class GroupReports(Part):
+    """By group: the members that have not received its last message yet, and the conditions to write."""
+
+    def __init__(self, cache: Cache, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups) -> None:
+        self._cache, self._groups_by_pod, self._known_pod_groups = cache, groups_by_pod, known_pod_groups
+        self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
+        self._changes = Debounce[GroupKey](_CONDITION_S, _CONDITION_S)
+        # Why waiting members are not placed, and the condition that was written and may not have arrived yet.
+        self._refusals: dict[GroupKey, _Condition] = {}
+        self._last_conditions: dict[GroupKey, _Condition] = {}
+
+    def put(
+        self,
+        key: GroupKey,
+        uids: Sequence[str],
+        message: str,
+        now: float,
+        reason: Why | None = None,
+        *,
+        is_bug: bool = False,
+    ) -> None:
+        """Replace the last message of a group, also for members that have not received the previous one."""
+        self._messages[key] = iter(uids), message, reason
+        if key.naming == "PodGroup":
+            self._refusals[key] = _Condition("False", "SchedulerError" if is_bug else "Unschedulable", message)
+            self._changes.change(key, now)
+
+    def withdraw(self, key: GroupKey) -> None:
+        """Drop the message of a group for members that have not received it."""
+        self._messages.pop(key, None)
+
+    def take(self) -> Iterator[tuple[str, str, Why | None]]:
+        """Yield the next members with their message."""
+        return islice(self._rest(), PORTION)
+
+    def _rest(self) -> Iterator[tuple[str, str, Why | None]]:
+        while self._messages:
+            key, (uids, message, reason) = next(iter(self._messages.items()))
+            for uid in uids:
+                yield uid, message, reason
+            self.withdraw(key)
+
+    def members_changed(self, key: GroupKey, now: float) -> None:
+        if key.naming == "PodGroup":
+            self._changes.change(key, now)
+
+    def pod_group_changed(
+        self, key: GroupKey, previous: AnyPodGroup | None, current: AnyPodGroup | None, now: float
+    ) -> bool:
+        """Record that a PodGroup was received: its condition may differ from what was sent to it.
+
+        Return whether it is another PodGroup with the same name, which may come in one event.
+        """
+        self._last_conditions.pop(key, None)
+        if current is None:
+            self._forget(key)
+            return False
+        is_other = previous is not None and previous.metadata.uid != current.metadata.uid
+        if is_other:
+            self._forget(key)
+        self.members_changed(key, now)
+        return is_other
+
+    def tick(self, now: float) -> Iterator[ReportGroup]:
+        """Yield the conditions to write by now."""
+        for key in self._changes.take(now):
+            pod_group = self._known_pod_groups.get(key).item
+            if not isinstance(pod_group, PodGroup):
+                self._forget(key)
+            elif (condition := self._condition(key, pod_group)) is not None:
+                self._last_conditions[key] = condition
+                yield ReportGroup(pod_group, *condition)
+
+    def next_due(self) -> float | None:
+        return 0.0 if self._messages else self._changes.next_due()
+
+    def _forget(self, key: GroupKey) -> None:
+        self._changes.drop(key)
+        self._refusals.pop(key, None)
+        self._last_conditions.pop(key, None)
+
+    def _condition(self, key: GroupKey, pod_group: PodGroup) -> _Condition | None:
+        """Return the condition if it must be written; None if it is up to date."""
+        members, policy = self._groups_by_pod.get(key), self._known_pod_groups.of(key)
+        shown_conditions = {
+            (condition.status, condition.reason, condition.message)
+            for condition in pod_group.status.conditions or ()
+            if condition.type in CONDITION_TYPES.values()
+        }
+        if (last_condition := self._last_conditions.get(key)) is not None:
+            shown_conditions.add(last_condition)
+        if members is None or not members.any_ours or any(status == "True" for status, _, _ in shown_conditions):
+            return None
+        # Members that are only assumed do not count. A short job may end before its condition is written; members of
+        # earlier jobs had an earlier PodGroup.
+        assigned_pods = map(self._cache.assigned, members.of("placed"))
+        bound_count = sum(assigned_pod is not None and not assigned_pod.assumed for assigned_pod in assigned_pods)
+        bound_count += members.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+        if isinstance(policy, GroupPolicy) and bound_count >= policy.min:
+            return _Condition("True", "Scheduled", f"members bound: {bound_count}, needed: at least {policy.min}")
+        refusal = self._refusals.get(key)
+        return None if refusal in shown_conditions else refusal
+
+
+def incomplete(members: Members, min_members: int) -> str:
+    """Return how many members exist, and why others do not count."""
+    member_count = members.count_if_placed(members.next_owners)
+    message = f"{member_count} of at least {min_members} members exist"
+    for role, count in members.missing_by_role(members.next_owners, "waiting").items():
+        message += f", {count} of role {role!r} missing"
+    reasons = (
+        (members.count("gated"), "with scheduling gates"),
+        (members.count("refused"), "rejected as invalid"),
+        (members.succeeded_of_others, "succeeded under another controller (not counted)"),
+    )
+    for count, text in reasons:
+        if count:
+            message += f", {count} {text}"
+    # Members that exist and do not count are a sufficient reason.
+    return message if members.count("gated") or members.count("refused") else f"{message} ({_HINT})"
