@@ -53,7 +53,7 @@ class NeverStarted(Part):
         """Record a bound pod; only pods of this scheduler are evicted because of their annotation."""
         is_ours = change.pod.spec.scheduler_name == self._scheduler_name
         self._record(change.pod, change.assigned.assignment if is_ours else None)
-        self._judge(change.assigned.node, now)
+        self._judge(change.assigned.node, now, change.pod.metadata.uid)
         return ()
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
@@ -114,9 +114,12 @@ class NeverStarted(Part):
         self._due.pop(uid, None)
         self._cases.pop(uid, None)
 
-    def _judge(self, node: str, now: float) -> None:
-        pods = self._cache.assigned_pods_on(node) if self._cases else ()
-        if uids := [pod.uid for pod in pods if pod.uid in self._cases]:
+    def _judge(self, node: str, now: float, changed_uid: str | None = None) -> None:
+        """Judge the pods of a node; after a change of one pod only those that a dispute can concern."""
+        uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._cases] if self._cases else []
+        if changed_uid is not None and not self._vf_disputes.of(node):
+            uids = [uid for uid in uids if uid == changed_uid or self._cases[uid].reason]
+        if uids:
             claims = self._claims(node)
             for uid in uids:
                 self._judge_pod(uid, claims, now)

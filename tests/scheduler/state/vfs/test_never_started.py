@@ -220,6 +220,16 @@ def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None
     assert "is also claimed by another pod" in order.reason
 
 
+def test_a_pod_that_claims_another_vf_now_contradicts_no_other(life: Life) -> None:
+    """Its own change ends the dispute for the other pod too."""
+    life.node(0.0)
+    life.pod(0.0)
+    rival = life.pod(0.0)
+    assert life.machine.next_due() == 300.0
+    life.pod(10.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
+    assert life.machine.next_due() is None
+
+
 def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
     """A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded."""
     life.node(0.0, vfs=2)
