@@ -83,7 +83,9 @@ def _read_membership(pod: Pod) -> GroupMembership | None:
         rule = f"{group_request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
         raise AnnotationError(names.GROUP, "name" if key is None else "name_from", rule)
     # The PodGroup's name in the annotation is redundant: members with and without it are equal.
-    return membership._replace(asked=replace(group_request, name=None, name_from=None))
+    if group_request.name is not None:
+        group_request = replace(group_request, name=None, name_from=None)
+    return membership._replace(asked=group_request)
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
