@@ -22,8 +22,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import Service
 from scheduler.kube.selection.affinity import read_affinity_info
-from scheduler.plugins import inter_pod_affinity, pod_topology_spread
-from scheduler.plugins.node_rules import image_locality
+from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 REQUIRED, PREFERRED = (

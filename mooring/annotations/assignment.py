@@ -20,7 +20,7 @@ from mooring.nic.settings import SETTING_NAMES, VfSettings, read_settings
 from mooring.parsing import Value, dump, parse
 
 # The oldest release that a cluster can have, and for each field of an entry the first release whose node programs read
-# it. The scheduler writes a later one only for nodes of that release (`scheduler.plugins.device_rules.node_release`).
+# it. The scheduler writes a later one only for nodes of that release (`scheduler.plugins.device_rules.node_programs`).
 OLDEST_RELEASE = "0.1.0"
 FIRST_RELEASE = dict.fromkeys(
     (*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers", "netdev"), OLDEST_RELEASE

@@ -332,7 +332,7 @@ class SchedulingCycle:
         verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_named_nodes)
         if not self._cache.nodes.row_of:
             return verdict
-        helpable = [refusal for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.lasting]
+        helpable = [refusal for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.permanent]
         by_ports = [refusal for refusal in helpable if refusal.requeue_on & ClusterEvent.PORTS_FREED]
         dry_runs = DryRuns(pod_info, self._cache, search.placement)
         proposal = self._preemption.seek(dry_runs, rows_of(helpable), rows_of(by_ports), search, now)

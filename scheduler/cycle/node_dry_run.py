@@ -48,7 +48,7 @@ class DryRuns:
         # In the order of the registry, which is kube-scheduler's: the first part that rejects gives the reason.
         self._plugins = [plugin for plugin in dry_run_plugins if plugin is not None]
         # The parts that depend on free room.
-        self.room_parts = [number for number, plugin in enumerate(self._plugins) if plugin.tells_room]
+        self.room_parts = [number for number, plugin in enumerate(self._plugins) if plugin.has_exact_room]
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
@@ -56,8 +56,8 @@ class DryRuns:
         """Return the rows that could take the pod if it had the node to itself."""
         nodes = self.cache.nodes
         for plugin in self._plugins:
-            if plugin.fits_alone is not None and len(rows):
-                rows = rows[plugin.fits_alone(nodes.view(rows, self._steps)).astype(bool)]
+            if plugin.fits_empty is not None and len(rows):
+                rows = rows[plugin.fits_empty(nodes.view(rows, self._steps)).astype(bool)]
         return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:

@@ -26,12 +26,12 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRows:
-    """Rows that a filter rejects, and its reasons; ``lasting`` if the reasons hold whichever pods are removed."""
+    """Rows that a filter rejects, and its reasons; ``permanent`` if the reasons hold whichever pods are removed."""
 
     requeue_on: ClusterEvent
     texts: Texts
     rows: Rows
-    lasting: bool = False
+    permanent: bool = False
 
 
 def rows_of(refusals: Sequence[RefusedRows]) -> Rows:
@@ -64,8 +64,8 @@ def refused_by(
 ) -> Iterator[RefusedRows]:
     for code, texts in enumerate(refusals.texts, start=1):
         if len(matches := rows[refusals.codes == code]):
-            lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
-            yield RefusedRows(plugin.requeue_on, texts, matches, lasting)
+            permanent = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.permanent
+            yield RefusedRows(plugin.requeue_on, texts, matches, permanent)
 
 
 def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: NodeColumns) -> Iterator[RefusedRows]:

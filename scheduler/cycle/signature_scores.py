@@ -37,7 +37,6 @@ from scheduler.plugins.interface import (
     UsageFilter,
     UsageFilterPlugin,
     UsageScorer,
-    normalised,
 )
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
@@ -270,7 +269,7 @@ class SignatureScores:
         for plugin, raw in self._raw_fact_scores(candidates):
             if not raw.any():
                 continue
-            part_scores = normalised(raw, plugin.normalise)
+            part_scores = plugin.normalise(raw)
             part: Scores = np.zeros(len(self._codes), np.int16)
             part[candidates] = part_scores
             self._fact_scores[candidates] += WEIGHT_OF[plugin.name] * part_scores

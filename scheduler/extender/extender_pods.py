@@ -34,7 +34,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NO_DIVISION, NOT_ENOUGH, OUT_OF_BUDGET, demands_on, place_request
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import unused
-from scheduler.plugins.device_rules import constraints, gpu_resources, rdma_vfs
+from scheduler.plugins.device_rules import constraints, node_programs, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
@@ -261,7 +261,7 @@ class ExtenderPods:
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Return the reason against the node itself, whichever pods run there."""
-        if given_twice := gpu_resources.refusal(pod_info, self.cache.nodes, row):
+        if given_twice := node_programs.gpu_refusal(pod_info, self.cache.nodes, row):
             return Verdict(given_twice, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
             return None

@@ -14,7 +14,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
-from scheduler.plugins.volume_rules.volume_binding import claim_deleted, claim_not_found, volume_not_found
+from scheduler.plugins.volume_rules.volume_binding import claim_in_deletion, no_such_claim, no_such_volume
 from scheduler.plugins.volume_rules.volume_matching import affinity_holds
 
 # kube-scheduler's bindTimeoutSeconds.
@@ -135,7 +135,7 @@ class VolumeWaits:
         name = match.volume.metadata.name
         volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
-            return f"failed to check binding: {volume_not_found(name)}"
+            return f"failed to check binding: {no_such_volume(name)}"
         if isinstance(claim, Refused):
             return f"failed to check binding: {claim.reason}"
         if _is_older(volume, versions.get(name)):
@@ -162,9 +162,9 @@ class VolumeWaits:
         """Return a claim's current object, or why it can no longer be used."""
         claim, name = self._storage.claim(old_claim.key), old_claim.metadata.name
         if claim is None or claim.metadata.uid != old_claim.metadata.uid:
-            return Refused(claim_not_found(name))
+            return Refused(no_such_claim(name))
         if claim.metadata.deletion_timestamp is not None:
-            return Refused(claim_deleted(name))
+            return Refused(claim_in_deletion(name))
         return claim
 
 

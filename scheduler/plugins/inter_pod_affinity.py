@@ -6,14 +6,14 @@ may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` 
 preferred ones by their weights; a required one weighs `_HARD_POD_AFFINITY_WEIGHT`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question
+from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKind
 from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.cluster_event import ClusterEvent
@@ -21,15 +21,8 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 
-_REQUEUE_ON = (
-    ClusterEvent.NODE_ADDED
-    | ClusterEvent.NODE_REMOVED
-    | ClusterEvent.NODE_LABELS
-    | ClusterEvent.POD_GONE
-    | ClusterEvent.POD_ASSIGNED
-    | ClusterEvent.POD_LABELS
-    | ClusterEvent.NAMESPACE
-)
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NAMESPACE
+_REQUEUE_ON |= ClusterEvent.POD_GONE | ClusterEvent.POD_ASSIGNED | ClusterEvent.POD_LABELS
 _TEXTS = (
     ("node(s) didn't match pod affinity rules",),
     ("node(s) didn't match pod anti-affinity rules",),
@@ -37,26 +30,14 @@ _TEXTS = (
 )
 # Source: the default of hardPodAffinityWeight in InterPodAffinityArgs.
 _HARD_POD_AFFINITY_WEIGHT = 1
-# A weight, and the terms whose counts it multiplies.
-_WeightedTerms = Sequence[tuple[int, CountedTerms]]
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
-    affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
-    existing_anti_affinity = pod_counts.terms["anti_affinity"].about(affinity_info, labels)
-    existing_affinity = pod_counts.terms["affinity"].about(affinity_info, labels)
-    existing_preferences = pod_counts.terms["preferred"].about(affinity_info, labels)
-    if not (
-        affinity_info.required_affinity
-        or affinity_info.required_anti_affinity
-        or affinity_info.preferred
-        or existing_anti_affinity
-        or existing_affinity
-        or existing_preferences
-    ):
-        return None
-    scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing_affinity), (1, existing_preferences)
-    return PodAffinityFilter(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
+    info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
+    existing = {kind: terms.about(info, labels) for kind, terms in pod_counts.terms.items()}
+    if info.required_affinity or info.required_anti_affinity or info.preferred or any(existing.values()):
+        return PodAffinityFilter(pod_info, nodes, pod_counts, existing)
+    return None
 
 
 class PodAffinityFilter:
@@ -67,37 +48,41 @@ class PodAffinityFilter:
         pod_info: PodInfo,
         nodes: NodeColumns,
         pod_counts: PodCounts,
-        existing_anti_affinity: CountedTerms,
-        scoring_terms: _WeightedTerms,
+        existing: Mapping[TermKind, CountedTerms],
     ) -> None:
+        """Take the terms of assigned pods that select the pod as ``existing``."""
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
-        self._existing_anti_affinity, self._scoring_terms = existing_anti_affinity, scoring_terms
+        self._existing_anti_affinity = existing["anti_affinity"]
+        self._scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing["affinity"]), (1, existing["preferred"])
         self._domains: dict[str, Domains] = {}
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        for code, flags in enumerate(
-            (self._fails_affinity(rows), self._fails_anti_affinity(rows), self._fails_existing_anti_affinity(rows)), 1
-        ):
-            if flags is not None:
-                codes[flags & (codes == 0)] = code
+        anti_affinity = map(self._term_sums, self._affinity_info.required_anti_affinity)
+        flags_by_code = (
+            self._lacks_affinity(rows),
+            _are_near(anti_affinity, rows),
+            _are_near(self._sums(self._existing_anti_affinity), rows),
+        )
+        for code, flags in enumerate(flags_by_code, 1):
+            codes[flags & (codes == 0)] = code
         return Refusals(codes, _TEXTS)
 
     def score(self, rows: Rows) -> Amounts:
         raw = np.zeros(len(rows), np.int64)
         for term, weight in self._affinity_info.preferred:
-            of = self._of(term.key)
-            raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
+            of, sums = self._term_sums(term)
+            raw += weight * sums[of.ids[rows]]
         for weight, terms in self._scoring_terms:
             for of, sums in self._sums(terms):
                 raw += weight * sums[of.ids[rows]]
         return _normalise(raw)
 
-    def _fails_affinity(self, rows: Rows) -> Flags | None:
+    def _lacks_affinity(self, rows: Rows) -> Flags:
         """Return which rows are not near pods that satisfy all of the required affinity."""
         terms = self._affinity_info.required_affinity
         if not terms:
-            return None
+            return np.zeros(len(rows), np.bool_)
         counts = self._counts(terms)
         in_domains, near, is_first = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_), True
         for key in {term.key for term in terms}:
@@ -106,36 +91,18 @@ class PodAffinityFilter:
             in_domains &= of.have(rows)
             near &= sums[of.ids[rows]] > 0
             is_first = is_first and not sums.any()
-        comes_first = is_first and self._satisfies_itself(terms)
-        return ~in_domains if comes_first else ~near
+        return ~in_domains if is_first and self._satisfies_own_affinity() else ~near
 
-    def _satisfies_itself(self, terms: Sequence[Term]) -> bool:
-        affinity_info = self._affinity_info
-        return _question(terms).counts(affinity_info, self._pod_counts.namespace_labels(affinity_info.namespace))
+    def _satisfies_own_affinity(self) -> bool:
+        info = self._affinity_info
+        return _question(info.required_affinity).counts(info, self._pod_counts.namespace_labels(info.namespace))
 
-    def _fails_anti_affinity(self, rows: Rows) -> Flags | None:
-        """Return which rows are near pods that the pod's anti-affinity excludes."""
-        if not self._affinity_info.required_anti_affinity:
-            return None
-        near = np.zeros(len(rows), np.bool_)
-        for term in self._affinity_info.required_anti_affinity:
-            of = self._of(term.key)
-            near |= of.sums(self._counts((term,)))[of.ids[rows]] > 0
-        return near
-
-    def _fails_existing_anti_affinity(self, rows: Rows) -> Flags | None:
-        """Return which rows are near pods whose anti-affinity excludes the pod."""
-        if not self._existing_anti_affinity:
-            return None
-        near = np.zeros(len(rows), np.bool_)
-        for of, sums in self._sums(self._existing_anti_affinity):
-            near |= sums[of.ids[rows]] > 0
-        return near
+    def _term_sums(self, term: Term) -> tuple[Domains, Amounts]:
+        of = self._of(term.key)
+        return of, of.sums(self._counts((term,)))
 
     def _sums(self, terms: CountedTerms) -> Iterator[tuple[Domains, Amounts]]:
-        """Yield the domains of each label that terms name, and the counts in each domain: there may be thousands of
-        terms.
-        """
+        """Yield the domains of each label that terms name, and the counts in each: there may be thousands of terms."""
         by_key = dict[str, list[RowCounts]]()
         for term, row_counts in terms.items():
             by_key.setdefault(term.key, []).append(row_counts)
@@ -157,20 +124,22 @@ def _question(terms: Iterable[Term]) -> Question:
     return Question(tuple(term.scope for term in terms))
 
 
+def _are_near(sums_by_label: Iterable[tuple[Domains, Amounts]], rows: Rows) -> Flags:
+    """Return which rows are in a domain with counted pods."""
+    near = np.zeros(len(rows), np.bool_)
+    for of, sums in sums_by_label:
+        near |= sums[of.ids[rows]] > 0
+    return near
+
+
 def _normalise(raw: Amounts) -> Amounts:
-    lowest = raw.min(initial=0) if not len(raw) else raw.min()
-    span = raw.max() - lowest if len(raw) else 0
-    if not span:
+    if not len(raw) or raw.min() == raw.max():
         return np.zeros(len(raw), np.int64)
-    scores: Amounts = (100.0 * ((raw - lowest) / span)).astype(np.int64)
+    scores: Amounts = (100.0 * ((raw - raw.min()) / (raw.max() - raw.min()))).astype(np.int64)
     return scores
 
 
-def needs_others(pod_info: PodInfo) -> bool:
-    return bool(pod_info.affinity_info.required_affinity)
-
-
-def keeps_others_off(assigned_pod: AssignedPod) -> bool:
+def _keeps_others_off(assigned_pod: AssignedPod) -> bool:
     return assigned_pod.affinity_info is not None and bool(assigned_pod.affinity_info.required_anti_affinity)
 
 
@@ -178,7 +147,7 @@ FILTER = ClusterFilterPlugin(
     "InterPodAffinity",
     pre_filter,
     _REQUEUE_ON,
-    lasting=frozenset(_TEXTS[:1]),
-    needs_others=needs_others,
-    keeps_others_off=keeps_others_off,
+    permanent=frozenset(_TEXTS[:1]),
+    needs_others=lambda pod_info: bool(pod_info.affinity_info.required_affinity),
+    keeps_others_off=_keeps_others_off,
 )

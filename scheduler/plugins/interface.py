@@ -4,13 +4,9 @@ A `FilterPlugin` and a `ScorePlugin` evaluate each node by itself. Their result 
 only changed rows are evaluated again. Plugins about a node's properties take rows of
 `scheduler.cache.node_columns.NodeColumns`. Plugins about what its pods leave (`UsageFilterPlugin`, `UsageScorePlugin`)
 take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` reads the pods of all nodes and runs for
-every pod, a `VolumeFilterPlugin` for every pod with volumes. A `ReservePlugin` finds exact devices on the node that is
-about to be chosen. A `DryRunPlugin` evaluates one node repeatedly while pods are removed and added.
-`scheduler.plugins.registry` lists the plugins. The reasons against a node are those of the first filter that rejects
-it. All plugins are pure.
-
-In a dry run, the cluster and volume filters run again when a pod was moved that they read: one whose volumes or labels
-and terms count (`scheduler.cycle.cluster_filters`).
+every pod, a `VolumeFilterPlugin` for every pod with volumes. In a dry run, these two run again when a pod was moved
+that they read: one whose volumes or labels and terms count. All plugins are pure. The reasons against a node are those
+of the first filter that rejects it.
 
 To add an event that no plugin has used so far, add a flag to `scheduler.kube.cluster_event.ClusterEvent` and its
 detection to `scheduler.pending.event_hints`.
@@ -19,7 +15,7 @@ detection to `scheduler.pending.event_hints`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,11 +68,14 @@ def refuse_by(
 
 
 Filter = Callable[[Rows], Refusals | None]
-# Evaluates the properties of nodes; a rule that takes long for each different node counts the evaluated values in the
-# steps.
+# A rule that takes long for each different node counts the evaluated values in the steps.
 NodeFilter = Callable[[Rows, Steps], Refusals | None]
+# Scores are 0 (worst) to 100.
 Scorer = Callable[[Rows], Amounts]
 UsageScorer = Callable[[NodeView], Measure]
+# Returns the pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
+Reserve = Callable[[int, Steps], Placement | Refused]
+_PreFilter = TypeVar("_PreFilter")
 
 
 class UsageFilter(NamedTuple):
@@ -84,52 +83,6 @@ class UsageFilter(NamedTuple):
 
     judge: Callable[[NodeView], Measure]
     reasons: Callable[[int], Texts]
-
-
-@dataclass(frozen=True, slots=True)
-class FilterPlugin:
-    """A rule about a node's properties; ``requeue_on`` lists the events that can reverse a rejection.
-
-    ``pre_filter`` returns the filter for one pod; None if the rule does not apply to it.
-    """
-
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], NodeFilter | None]
-    requeue_on: ClusterEvent
-
-
-@dataclass(frozen=True, slots=True)
-class UsageFilterPlugin:
-    """A rule about what a node's pods leave."""
-
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], UsageFilter | None]
-    requeue_on: ClusterEvent
-
-
-@dataclass(frozen=True, slots=True)
-class ScorePlugin:
-    """A score by a node's properties; ``pre_filter`` returns the scorer for one pod, None if it does not apply.
-
-    Scores are 0 (worst) to 100; the registry has their weights. If a scorer has its own scale, its scores are scaled
-    over the nodes that pass the filters: the ``largest`` becomes 100, or 0 with ``reverse``.
-    """
-
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], Scorer | None]
-    normalise: Literal["largest", "reverse"] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UsageScorePlugin:
-    """A score by what a node's pods leave, from 0 to 100."""
-
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], UsageScorer | None]
-
-
-def _never(_: Any) -> bool:
-    return False
 
 
 class ClusterFilter(Protocol):
@@ -143,49 +96,75 @@ class ClusterFilter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFilterPlugin:
-    """A rule about other pods, which may also score; ``pre_filter`` returns None if it does not apply to a pod.
+class ExtensionPoint(Generic[_PreFilter]):
+    """What a plugin does at one point; ``pre_filter`` prepares it for one pod, or returns None if it does not apply."""
 
-    ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod has
+    name: str
+    pre_filter: _PreFilter
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter(ExtensionPoint[_PreFilter]):
+    """``requeue_on`` lists the events that can reverse a rejection."""
+
+    requeue_on: ClusterEvent
+
+
+class FilterPlugin(_Filter[Callable[[PodInfo, NodeColumns], NodeFilter | None]]):
+    """A rule about a node's properties."""
+
+
+class UsageFilterPlugin(_Filter[Callable[[PodInfo, NodeColumns], UsageFilter | None]]):
+    """A rule about what a node's pods leave."""
+
+
+class VolumeFilterPlugin(_Filter[Callable[[PodInfo, NodeColumns, VolumeCache], Filter | Refused | None]]):
+    """A rule about a pod's volumes; ``pre_filter`` may return why every node is excluded."""
+
+
+class ReservePlugin(_Filter[Callable[[PodInfo, NodeColumns], Reserve | None]]):
+    """Finds exact devices on a node that passes all filters and is about to be chosen.
+
+    If they do not fit together, the next best node is tried; kube-scheduler would return the pod to its queue. At most
+    one plugin applies to a pod.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFilterPlugin(_Filter[Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]]):
+    """A rule about other pods, which may also score.
+
+    ``permanent`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod has
     required affinity: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
     whether an assigned pod can exclude pods that have no such terms themselves.
     """
 
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]
-    requeue_on: ClusterEvent
-    lasting: frozenset[Texts] = frozenset()
-    needs_others: Callable[[PodInfo], bool] = _never
-    keeps_others_off: Callable[[AssignedPod], bool] = _never
+    permanent: frozenset[Texts] = frozenset()
+    needs_others: Callable[[PodInfo], bool] = lambda _: False
+    keeps_others_off: Callable[[AssignedPod], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeFilterPlugin:
-    """A rule about a pod's volumes; it runs for every pod that has any.
+class ScorePlugin(ExtensionPoint[Callable[[PodInfo, NodeColumns], Scorer | None]]):
+    """A score by a node's properties.
 
-    ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded.
+    If a scorer has its own scale, its scores are scaled over the nodes that pass the filters: the ``largest`` becomes
+    100, or 0 with ``reverse``.
     """
 
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | Refused | None]
-    requeue_on: ClusterEvent
+    scale: Literal["largest", "reverse"] | None = None
+
+    def normalise(self, raw: Amounts) -> Amounts:
+        """Scale scores to 0..100 as kube-scheduler's DefaultNormalizeScore does."""
+        if self.scale is None:
+            return raw
+        largest = int(raw.max(initial=0))
+        scores = raw * 100 // max(largest, 1)
+        return scores if self.scale == "largest" else 100 - scores
 
 
-# Returns the pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
-Reserve = Callable[[int, Steps], Placement | Refused]
-
-
-@dataclass(frozen=True, slots=True)
-class ReservePlugin:
-    """Finds exact devices on a node that passes all filters and is about to be chosen.
-
-    If they do not fit together, the next best node is tried; kube-scheduler would return the pod to its queue.
-    ``pre_filter`` returns None for a pod that requests none. At most one plugin applies to a pod.
-    """
-
-    name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], Reserve | None]
-    requeue_on: ClusterEvent
+class UsageScorePlugin(ExtensionPoint[Callable[[PodInfo, NodeColumns], UsageScorer | None]]):
+    """A score by what a node's pods leave."""
 
 
 class PreFilterExtensions(ABC):
@@ -221,33 +200,20 @@ class DryRun(NamedTuple):
     """A plugin's part of all dry runs of one pod.
 
     ``on`` creates its part for a row; with ``by_sums`` (its second argument) it uses sums if they give the same result
-    as exact devices. ``fits_alone`` returns for rows whether the pod would fit there if it had the node to itself.
-    ``tells_room``: its parts reject exactly if their `PreFilterExtensions.has_room_for` returned False.
+    as exact devices. ``fits_empty`` returns for rows whether the pod would fit there if it had the node to itself.
+    ``has_exact_room``: its parts reject exactly if their `PreFilterExtensions.has_room_for` returned False.
     """
 
     on: Callable[[int, bool], PreFilterExtensions]
-    fits_alone: Callable[[NodeView], Measure] | None = None
-    tells_room: bool = False
+    fits_empty: Callable[[NodeView], Measure] | None = None
+    has_exact_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DryRunPlugin:
+class DryRunPlugin(ExtensionPoint[Callable[[PodInfo, Cache, Steps], DryRun | None]]):
     """A plugin whose result on a node depends on the pods there; ``reserves`` if it assigns exact devices.
 
-    ``pre_filter`` returns None if the plugin does not apply to a pod. Searches of its parts spend the steps.
+    Searches of its parts spend the steps.
     """
 
-    name: str
-    pre_filter: Callable[[PodInfo, Cache, Steps], DryRun | None]
     reserves: bool = False
-
-
-def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:
-    """Scale scores to 0..100 as kube-scheduler's DefaultNormalizeScore does."""
-    if kind is None:
-        return raw
-    largest = int(raw.max(initial=0))
-    if largest == 0:
-        return raw if kind == "largest" else np.full(len(raw), 100, np.int64)
-    scores = raw * 100 // largest
-    return scores if kind == "largest" else 100 - scores

@@ -19,18 +19,11 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Scope
 from scheduler.kube.selection.selectors import Selector
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
+from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
-from scheduler.plugins.node_rules import node_affinity, taint_toleration
 
-_REQUEUE_ON = (
-    ClusterEvent.NODE_ADDED
-    | ClusterEvent.NODE_REMOVED
-    | ClusterEvent.NODE_LABELS
-    | ClusterEvent.NODE_TAINTS
-    | ClusterEvent.POD_GONE
-    | ClusterEvent.POD_ASSIGNED
-    | ClusterEvent.POD_LABELS
-)
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_REMOVED | ClusterEvent.NODE_LABELS | ClusterEvent.NODE_TAINTS
+_REQUEUE_ON |= ClusterEvent.POD_GONE | ClusterEvent.POD_ASSIGNED | ClusterEvent.POD_LABELS
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _SKEW = "node(s) didn't match pod topology spread constraints"
 _TEXTS = ((_SKEW,), (f"{_SKEW} (missing required label)",))
@@ -38,19 +31,14 @@ _HAS_SKEW, _LACKS_LABEL = 1, 2
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Spread | None":
-    constraints, is_default = pod_info.spread, False
-    if not constraints:
-        selector = pod_counts.default_selectors.selector_of(pod_info.pod)
-        if selector is None:
-            return None
-        constraints, is_default = _default_constraints(selector), True
-    return Spread(pod_info, nodes, pod_counts, constraints, is_default)
+    if pod_info.spread:
+        return Spread(pod_info, nodes, pod_counts, pod_info.spread)
+    selector = pod_counts.default_selectors.selector_of(pod_info.pod)
+    return None if selector is None else Spread(pod_info, nodes, pod_counts, _default_constraints(selector))
 
 
 def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
-    """Return the constraints of a pod without its own. Source: systemDefaultConstraints of
-    podtopologyspread/plugin.go.
-    """
+    # Source: systemDefaultConstraints of podtopologyspread/plugin.go.
     return (
         TopologySpreadConstraint(_HOSTNAME, 3, False, selector),
         TopologySpreadConstraint(_ZONE, 5, False, selector),
@@ -66,13 +54,12 @@ class Spread:
         nodes: NodeColumns,
         pod_counts: PodCounts,
         constraints: Sequence[TopologySpreadConstraint],
-        is_default: bool,
     ) -> None:
         self._pod_info, self._nodes, self._pod_counts = pod_info, nodes, pod_counts
         self._hard = [constraint for constraint in constraints if constraint.hard]
         self._soft = [constraint for constraint in constraints if not constraint.hard]
         # By default, a node without a zone counts only for the spreading by host name.
-        self._needs_all_labels = not is_default
+        self._needs_all_labels = bool(pod_info.spread)
         self._domains = {constraint.key: domains(nodes, constraint.key) for constraint in constraints}
         # The rows that count by both policies, for the hard constraints and for the soft ones.
         self._count_flags: dict[tuple[bool, bool, bool], Flags] = {}
@@ -81,7 +68,7 @@ class Spread:
         codes = np.zeros(len(rows), np.int16)
         flags = self._having_labels(self._hard)
         for constraint in self._hard:
-            of, among = self._domains[constraint.key], self._let_count(constraint, flags)
+            of, among = self._domains[constraint.key], self._rows_that_count(constraint, flags)
             sums, domain_flags = of.sums(self._counts(constraint), among), of.domain_flags(among)
             # The minimum of the domains that count; 0 if there are too few of them.
             has_enough = np.count_nonzero(domain_flags) >= max(constraint.min_domains, 1)
@@ -112,7 +99,7 @@ class Spread:
         counts = self._counts(constraint)
         if constraint.key == _HOSTNAME:
             return counts, len(rows)
-        sums = of.sums(counts, self._let_count(constraint, flags))
+        sums = of.sums(counts, self._rows_that_count(constraint, flags))
         # Nodes without the label, which count by default, form one domain.
         return sums[of.ids], len(np.unique(of.ids[rows]))
 
@@ -126,22 +113,16 @@ class Spread:
             flags &= self._domains[constraint.key].ids > 0
         return flags
 
-    def _let_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
-        key = constraint.hard, constraint.honor_affinity, constraint.honor_taints
-        row_flags = self._count_flags.get(key)
-        if row_flags is None:
-            row_flags = self._count_flags[key] = self._rows_that_count(constraint, flags)
-        return row_flags
-
     def _rows_that_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
-        rows = np.flatnonzero(flags)
-        if constraint.honor_affinity:
-            rows = rows[node_affinity.required(self._pod_info, self._nodes, rows)]
-        if constraint.honor_taints:
-            rows = rows[taint_toleration.tolerated(self._pod_info, self._nodes, rows)]
-        among = np.zeros(len(flags), np.bool_)
-        among[rows] = True
-        return among
+        key = constraint.hard, constraint.honor_affinity, constraint.honor_taints
+        if key not in self._count_flags:
+            rows = np.flatnonzero(flags)
+            if constraint.honor_affinity:
+                rows = rows[node_affinity.required_match(self._pod_info, self._nodes, rows)]
+            if constraint.honor_taints:
+                rows = rows[taint_toleration.admission(self._pod_info, self._nodes, rows)]
+            self._count_flags[key] = self._nodes.flags(rows)
+        return self._count_flags[key]
 
 
 def _normalise(raw: Amounts, is_scored: Flags) -> Amounts:
@@ -153,4 +134,4 @@ def _normalise(raw: Amounts, is_scored: Flags) -> Amounts:
     return np.where(is_scored, scores, 0)
 
 
-FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))
+FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, permanent=frozenset(_TEXTS[1:]))

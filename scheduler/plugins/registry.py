@@ -7,11 +7,12 @@ Filters of a node's properties run first, then those of its use, of volumes, and
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from scheduler.plugins.interface import (
     ClusterFilterPlugin,
     DryRunPlugin,
+    ExtensionPoint,
     FilterPlugin,
     ReservePlugin,
     ScorePlugin,
@@ -20,17 +21,7 @@ from scheduler.plugins.interface import (
     VolumeFilterPlugin,
 )
 
-ExtensionPoint = (
-    FilterPlugin
-    | UsageFilterPlugin
-    | VolumeFilterPlugin
-    | ClusterFilterPlugin
-    | ScorePlugin
-    | UsageScorePlugin
-    | ReservePlugin
-    | DryRunPlugin
-)
-_Point = TypeVar("_Point", bound=ExtensionPoint)
+_Point = TypeVar("_Point", bound=ExtensionPoint[Any])
 
 
 class Plugin:
@@ -42,36 +33,31 @@ class Plugin:
 
     def __init__(self, module: str, *points: str, weight: int = 0) -> None:
         file = import_module(f"scheduler.plugins.{module}")
-        self.points = tuple(_extension_point(getattr(file, point)) for point in points)
+        self.points: tuple[ExtensionPoint[Any], ...] = tuple(getattr(file, point) for point in points)
         self.name = self.points[0].name
         self.weight = weight
 
 
-def _extension_point(named: object) -> ExtensionPoint:
-    assert isinstance(named, ExtensionPoint), f"{named!r} is not an extension point"
-    return named
-
-
 # A filter of other pods scores too.
 PLUGINS = (
-    Plugin("node_rules.node_unschedulable", "FILTER"),
-    Plugin("node_rules.node_name", "FILTER"),
-    Plugin("node_rules.taint_toleration", "FILTER", "SCORE", weight=3),
-    Plugin("node_rules.node_affinity", "FILTER", "SCORE", weight=2),
+    Plugin("taint_toleration", "NODE_UNSCHEDULABLE"),
+    Plugin("node_affinity", "NODE_NAME"),
+    Plugin("taint_toleration", "FILTER", "SCORE", weight=3),
+    Plugin("node_affinity", "FILTER", "SCORE", weight=2),
     Plugin("node_ports", "FILTER", "DRY_RUN"),
-    Plugin("node_resources_fit", "FILTER", "SCORE", "DRY_RUN", weight=1),
-    Plugin("volume_rules.volume_restrictions", "FILTER"),
-    Plugin("volume_rules.node_volume_limits", "FILTER"),
+    Plugin("node_resources", "FILTER", "SCORE", "DRY_RUN", weight=1),
+    Plugin("volume_rules.volume_limits", "RESTRICTIONS"),
+    Plugin("volume_rules.volume_limits", "NODE_LIMITS"),
     Plugin("volume_rules.volume_binding", "FILTER"),
-    Plugin("volume_rules.volume_zone", "FILTER"),
+    Plugin("volume_rules.volume_limits", "ZONE"),
     Plugin("pod_topology_spread", "FILTER", weight=2),
     Plugin("inter_pod_affinity", "FILTER", weight=2),
-    Plugin("balanced_allocation", "SCORE", weight=1),
-    Plugin("node_rules.image_locality", "SCORE", weight=1),
+    Plugin("node_resources", "BALANCED_ALLOCATION", weight=1),
+    Plugin("image_locality", "SCORE", weight=1),
     Plugin("device_rules.rdma_vfs", "INVENTORY_FILTER", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
-    Plugin("device_rules.runtime_class", "FILTER"),
-    Plugin("device_rules.node_release", "FILTER"),
-    Plugin("device_rules.gpu_resources", "FILTER"),
+    Plugin("device_rules.node_programs", "RUNTIME_CLASS"),
+    Plugin("device_rules.node_programs", "NODE_RELEASE"),
+    Plugin("device_rules.node_programs", "GPU_RESOURCES"),
     Plugin("device_rules.constraints", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
 )
 

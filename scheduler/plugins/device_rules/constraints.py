@@ -19,7 +19,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement, share_refusal
 from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps
-from scheduler.plugins.device_rules.rdma_vfs import FAULTS, ExactDevices, fits_alone
+from scheduler.plugins.device_rules.rdma_vfs import FAULTS, ExactDevices, fits_empty, vf_request
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -41,7 +41,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
         return None
     # The reasons, with their numbers from 1.
     reasons: dict[str, int] = {}
-    judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
+    judges = [(nodes.unit_pools[wish.kind.name], _refusal_mark(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
         marks: Measure = 0
@@ -57,7 +57,7 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     """Prefer the nodes that the constraints prefer: the mean of their scores."""
     if not pod_info.wishes:
         return None
-    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish)) for wish in pod_info.wishes]
+    judges = [(nodes.unit_pools[wish.kind.name], _score(wish)) for wish in pod_info.wishes]
     return lambda view: sum(view.judge(column, judge) for column, judge in judges) // len(judges)
 
 
@@ -67,16 +67,14 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 
 
 def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Placement | Refused:
-    """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
-    free_vfs = nodes.free_vfs_of_row[row]
-    vfs = pod_info.request if pod_info.interfaces else None
-    if vfs is not None and (refusal := share_refusal(vfs, free_vfs)):
+    request, free_vfs = vf_request(pod_info), nodes.free_vfs_of_row[row]
+    if request is not None and (refusal := share_refusal(request, free_vfs)):
         return refusal
     parts: list[Part] = [
-        KindPart(wish, nodes.unit_pools[wish.kind.name][row].units, vfs, free_vfs.pfs) for wish in pod_info.wishes
+        KindPart(wish, nodes.unit_pools[wish.kind.name][row].units, request, free_vfs.pfs) for wish in pod_info.wishes
     ]
-    if pod_info.request is not None and pod_info.interfaces:
-        parts.append(VfPart(pod_info.request, free_vfs))
+    if request is not None:
+        parts.append(VfPart(request, free_vfs))
     return place_together(parts, free_vfs, steps=steps)
 
 
@@ -87,9 +85,7 @@ def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
 
 
 def _why(fault: UnitFault, kind: str) -> str:
-    """Return the reason for a fault. Reasons are counted over nodes, so the constraint's own text is only
-    in the log.
-    """
+    # Reasons are counted over nodes, so the constraint's own text is only in the log.
     match fault:
         case UnitFault.NO_INVENTORY:
             return f"node(s) had no {kind} inventory"
@@ -101,7 +97,7 @@ def _why(fault: UnitFault, kind: str) -> str:
             return FAULTS[InventoryFault.NOT_READY]
 
 
-def _refusing(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
+def _refusal_mark(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
     def mark(unit_pool: UnitPool) -> int:
         judgement = _judge(wish, unit_pool)
         if not isinstance(judgement, str):
@@ -112,7 +108,7 @@ def _refusing(wish: Wish, reasons: dict[str, int]) -> Callable[[UnitPool], int]:
     return mark
 
 
-def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
+def _score(wish: Wish) -> Callable[[UnitPool], int]:
     def score(unit_pool: UnitPool) -> int:
         judgement = _judge(wish, unit_pool)
         return 0 if isinstance(judgement, str) else judgement
@@ -159,7 +155,7 @@ class _Units(ExactDevices):
 def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
     if not pod_info.wishes:
         return None
-    return DryRun(lambda row, _: _Units(pod_info, cache, row, steps), fits_alone(pod_info, cache.nodes))
+    return DryRun(lambda row, _: _Units(pod_info, cache, row, steps), fits_empty(pod_info, cache.nodes))
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.NODE_UNITS

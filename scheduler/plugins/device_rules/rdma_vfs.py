@@ -60,11 +60,14 @@ FAULTS: Mapping[InventoryFault, str] = {
 }
 
 
-def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
-    request = pod_info.request
-    if request is None or not request.interfaces:
-        return None
+def vf_request(pod_info: PodInfo) -> PodRequest | None:
+    return pod_info.request if pod_info.interfaces else None
 
+
+def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
+    request = vf_request(pod_info)
+    if request is None:
+        return None
     verdicts = eligibility(request)
 
     def judge(offer: Offer) -> str:
@@ -75,8 +78,8 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | 
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
-    request = pod_info.request
-    if request is None or not request.interfaces:
+    request = vf_request(pod_info)
+    if request is None:
         return None
     rate = sum([interface.settings.min_tx_rate or 0 for interface in request.interfaces])
     # `place` reports which of the two is lacking if each interface must have a PF of its own.
@@ -93,7 +96,7 @@ def _reasons(mark: int) -> Texts:
     return (NOT_ENOUGH["vfs" if mark == 1 else "rate"],)
 
 
-def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
+def fullest_first(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     """Prefer nodes where the fewest VFs stay free; for a pod without VFs, nodes without VFs."""
     vf_count = len(pod_info.interfaces)
 
@@ -112,15 +115,9 @@ def _place(request: PodRequest, free_vfs: FreeVfs, steps: Steps) -> Placement | 
     return demands if isinstance(demands, Refused) else place_request(request, demands, free_vfs, steps)
 
 
-def _request_of(pod_info: PodInfo) -> PodRequest | None:
-    return pod_info.request if pod_info.interfaces else None
-
-
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
-    """Return a function that finds the PF of each interface; None if `constraints` does it together with
-    other kinds.
-    """
-    request = None if pod_info.wishes else _request_of(pod_info)
+    """Return a function that finds the PF of each interface; None if `constraints` does it, with other kinds."""
+    request = None if pod_info.wishes else vf_request(pod_info)
     if request is None:
         return None
     return lambda row, steps: _place(request, nodes.free_vfs_of_row[row], steps)
@@ -134,7 +131,7 @@ def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placem
 
 
 class ExactDevices(PreFilterExtensions):
-    """A part that places exactly: the VFs of moved pods are added and removed in the cache's accounting."""
+    """A part that places exactly: VFs of moved pods are added to and removed from the cache's accounting."""
 
     moves_cache = True
 
@@ -185,7 +182,7 @@ class _VfSums(PreFilterExtensions):
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
         self._shared_ports = vf_accounting.free_vfs.shared_ports
         # The VFs of each moved pod: a pair of PF index and rate for each VF.
-        self._held: dict[str, list[tuple[int, int]]] = {}
+        self._vfs_of_pod: dict[str, list[tuple[int, int]]] = {}
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
@@ -198,16 +195,15 @@ class _VfSums(PreFilterExtensions):
         for assigned_pod in assigned_pods:
             if assigned_pod.assignment is None:
                 continue
-            held = self._held.get(assigned_pod.uid)
-            if held is None:
-                held = self._held[assigned_pod.uid] = self._vf_accounting.held(
-                    assigned_pod.uid, assigned_pod.assignment
-                )
+            vfs = self._vfs_of_pod.get(assigned_pod.uid)
+            if vfs is None:
+                vfs = self._vf_accounting.held(assigned_pod.uid, assigned_pod.assignment)
+                self._vfs_of_pod[assigned_pod.uid] = vfs
             if self._caps and assigned_pod.pod.partition("/")[0] == self._request.namespace:
                 self._caps = tuple(
-                    [cap.without(sign * sum([cap.pfs >> index & 1 for index, _ in held])) for cap in self._caps]
+                    [cap.without(sign * sum([cap.pfs >> index & 1 for index, _ in vfs])) for cap in self._caps]
                 )
-            for index, rate in held:
+            for index, rate in vfs:
                 self._vfs[index] -= sign
                 if self._shared_ports and rate:
                     self._move_on_port(self._shared_ports[index], sign * rate)
@@ -221,48 +217,44 @@ class _VfSums(PreFilterExtensions):
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
-    request = None if pod_info.wishes else _request_of(pod_info)
+    request = None if pod_info.wishes else vf_request(pod_info)
     if request is None:
         return None
 
     def on(row: int, by_sums: bool) -> PreFilterExtensions:
-        sums = _sums(request, cache.vf_accounting(cache.nodes.names[row]), steps) if by_sums else None
-        return sums or _Vfs(pod_info, cache, row, steps)
+        vf_accounting = cache.vf_accounting(cache.nodes.names[row])
+        # If claims overlap, sums are not sufficient.
+        if by_sums and vf_accounting.is_plain:
+            demands = demands_on(request, vf_accounting.pfs)
+            if not isinstance(demands, Refused):
+                return _VfSums(vf_accounting, demands, request, steps)
+        return _Vfs(pod_info, cache, row, steps)
 
-    return DryRun(on, fits_alone(pod_info, cache.nodes))
-
-
-def _sums(request: PodRequest, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
-    """Return a part with the same result by sums; None if claims overlap, so that sums are not sufficient."""
-    demands = demands_on(request, vf_accounting.pfs)
-    if isinstance(demands, Refused) or not vf_accounting.is_plain:
-        return None
-    return _VfSums(vf_accounting, demands, request, steps)
+    return DryRun(on, fits_empty(pod_info, cache.nodes))
 
 
-def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
+def fits_empty(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
     """Return where a pod's interfaces would fit if all VFs were free; None for a pod that requests none."""
-    request = _request_of(pod_info)
+    request = vf_request(pod_info)
     if request is None:
         return None
-    steps, verdicts = Steps(), eligibility(request)
+    verdicts = eligibility(request)
     rate, count = sum(verdicts.rates), len(request.interfaces)
 
-    def could_give(offer: Offer) -> int:
-        if steps.spent > SEARCHED_AT_ONCE:
-            # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
-            return NOT_KEPT
-        _, pfs = offer
-        free_vfs = unused(pfs)
-        if sum([pf.mbps for pf in free_vfs.capacities]) < rate or free_vfs.vf_count < count:
-            # Most nodes, if a request is too large for any: even a search that takes no step costs something.
-            return False
-        placement = _place(request, free_vfs, steps)
-        return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
-
     def fits(view: NodeView) -> Measure:
-        nonlocal steps
         steps = Steps()
+
+        def could_give(offer: Offer) -> int:
+            if steps.spent > SEARCHED_AT_ONCE:
+                # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
+                return NOT_KEPT
+            free_vfs = unused(offer[1])
+            if sum([pf.mbps for pf in free_vfs.capacities]) < rate or free_vfs.vf_count < count:
+                # Most nodes, if a request is too large for any: even a search that takes no step costs something.
+                return False
+            placement = _place(request, free_vfs, steps)
+            return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
+
         return view.judge(nodes.models, could_give, ("alone", verdicts))
 
     return fits
@@ -271,6 +263,6 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.VFS_FREED
 INVENTORY_FILTER = FilterPlugin(_NAME, pre_filter_inventory, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY)
 FILTER = UsageFilterPlugin(_NAME, pre_filter, _REQUEUE_ON)
-SCORE = UsageScorePlugin(_NAME, least_left)
+SCORE = UsageScorePlugin(_NAME, fullest_first)
 RESERVE = ReservePlugin(_NAME, reserve, _REQUEUE_ON)
 DRY_RUN = DryRunPlugin(_NAME, dry_run, reserves=True)

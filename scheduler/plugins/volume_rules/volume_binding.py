@@ -4,8 +4,8 @@ Results that are the same for all nodes with equal labels are computed once. Sou
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from scheduler.plugins.volume_rules.volume_matching import (
     unbound_claims,
 )
 
-UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WAITS = "WaitForFirstConsumer"
@@ -38,51 +38,48 @@ _CODES: Mapping[str, int] = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NO_
 _TEXTS = tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16))
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class _Claims(NamedTuple):
     """A pod's claims: those that have a volume, and those that get one once the pod's node is known."""
 
-    bound: tuple[PersistentVolumeClaim, ...] = ()
-    late: tuple[PersistentVolumeClaim, ...] = ()
+    with_volume: list[PersistentVolumeClaim]
+    without_volume: list[PersistentVolumeClaim]
 
 
-def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | Refused:
+def _sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> _Claims | Refused:
     """Sort a pod's claims; return the reason why it fits no node, if one of them is invalid."""
-    bound_claims: list[PersistentVolumeClaim] = []
-    late: list[PersistentVolumeClaim] = []
-    reason = ""
+    claims, reason = _Claims([], []), ""
     for use in pod_info.volumes:
         claim = volume_cache.claim(use.key)
         if claim is None or (fault := _fault(use, claim, pod_info)):
             return Refused(_missing_claim_text(use) if claim is None else fault)
         if claim.is_bound:
-            bound_claims.append(claim)
+            claims.with_volume.append(claim)
             continue
         mode = _binding_mode(claim, volume_cache)
         if mode is None:
             return Refused(f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"')
         if mode == _WAITS and not claim.spec.volume_name:
-            late.append(claim)
+            claims.without_volume.append(claim)
         else:
-            reason = UNBOUND
-    return Refused(reason) if reason else Claims(tuple(bound_claims), tuple(late))
+            reason = _UNBOUND
+    return Refused(reason) if reason else claims
 
 
 def _missing_claim_text(use: ClaimUse) -> str:
     if use.owner:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-    return claim_not_found(use.name)
+    return no_such_claim(use.name)
 
 
-def claim_not_found(name: str) -> str:
+def no_such_claim(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 
 
-def volume_not_found(name: str) -> str:
+def no_such_volume(name: str) -> str:
     return f'persistentvolume "{name}" not found'
 
 
-def claim_deleted(name: str) -> str:
+def claim_in_deletion(name: str) -> str:
     return f'persistentvolumeclaim "{name}" is being deleted'
 
 
@@ -91,7 +88,7 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> st
     if claim.status.phase == "Lost":
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
-        return claim_deleted(name)
+        return claim_in_deletion(name)
     owners = claim.metadata.owner_references or ()
     if use.owner and not any(owner.controller and owner.uid == use.owner for owner in owners):
         return f"PVC {use.key} was not created for pod {pod_info.pod.key} (pod is not owner)"
@@ -105,33 +102,31 @@ def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> st
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
-    if not pod_info.volumes:
-        return None
-    claims = sort_claims(pod_info, volume_cache)
+    claims = _sort_claims(pod_info, volume_cache)
     if isinstance(claims, Refused):
         return claims
-    late = unbound_claims(claims.late, volume_cache)
-    volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.bound]
+    unbound = unbound_claims(claims.without_volume, volume_cache)
+    volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.with_volume]
     affinities = [volume.affinity for volume in volumes if volume is not None and volume.affinity is not None]
     lacks_volume = None in volumes
 
     def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
         # For each row all reasons against it: the sum of the texts' codes.
-        codes = conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
+        codes = conflict + _obstacles(unbound, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
         return Refusals(codes, _TEXTS) if np.count_nonzero(codes) else None
 
-    return filter_rows if lacks_volume or affinities or claims.late else None
+    return filter_rows if lacks_volume or affinities or unbound else None
 
 
 def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
     """Return what must be written before the pod can be bound to a node that passes; None if its volumes are bound."""
-    claims = sort_claims(pod_info, volume_cache)
-    if isinstance(claims, Refused) or not claims.late:
+    claims = _sort_claims(pod_info, volume_cache)
+    if isinstance(claims, Refused) or not claims.without_volume:
         return None
-    keys = _keys(claims.late, volume_cache)
-    labels = {key: nodes.label(key)[row] for key in keys}
-    volume_plan = make_plan(unbound_claims(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
+    unbound = unbound_claims(claims.without_volume, volume_cache)
+    labels = {key: nodes.label(key)[row] for key in _keys(unbound, volume_cache)}
+    volume_plan = make_plan(unbound, volume_cache, nodes.names[row], labels)
     return None if isinstance(volume_plan, Refused) else volume_plan
 
 
@@ -153,22 +148,21 @@ def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     return np.array([affinity_holds(affinity, labels) for labels in kinds], np.bool_)[kind_of]
 
 
-def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Amounts:
-    """Return for each node the code of why the unbound claims cannot all get a volume there; 0 if they can."""
+def _obstacles(unbound: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Amounts:
+    """Return for each node the code of why these claims cannot all get a volume there; 0 if they can."""
     codes: Amounts = np.zeros(len(rows), np.int64)
-    if not late:
+    if not unbound:
         return codes
-    for claim in late:
+    for claim in unbound:
         if node := volume_cache.selected_node(claim.claim):
             codes[~_is_near(claim, node, nodes, volume_cache, rows)] = _CODES[NONE_FREE]
-    if late[0].needs_free:
-        codes[~_may_be_free(late[0], nodes, volume_cache, rows)] = _CODES[NONE_FREE]
+    if unbound[0].needs_free:
+        codes[~_may_be_free(unbound[0], nodes, volume_cache, rows)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
-    keys = _keys((claim.claim for claim in late), volume_cache)
-    kinds, kind_of = _kinds(nodes, keys, rows[places])
-    plans = [make_plan(late, volume_cache, "", labels) for labels in kinds]
+    kinds, kind_of = _kinds(nodes, _keys(unbound, volume_cache), rows[places])
+    plans = [make_plan(unbound, volume_cache, "", labels) for labels in kinds]
     kind_codes = [_CODES[plan.reason] if isinstance(plan, Refused) else 0 for plan in plans]
     codes[places] = np.array(kind_codes, np.int64)[kind_of]
     return codes
@@ -206,10 +200,10 @@ def _has_free(pv_index: PvIndex, storage_class: str, key: str, value: str | None
     return value is not None and pv_index.has_free(storage_class, (key, value))
 
 
-def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[str]:
+def _keys(unbound: Iterable[UnboundClaim], volume_cache: VolumeCache) -> list[str]:
     """Return all node labels that can affect these claims."""
     keys: set[str] = set()
-    for claim in late:
+    for claim in (unbound_claim.claim for unbound_claim in unbound):
         keys.update(volume_cache.pv_index.by_class.label_keys(claim.storage_class))
         for volume in volume_cache.pv_index.of_claim(claim.key):
             keys.update(volume_cache.pv_index.by_class.label_keys(volume.storage_class))

@@ -17,12 +17,7 @@ from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import EVERYTHING, Selector, matches, read_selector
-from scheduler.kube.storage_objects import (
-    NO_PROVISIONER,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
+from scheduler.kube.storage_objects import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 Labels = Mapping[str, str | None]
 # Why a claim gets no volume on a node.
@@ -43,7 +38,7 @@ def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
     return all(matches(requirement, labels.get(requirement.key)) for requirement in term.match_expressions or ())
 
 
-def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
+def allows_topology(storage_class: StorageClass, labels: Labels) -> bool:
     """Return whether a class provisions volumes for a node with these labels."""
     terms = storage_class.allowed_topologies
     if not terms:
@@ -59,10 +54,10 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
 
 
 class _Request(NamedTuple):
-    """A claim's requirements on a volume; ``selector`` is None if no volume can match it."""
+    """A claim's requirements on a volume, ``size`` in bytes; ``selector`` is None if no volume can match it."""
 
     storage_class: str
-    wanted: int
+    size: int
     access_modes: tuple[str, ...]
     volume_mode: str
     attributes_class: str
@@ -73,7 +68,7 @@ class _Request(NamedTuple):
         spec = claim.spec
         return cls(
             claim.storage_class,
-            requested(claim),
+            _size(claim.spec.resources.requests if claim.spec.resources else None),
             tuple(spec.access_modes or ()),
             spec.volume_mode or "Filesystem",
             spec.volume_attributes_class_name or "",
@@ -82,7 +77,7 @@ class _Request(NamedTuple):
 
     def can_be(self, volume: PersistentVolume) -> bool:
         spec = volume.spec
-        if volume.metadata.deletion_timestamp is not None or _size(spec.capacity) < self.wanted:
+        if volume.metadata.deletion_timestamp is not None or _size(spec.capacity) < self.size:
             return False
         volume_kind = spec.volume_mode or "Filesystem", spec.volume_attributes_class_name or ""
         return volume_kind == (self.volume_mode, self.attributes_class)
@@ -131,25 +126,24 @@ def _order(volume: PersistentVolume) -> tuple[int, str]:
 class UnboundClaim:
     """An unbound claim, with what is the same on every node.
 
-    ``own`` are the volumes reserved for the claim, and ``maker`` is its class if that provisions them. Claims with
-    equal requests share their ``candidates``.
+    ``own_volumes`` are reserved for the claim, and ``maker`` is its class if that provisions volumes. Claims with equal
+    requests share their ``candidates``.
     """
 
     claim: PersistentVolumeClaim
     candidates: _Candidates
     is_being_made: bool
-    own: tuple[PersistentVolume, ...]
+    own_volumes: tuple[PersistentVolume, ...]
     maker: StorageClass | None
 
     @property
-    def wanted(self) -> int:
-        """How many bytes the claim requests."""
-        return self.candidates.request.wanted
+    def size(self) -> int:
+        return self.candidates.request.size
 
     @property
     def needs_free(self) -> bool:
         """Return whether the claim gets a volume only if one is free."""
-        return self.maker is None and not self.own and not self.is_being_made
+        return self.maker is None and not self.own_volumes and not self.is_being_made
 
 
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
@@ -165,13 +159,13 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
                 claim=claim,
                 candidates=candidates[request],
                 is_being_made=bool(volume_cache.selected_node(claim)),
-                own=tuple(_own_volumes(claim, volume_cache)),
-                maker=find_maker(claim, volume_cache),
+                own_volumes=tuple(_own_volumes(claim, volume_cache)),
+                maker=_find_maker(claim, volume_cache),
             )
         )
     return sorted(
         unbound,
-        key=lambda unbound_claim: (not unbound_claim.is_being_made, unbound_claim.wanted, unbound_claim.claim.key),
+        key=lambda unbound_claim: (not unbound_claim.is_being_made, unbound_claim.size, unbound_claim.claim.key),
     )
 
 
@@ -186,30 +180,32 @@ def make_plan(
     provisions: list[Provision] = []
     volume_names: set[str] = set()
     for claim in unbound:
-        volume = None if claim.is_being_made else find_volume(claim, labels, volume_names)
+        volume = None if claim.is_being_made else _find_volume(claim, labels, volume_names)
         if volume is not None:
             volume_names.add(volume.metadata.name)
             matches.append(Match(claim.claim, volume))
-        elif claim.maker is None or not topology_allowed(claim.maker, labels):
+        elif claim.maker is None or not allows_topology(claim.maker, labels):
             return Refused(NONE_FREE)
-        elif not volume_cache.capacities.has_room(claim.maker, claim.wanted, labels):
+        elif not volume_cache.capacities.has_room(claim.maker, claim.size, labels):
             return Refused(NO_ROOM)
         else:
             provisions.append(Provision(claim.claim, volume_cache.selected_node(claim.claim) or node))
     return VolumePlan(node, tuple(matches), tuple(provisions))
 
 
-def find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
+def _find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can provision a claim's volume; None if its volumes are created by hand."""
     storage_class = volume_cache.storage_class(claim.storage_class)
     return None if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER) else storage_class
 
 
-def find_volume(unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str] = ()) -> PersistentVolume | None:
+def _find_volume(
+    unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str] = ()
+) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None if there is none."""
-    for own in unbound.own:
-        if own.metadata.name not in excluded_names and unbound.candidates.request.can_be(own):
-            return own if affinity_holds(own.affinity, labels) else None
+    for volume in unbound.own_volumes:
+        if volume.metadata.name not in excluded_names and unbound.candidates.request.can_be(volume):
+            return volume if affinity_holds(volume.affinity, labels) else None
     for volume in unbound.candidates.near(labels):
         if volume.metadata.name not in excluded_names and affinity_holds(volume.affinity, labels):
             return volume
@@ -239,12 +235,8 @@ def _selector(claim: PersistentVolumeClaim) -> Selector | None:
         return None
 
 
-def requested(claim: PersistentVolumeClaim) -> int:
-    """Return how many bytes a claim requests; 0 if that cannot be read."""
-    return _size(claim.spec.resources.requests if claim.spec.resources else None)
-
-
 def _size(quantities: Quantities | None) -> int:
+    """Return the bytes of storage that are named; 0 if they cannot be read."""
     try:
         return parse_quantity((quantities or {}).get("storage", 0))
     except ValueError:

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from scheduler.kube.selecting_objects import Service
-from scheduler.plugins import inter_pod_affinity, pod_topology_spread
-from scheduler.plugins.node_rules import image_locality
+from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World
 

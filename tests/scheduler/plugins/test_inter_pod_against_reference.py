@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.plugins import inter_pod_affinity, pod_topology_spread
-from scheduler.plugins.node_rules import image_locality
+from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference import plugins as rules
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World, random_node, random_pod, random_world

@@ -9,11 +9,12 @@ from scheduler import plugins
 from scheduler.plugins.interface import (
     ClusterFilterPlugin,
     DryRunPlugin,
+    ExtensionPoint,
     ScorePlugin,
     UsageFilterPlugin,
     UsageScorePlugin,
 )
-from scheduler.plugins.registry import PLUGINS, ExtensionPoint, Plugin
+from scheduler.plugins.registry import PLUGINS, Plugin
 
 
 def test_a_plugin_is_listed_once() -> None:
@@ -25,7 +26,8 @@ def test_a_plugin_is_listed_once() -> None:
 def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
     """What a line leaves out would be code that looks done and is never asked."""
     (folder,) = plugins.__path__
-    modules = [sys.modules.get(f"scheduler.plugins.{path.stem}") for path in Path(folder).glob("[!_]*.py")]
+    files = [path.relative_to(folder).with_suffix("") for path in Path(folder).rglob("[!_]*.py")]
+    modules = [sys.modules.get(".".join(("scheduler.plugins", *file.parts))) for file in files]
     assert None not in modules
     defined = [one for module in modules for one in vars(module).values() if isinstance(one, ExtensionPoint)]
     registered = [point for plugin in PLUGINS for point in plugin.points]

@@ -1,4 +1,4 @@
-"""NodeAffinity: nodeSelector, and required and preferred node affinity.
+"""NodeName, and NodeAffinity: nodeSelector, and required and preferred node affinity.
 
 All expressions of a term must match, and one term of several must; a term without expressions matches no node. Source:
 k8s.io/component-helpers scheduling/corev1/nodeaffinity.
@@ -9,37 +9,44 @@ import numpy as np
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
+from scheduler.kube.objects import NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.selectors import matches
 from scheduler.plugins.interface import FilterPlugin, NodeFilter, ScorePlugin, Scorer, refuse_where
 
+_NO_AFFINITY = NodeAffinity()
+_OTHER_NAME = "node(s) didn't match the requested node name"
+_NO_MATCH = "node(s) didn't match Pod's node affinity/selector"
+
+
+def pre_filter_name(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
+    name = pod_info.pod.spec.node_name
+    return (lambda rows, _: refuse_where(rows != nodes.row_of.get(name, -1), _OTHER_NAME)) if name else None
+
+
+def _affinity(pod_info: PodInfo) -> NodeAffinity:
+    affinity = pod_info.pod.spec.affinity
+    return (affinity.node_affinity if affinity is not None else None) or _NO_AFFINITY
+
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
-    affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
-    if not pod_info.pod.spec.node_selector and (affinity is None or affinity.required is None):
+    if not pod_info.pod.spec.node_selector and _affinity(pod_info).required is None:
         return None
-    return lambda rows, _: refuse_where(
-        ~required(pod_info, nodes, rows), "node(s) didn't match Pod's node affinity/selector"
-    )
+    return lambda rows, _: refuse_where(~required_match(pod_info, nodes, rows), _NO_MATCH)
 
 
-def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
+def required_match(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether the pod's nodeSelector and required node affinity match."""
-    spec = pod_info.pod.spec
     flags: Flags = np.ones(len(rows), np.bool_)
-    for key, value in (spec.node_selector or {}).items():
+    for key, value in (pod_info.pod.spec.node_selector or {}).items():
         flags &= _holds(Requirement(key, "In", frozenset((value,))), nodes, rows)
         if not flags.any():
             return flags
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is not None and affinity.required is not None:
-        flags &= any_term_holds(affinity.required, nodes, rows)
-    return flags
+    selector = _affinity(pod_info).required
+    return flags if selector is None else flags & _any_term_holds(selector, nodes, rows)
 
 
-def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Return for each node whether one of the terms matches; without terms none does."""
+def _any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     flags: Flags = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
         flags |= _term_holds(term, nodes, rows)
@@ -48,9 +55,8 @@ def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Fl
     return flags
 
 
-def weigh_preferred(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
-    affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
-    preferences = affinity.preferred if affinity else None
+def pre_score(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
+    preferences = _affinity(pod_info).preferred
     if not preferences:
         return None
 
@@ -78,9 +84,7 @@ def _term_holds(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Flags
 
 
 def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
-    """Evaluate the four operators that compare for equality by the numbers of the values: a call for each value is too
-    slow.
-    """
+    """Evaluate operators that compare for equality by the numbers of the values: a call for each value is too slow."""
     column, values = nodes.label(requirement.key), requirement.values or frozenset()
     match requirement.operator:
         case "In":
@@ -104,5 +108,6 @@ def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Fl
     return flags if requirement.operator == "In" else ~flags
 
 
+NODE_NAME = FilterPlugin("NodeName", pre_filter_name, ClusterEvent.NODE_ADDED)
 FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS)
-SCORE = ScorePlugin("NodeAffinity", weigh_preferred, "largest")
+SCORE = ScorePlugin("NodeAffinity", pre_score, "largest")

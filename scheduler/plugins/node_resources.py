@@ -1,7 +1,10 @@
 """NodeResourcesFit: cpu, memory, ephemeral storage, extended resources, and the number of pods.
 
+It is scored by LeastAllocated over cpu and memory. NodeResourcesBalancedAllocation: prefer nodes where these two will
+be used to similar shares.
+
 rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them, because on others the inventory is more
-exact. Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
+exact. Source: kube-scheduler's noderesources.
 """
 
 from collections.abc import Container, Sequence
@@ -30,9 +33,9 @@ _TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
 
 
-def counts_on(resource: str, published: Container[str]) -> bool:
+def counts_on(resource: str, resources: Container[str]) -> bool:
     """Return whether a resource counts on a node that publishes these resources."""
-    return not resource.startswith(_SEEDS) or resource in published
+    return not resource.startswith(_SEEDS) or resource in resources
 
 
 def _insufficient(resource: str) -> str:
@@ -40,17 +43,17 @@ def _insufficient(resource: str) -> str:
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
-    requests = [("pods", 1), *_requested(pod_info)]
+    requests = [("pods", 1), *_requests(pod_info)]
     # One bit for each resource: `MOST_RESOURCES` and the number of pods fit.
     lines = [(bit, LINES[name], amount) for bit, (name, amount) in enumerate(requests) if name in LINES]
     other_requests = [(bit, name, amount) for bit, (name, amount) in enumerate(requests) if name not in LINES]
 
     def lacks(view: NodeView) -> Measure:
-        marks, left = 0, view.free
+        marks, free = 0, view.free
         for bit, line, amount in lines:
-            marks = marks | (left[line] < amount) << bit
+            marks = marks | (free[line] < amount) << bit
         for bit, name, amount in other_requests:
-            lack = _left(nodes, view, name) < amount
+            lack = _free(nodes, view, name) < amount
             if name.startswith(_SEEDS):
                 lack = lack & view.judge(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
@@ -67,26 +70,43 @@ def least_allocated(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
     """Prefer nodes with the larger share of cpu and memory left, this pod included."""
     cpu, memory = pod_info.scored["cpu"], pod_info.scored["memory"]
 
-    def share(view: NodeView) -> Measure:
-        shares = _share(view, SCORED_CPU, cpu) + _share(view, SCORED_MEMORY, memory)
+    def score(view: NodeView) -> Measure:
+        shares = _free_share(view, SCORED_CPU, cpu) + _free_share(view, SCORED_MEMORY, memory)
         return shares // view.maximum((view.allocatable[CPU] > 0) * 1 + (view.allocatable[MEMORY] > 0), 1)
 
-    return share
+    return score
 
 
-def _share(view: NodeView, line: int, amount: int) -> Measure:
+def _free_share(view: NodeView, line: int, amount: int) -> Measure:
     return view.maximum(view.free[line] - amount, 0) * 100 // view.maximum(view.allocatable[line], 1)
 
 
-def _requested(pod_info: PodInfo) -> list[tuple[str, int]]:
+def balanced_allocation(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
+    """Return 100 minus the standard deviation of the shares that will be used; None for a pod that requests neither."""
+    cpu, memory = pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
+    if not cpu and not memory:
+        return None
+
+    def score(view: NodeView) -> Measure:
+        # The standard deviation of two shares is half of their difference; of a single one it is 0.
+        difference = abs(_usage_share(view, CPU, cpu) - _usage_share(view, MEMORY, memory))
+        is_offered = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
+        return view.truncate(100 - difference * 50 * is_offered)
+
+    return score
+
+
+def _usage_share(view: NodeView, line: int, amount: int) -> Measure:
+    allocatable = view.allocatable[line]
+    return view.minimum((allocatable - view.free[line] + amount) / view.maximum(allocatable, 1), 1.0)
+
+
+def _requests(pod_info: PodInfo) -> list[tuple[str, int]]:
     return [(name, amount) for name, amount in sorted(pod_info.resources.items()) if amount > 0]
 
 
-def _left(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
-    """Return what pods leave of a resource; 0 if no node has it."""
-    line = LINES.get(resource)
-    if line is not None:
-        return view.free[line]
+def _free(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
+    """Return what pods leave of a resource without a line; 0 if no node has it."""
     scalar = nodes.scalar(resource)
     return 0 if scalar is None else view.amount(scalar.free)
 
@@ -100,11 +120,10 @@ def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
     return 0 if scalar is None else view.amount(scalar.allocatable)
 
 
-class _AmountsLeft(PreFilterExtensions):
-    """What a node's pods leave, as plain integers."""
+class _SpareAmounts(PreFilterExtensions):
+    """By how much the number of pods, and each amount that counts on a node, exceeds what the pod needs."""
 
     def __init__(self, pods: int, spare: dict[str, int]) -> None:
-        """Store by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
         self._pods, self._spare = pods, spare
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
@@ -126,7 +145,7 @@ class _AmountsLeft(PreFilterExtensions):
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
-    nodes, requests = cache.nodes, _requested(pod_info)
+    nodes, requests = cache.nodes, _requests(pod_info)
     lines = [(name, LINES[name], amount) for name, amount in requests if name in LINES]
     other_requests = [(name, amount) for name, amount in requests if name not in LINES]
 
@@ -135,10 +154,10 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
         spare = {name: view.free[line] - amount for name, line, amount in lines}
         for name, amount in other_requests:
             if counts_on(name, nodes.published[row]):
-                spare[name] = _left(nodes, view, name) - amount
-        return _AmountsLeft(view.free[PODS] - 1, spare)
+                spare[name] = _free(nodes, view, name) - amount
+        return _SpareAmounts(view.free[PODS] - 1, spare)
 
-    def fits_alone(view: NodeView) -> Measure:
+    def fits_empty(view: NodeView) -> Measure:
         fits = view.allocatable[PODS] > 0
         for name, amount in requests:
             lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
@@ -146,7 +165,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
                 fits &= ~(lacks & view.judge(nodes.published, partial(counts_on, name)).astype(bool))
         return fits
 
-    return DryRun(on, fits_alone, tells_room=True)
+    return DryRun(on, fits_empty, has_exact_room=True)
 
 
 FILTER = UsageFilterPlugin(
@@ -154,3 +173,4 @@ FILTER = UsageFilterPlugin(
 )
 SCORE = UsageScorePlugin(_NAME, least_allocated)
 DRY_RUN = DryRunPlugin(_NAME, dry_run)
+BALANCED_ALLOCATION = UsageScorePlugin("NodeResourcesBalancedAllocation", balanced_allocation)
