@@ -13,7 +13,7 @@ from cli.plugin.reports.objects import Event, Lease, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.natural_order import natural
-from scheduler.cache.groups import known_pod_groups
+from scheduler.cache.groups import group_sources
 from scheduler.kube import jobs, objects
 
 UNDECIDABLE = "cannot decide again without all nodes and pods"
@@ -159,7 +159,7 @@ async def read_objects(reader: Reader, module: ModuleType) -> Mapping[type[Any],
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     paths: Mapping[type[Any], str] = module.PATHS
     optional: Mapping[type[Any], Sequence[str]] = {
-        **known_pod_groups.PATHS,
+        **group_sources.PATHS,
         jobs.Job: jobs.PATHS,
         objects.RuntimeClass: objects.RUNTIME_CLASS_PATHS,
     }

@@ -8,7 +8,7 @@ from cli.plugin.output.errors import all_not_found, not_found
 from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports import found_groups
 from cli.plugin.reports.objects import Event, Node, Pod
-from scheduler.cache.groups import known_pod_groups
+from scheduler.cache.groups import group_sources
 from scheduler.kube import jobs, objects
 
 
@@ -38,12 +38,12 @@ async def read_members(reader: Reader, scope: str) -> found_groups.ListedObjects
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
-                for kind, paths in known_pod_groups.PATHS.items()
+                for kind, paths in group_sources.PATHS.items()
             )
         ),
     )
     return found_groups.ListedObjects(
-        listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
+        listed, dict(zip(group_sources.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
     )
 
 

@@ -15,7 +15,7 @@ from mooring import names
 from mooring.annotations.assignment import dump_assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
@@ -66,7 +66,7 @@ class ExtenderPods:
     queue: Queue
     reserved: ReservedRoom
     budgets: Budgets
-    groups: PlacedGroups
+    groups: GroupCache
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None

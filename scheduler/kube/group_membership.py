@@ -49,7 +49,7 @@ class GroupMembership(NamedTuple):
 
     key: GroupKey
     title: str
-    asked: GroupRequest = _NOTHING
+    request: GroupRequest = _NOTHING
     owner: str = ""
     order: Order | None = None
     role: str = ""
@@ -58,10 +58,10 @@ class GroupMembership(NamedTuple):
 def read_membership(pod: Pod) -> GroupMembership | None:
     """Return a pod's group; None for a pod without one. Raise ValueError with the broken rule."""
     membership = _read_membership(pod)
-    if membership is None or not (membership.asked.slices or membership.asked.role_from):
+    if membership is None or not (membership.request.slices or membership.request.role_from):
         return membership
-    role = "" if membership.asked.role_from is None else _label(pod, membership.asked.role_from, "role_from")
-    return membership._replace(order=by_index(pod) if membership.asked.slices else None, role=role)
+    role = "" if membership.request.role_from is None else _label(pod, membership.request.role_from, "role_from")
+    return membership._replace(order=by_index(pod) if membership.request.slices else None, role=role)
 
 
 def _read_membership(pod: Pod) -> GroupMembership | None:
@@ -85,7 +85,7 @@ def _read_membership(pod: Pod) -> GroupMembership | None:
     # The PodGroup's name in the annotation is redundant: members with and without it are equal.
     if group_request.name is not None:
         group_request = replace(group_request, name=None, name_from=None)
-    return membership._replace(asked=group_request)
+    return membership._replace(request=group_request)
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -139,8 +139,8 @@ def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
     if (name := group_request.name) is not None:
         key = GroupKey("annotation", pod.metadata.namespace, name)
         # Equal annotations stay one object: thousands of members compare it.
-        asked = group_request if group_request.name_from is None else replace(group_request, name_from=None)
-        return GroupMembership(key, name, asked, owner.uid if owner is not None else "")
+        request = group_request if group_request.name_from is None else replace(group_request, name_from=None)
+        return GroupMembership(key, name, request, owner.uid if owner is not None else "")
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")
     key = GroupKey("controller", pod.metadata.namespace, owner.uid)

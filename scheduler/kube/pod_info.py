@@ -128,7 +128,7 @@ def run_time_of(pod: Pod, membership: GroupMembership | None) -> int | None:
     """
     run_time, deadline = read_run_time(pod.annotations), pod.spec.active_deadline_seconds
     if run_time is None and membership is not None:
-        run_time = membership.asked.runs
+        run_time = membership.request.runs
     return min((seconds for seconds in (run_time, deadline) if seconds is not None), default=None)
 
 

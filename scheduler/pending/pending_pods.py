@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.start import MemberState
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
@@ -36,7 +36,7 @@ class PendingPods:
         reservations: Reservations,
         volume_events: VolumeEvents,
         pending_groups: PendingGroups,
-        groups_by_pod: GroupsByPod,
+        group_cache: GroupCache,
         kinds: Kinds,
     ) -> None:
         self._cache = cache
@@ -44,7 +44,7 @@ class PendingPods:
         self._reservations = reservations
         self._volume_events = volume_events
         self._pending_groups = pending_groups
-        self._groups_by_pod = groups_by_pod
+        self._group_cache = group_cache
         self._kinds = kinds
         self.pending: dict[str, PendingPod] = {}
         self._gated_uids: set[str] = set()
@@ -90,13 +90,13 @@ class PendingPods:
             self._reservations.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
-            self._pending_groups.put(uid, membership, MemberState("waiting", rank=_rank(pod)), now)
+            self._pending_groups.put(uid, membership, Member("waiting", rank=_rank(pod)), now)
             return
         group = membership_of_refused(pod) if isinstance(pending.pod_info, Refused) else None
         if group is None:
             self._pending_groups.drop(uid, now)
         else:
-            self._pending_groups.put(uid, group, MemberState("refused"), now)
+            self._pending_groups.put(uid, group, Member("refused"), now)
         self._queue.add(uid, *_rank(pod), now)
 
     def has_changed(self, pod: Pod) -> bool:
@@ -128,8 +128,8 @@ class PendingPods:
         self._reservations.end(uid, now)
         self.nominated_in_status.pop(uid, None)
         self.pending.pop(uid, None)
-        membership = self._groups_by_pod.of(uid)
-        if membership is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
+        membership = self._group_cache.of(uid)
+        if membership is not None and self._group_cache.state(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
         if membership is not None and self._pending_groups.get(membership.key) is None:
             self._reservations.end(membership.key, now)
@@ -147,13 +147,13 @@ class PendingPods:
         pods = [assigned_pod for uid in uids if (assigned_pod := self._cache.forget(uid, now)) is not None]
         for assigned_pod in pods:
             self._queue.move_on_event(of_leaving(assigned_pod), now)
-        uids = [assigned_pod.uid for assigned_pod in pods if self._groups_by_pod.of(assigned_pod.uid) is not None]
+        uids = [assigned_pod.uid for assigned_pod in pods if self._group_cache.of(assigned_pod.uid) is not None]
         if uids:
             ranks = {uid: _rank(self.pending[uid].pod) for uid in uids if uid in self.pending}
             self._pending_groups.release(uids, ranks, now)
         for assigned_pod in pods:
             pending = self.pending.get(assigned_pod.uid)
-            if pending is not None and _membership(pending) != self._groups_by_pod.of(assigned_pod.uid):
+            if pending is not None and _membership(pending) != self._group_cache.of(assigned_pod.uid):
                 # It has changed since it was scheduled.
                 self._enter(assigned_pod.uid, pending, now)
 
@@ -193,7 +193,7 @@ class PendingPods:
                 continue
             waits = one.owner in self.pending if key is None else self._pending_groups.get(key) is not None
             assert waits, f"room is reserved for {one.owner}, which does not wait"
-        uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
+        uids = {uid for uid in self.pending if self._group_cache.state(uid) in (None, "refused")}
         # A member with a Binding in progress has no place in the queue.
         entries = uids | self._pending_groups.entries()
         assert set(self._queue.uids()) == entries, "the queue and the pending pods differ"

@@ -10,8 +10,8 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.cache.groups import known_pod_groups
-from scheduler.cache.groups.start import MemberState, Standing, node_times
+from scheduler.cache.groups import group_sources
+from scheduler.cache.groups.group_members import Member, MemberState, node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
@@ -72,7 +72,7 @@ class EventHandlers:
             return self.pods(event, now)
         if kind in volume_cache.PATHS:
             return self.handle_volume_object(kind, event, now)
-        if kind in known_pod_groups.PATHS:
+        if kind in group_sources.PATHS:
             self.state.pending_groups.take_pod_group(kind, event, now)
         elif kind is Job:
             self.state.pending_groups.take_job(event, now)
@@ -95,7 +95,7 @@ class EventHandlers:
             for name in sorted(self.state.cache.node_names() - {identity.name for identity in identities}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            ended_uids = self.state.groups_by_pod.uids("succeeded", "failed")
+            ended_uids = self.state.group_cache.uids("succeeded", "failed")
             uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *ended_uids]
             for uid in find_missing(uids, [identity.uid for identity in identities]):
                 if uid is not None:
@@ -103,7 +103,7 @@ class EventHandlers:
                 yield
         elif kind in volume_cache.PATHS:
             self.state.volume_events.keep(kind, identities, now)
-        elif kind in known_pod_groups.PATHS:
+        elif kind in group_sources.PATHS:
             self.state.pending_groups.keep_pod_groups(kind, identities, now)
         elif kind is Job:
             self.state.pending_groups.keep_jobs(identities, now)
@@ -188,13 +188,13 @@ class EventHandlers:
             part.pod_updated(pod, now)
         if pod.is_over:
             self._leave_node(uid, now)
-            self._note_standing(pod, "succeeded" if pod.status.phase == "Succeeded" else "failed", now)
+            self._note_state(pod, "succeeded" if pod.status.phase == "Succeeded" else "failed", now)
             return []
         if pod.spec.node_name:
             is_latecomer = self._had_no_group(uid)
             instructions = self._put_assigned_pod(pod, now)
-            standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
-            self._note_standing(pod, standing, now, is_latecomer=is_latecomer)
+            member_state: MemberState = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
+            self._note_state(pod, member_state, now, is_latecomer=is_latecomer)
             return instructions
         if self.state.cache.assigned(uid) is not None:
             if self._awaits_volumes(uid) and pod.metadata.deletion_timestamp is not None:
@@ -206,7 +206,7 @@ class EventHandlers:
             self.state.pending_pods.renew(pod)
             if pod.metadata.deletion_timestamp is not None:
                 # Its Binding is in progress.
-                self._note_standing(pod, "leaving", now)
+                self._note_state(pod, "leaving", now)
             return []
         self._put_waiting_pod(pod, now)
         return []
@@ -215,10 +215,10 @@ class EventHandlers:
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
             self.state.pending_pods.leave_to_others(uid, now)
-            self._note_standing(pod, None if is_going else "foreign", now)
+            self._note_state(pod, None if is_going else "foreign", now)
         elif pod.spec.scheduling_gates:
             self.state.pending_pods.gate(uid, now)
-            self._note_standing(pod, "gated", now)
+            self._note_state(pod, "gated", now)
         else:
             self.state.pending_pods.add(pod, now)
 
@@ -229,18 +229,18 @@ class EventHandlers:
         self.state.pending_pods.forget_assumed(uid, now)
         self.state.pending_pods.give_up_volumes(now)
 
-    def _note_standing(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
+    def _note_state(self, pod: Pod, state: MemberState | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record the state of a pod in its group, if it has one, when it does not wait for this scheduler."""
         membership = membership_if_readable(pod)
-        if membership is None or standing is None:
+        if membership is None or state is None:
             self.state.pending_groups.drop(pod.metadata.uid, now)
             return
         is_foreign = pod.spec.scheduler_name != self.state.scheduler_name
-        state = MemberState(standing, node_times(pod), is_latecomer=is_latecomer or is_foreign)
-        self.state.pending_groups.put(pod.metadata.uid, membership, state, now)
+        member = Member(state, node_times(pod), is_latecomer=is_latecomer or is_foreign)
+        self.state.pending_groups.put(pod.metadata.uid, membership, member, now)
 
     def _had_no_group(self, uid: str) -> bool:
-        return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
+        return self.state.cache.assigned(uid) is not None and self.state.group_cache.of(uid) is None
 
     def _awaits_volumes(self, uid: str) -> bool:
         return uid in self.state.volume_waits or uid in self.group_scheduling.held_binds

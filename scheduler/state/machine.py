@@ -72,9 +72,9 @@ class Machine:
         self.state = state = SharedState(scheduler_name, kinds)
         self.cache, self.queue, self.reservations = state.cache, state.queue, state.reservations
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
-        self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
+        self.group_cache = state.group_cache
         refusing_nodes = RefusingNodes()
-        preemption = Preemption(state.cache, state.reservations, state.budgets, state.placed_groups)
+        preemption = Preemption(state.cache, state.reservations, state.budgets, state.group_cache)
         self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
@@ -109,7 +109,7 @@ class Machine:
             self.group_scheduling.spares,
             self.state.group_reports,
             HalfGroups(self.pending_groups, self.cache, self.group_scheduling.options.end_half_s),
-            MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
+            MarkedMembers(self.scheduler_name, self.cache, self.group_cache),
             RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
             self.vf_disputes,
@@ -248,9 +248,9 @@ def _group_scheduling(
 ) -> GroupScheduling:
     group_cycle = GroupCycle(state.cache, cycle, state.reservations)
     group_preemption = GroupPreemption(
-        state.cache, cycle, state.reservations, state.budgets, state.placed_groups, preemption
+        state.cache, cycle, state.reservations, state.budgets, state.group_cache, preemption
     )
-    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of, state.groups_by_pod)
+    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of, state.group_cache)
     backfill = Backfill(state, earliest_start, is_on=options.backfill)
     spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
     return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)
@@ -266,7 +266,7 @@ def _extender_pods(
         queue=state.queue,
         reserved=state.reservations,
         budgets=state.budgets,
-        groups=state.placed_groups,
+        groups=state.group_cache,
         kinds=kinds,
         bound_without_vfs=bound_without_vfs,
         sign=sign,

@@ -1,9 +1,7 @@
 """State that the machine's parts share: the cluster, the waiting pods, and the groups of both. Pure."""
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import KnownPodGroups
-from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.pending.groups.group_reports import GroupReports
@@ -25,24 +23,23 @@ class SharedState:
         self.cache = Cache(kinds)
         self.budgets = Budgets()
         self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.cache.nodes, self.budgets)
-        self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
         # By uid the pods whose removal is ordered and not received yet.
         self.removals: set[str] = set()
-        self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups, self.removals)
+        self.group_cache = GroupCache(self.removals)
         self.queue = Queue()
         self.run_times = RunTimes()
         self.reservations = Reservations(self.queue, self.run_times.end_of)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
-        self.group_reports = GroupReports(self.cache, self.groups_by_pod, self.known_pod_groups)
-        self.pending_groups = PendingGroups(self.queue, self.group_reports, self.groups_by_pod, self.known_pod_groups)
+        self.group_reports = GroupReports(self.cache, self.group_cache)
+        self.pending_groups = PendingGroups(self.queue, self.group_reports, self.group_cache)
         self.pending_pods = PendingPods(
             self.cache,
             self.queue,
             self.reservations,
             self.volume_events,
             self.pending_groups,
-            self.groups_by_pod,
+            self.group_cache,
             kinds,
         )
 

@@ -109,7 +109,7 @@ def test_the_manifests_of_jobs_are_groups(kind: str) -> None:
     assert found.count(None) == (1 if kind == "MPIJob" else 0)
     (membership,) = {one._replace(owner="") for one in found if one is not None}
     assert membership.title == job["metadata"]["name"]
-    assert membership.asked.min == len(found) - found.count(None)
+    assert membership.request.min == len(found) - found.count(None)
 
 
 @pytest.mark.parametrize("page", ["pod-reference.md", "quick-start.md", "migration.md"])

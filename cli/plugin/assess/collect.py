@@ -10,7 +10,7 @@ from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, NODES, PODS, SLICES,
 from cli.plugin.bundle.contents import AROUND
 from cli.plugin.reading import Reader, ReportProgress, Source
 from mooring.kube.nesting import without_deep_nesting
-from scheduler.cache.groups import known_pod_groups
+from scheduler.cache.groups import group_sources
 from scheduler.kube import jobs, objects
 
 # Kinds with pod templates; the value is the kind, which the items of a list lack.
@@ -33,7 +33,7 @@ _OPTIONAL: tuple[Sequence[str], ...] = (
     (ATTACHMENTS,),
     CLAIMS,
     SLICES,
-    *known_pod_groups.PATHS.values(),
+    *group_sources.PATHS.values(),
     objects.RUNTIME_CLASS_PATHS,
 )
 # Every list that may be read, the kind of its objects, for archives.
@@ -46,7 +46,7 @@ KINDS: Mapping[str, str] = {
     ATTACHMENTS: "NetworkAttachmentDefinition",
     **dict.fromkeys(CLAIMS, "ResourceClaim"),
     **dict.fromkeys(SLICES, "ResourceSlice"),
-    **{path: "PodGroup" for paths in known_pod_groups.PATHS.values() for path in paths},
+    **{path: "PodGroup" for paths in group_sources.PATHS.values() for path in paths},
     **dict.fromkeys(objects.RUNTIME_CLASS_PATHS, "RuntimeClass"),
 }
 OpenArchive = Callable[[], IO[bytes]]

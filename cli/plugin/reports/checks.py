@@ -278,7 +278,7 @@ def _groups(patient: Patient) -> Iterator[Finding]:
         if found.state == "Refused" and found.refusal != UNLISTED:
             yield Finding("warning", subject, f"refused: {found.refusal}")
         elif not isinstance(found.group, Refused) and found.state == "Partial":
-            half = f"{found.members.counted_as_placed} of at least {found.group.min} members are placed"
+            half = f"{found.members.current_count} of at least {found.group.min} members are placed"
             why = f"{half}: {found.why}" if found.why else half
             yield Finding("warning", subject, why, "see why the others wait: `kubectl mooring groups`")
 

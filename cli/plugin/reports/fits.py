@@ -86,7 +86,7 @@ def _existence(pod: Pod) -> str:
 
 def _why_not_queued(machine: Machine, uid: str) -> str:
     """Return why a pod's group is not in the queue, before the scheduler would report it."""
-    membership, groups = machine.groups_by_pod.of(uid), machine.pending_groups
+    membership, groups = machine.group_cache.of(uid), machine.pending_groups
     waiting = groups.get(membership.key) if membership is not None else None
     if membership is not None and waiting is not None and waiting.message:
         return f"group {membership.title}: {waiting.message}"

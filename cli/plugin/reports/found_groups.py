@@ -13,11 +13,9 @@ from cli.plugin.reports.objects import Event
 from cli.plugin.reports.objects import Node as ShownNode
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
-from scheduler.cache.groups.sources import Group, read_group
-from scheduler.cache.groups.start import MemberState, Standing, node_times
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member, Members, MemberState, node_times
+from scheduler.cache.groups.group_sources import PATHS, AnyPodGroup, Group, PodGroups, read_group
 from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused
 from scheduler.kube.jobs import Job
 from scheduler.kube.member_order import by_index
@@ -67,20 +65,20 @@ class FoundGroup:
     @property
     def state(self) -> State:
         ended_count = self.members.count("succeeded") + self.members.count("failed")
-        if self.members.count("succeeded") and ended_count == len(self.members.states):
+        if self.members.count("succeeded") and ended_count == len(self.members.pods):
             return "Finished"
         if isinstance(self.group, Refused):
             return "Refused"
         waiting_count, owners = self.members.count("waiting"), self.members.next_owners
-        missing_count = self.members.count_missing(owners, self.group.min) if owners else 0
-        if self.members.counted_as_placed >= self.group.min and not missing_count:
+        missing_count = self.members.shortage(owners, self.group.min) if owners else 0
+        if self.members.current_count >= self.group.min and not missing_count:
             return "Scheduled"
         if self.refusal:
             return "Refused"
-        if_placed = self.members.count_if_placed(owners) if missing_count else self.group.min
-        if min(if_placed, self.members.counted_as_placed + waiting_count) < self.group.min:
+        if_placed = self.members.count_for(owners, "waiting") if missing_count else self.group.min
+        if min(if_placed, self.members.current_count + waiting_count) < self.group.min:
             return "Incomplete"
-        return "Partial" if self.members.counted_as_placed else "Waiting"
+        return "Partial" if self.members.current_count else "Waiting"
 
     @property
     def refusal(self) -> str:
@@ -152,40 +150,46 @@ class ListedObjects:
 
 def find(listed: ListedObjects) -> list[FoundGroup]:
     """Return the groups that have a pod of these schedulers, by namespace and name."""
-    groups, pods = GroupsByPod(), dict[str, Pod]()
+    groups, pods = GroupCache(), dict[str, Pod]()
     for job in listed.jobs:
         groups.job_changed(job.metadata.uid, job.status.succeeded or 0)
     for pod in listed.pods:
-        membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
-        if membership is None and standing in ("waiting", "refused"):
-            membership, standing = membership_of_refused(pod), "refused"
-        if membership is not None and standing is not None:
-            groups.put(pod.metadata.uid, membership, MemberState(standing, node_times(pod)))
+        membership, state = membership_if_readable(pod), _state(pod, listed.schedulers)
+        if membership is None and state in ("waiting", "refused"):
+            membership, state = membership_of_refused(pod), "refused"
+        if membership is not None and state is not None:
+            groups.put(pod.metadata.uid, membership, Member(state, node_times(pod)))
             pods[pod.metadata.uid] = pod
-    known = _known(listed.pod_groups)
+    _put_pod_groups(listed.pod_groups, groups.pod_groups)
     labels = None
     if listed.nodes is not None:
         labels = {node.metadata.name: node.metadata.labels or {} for node in listed.nodes}
     events = events_by_pod(listed.events or ())
     found = []
     for members in groups:
-        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.states):
+        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.pods):
             continue
-        group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
-        if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
+        group = read_group(
+            members.key, groups.pod_groups.get(members.key).policy, members.requests or _asked(members, groups)
+        )
+        if (
+            members.key.has_pod_group
+            and groups.pod_groups.get(members.key).policy is None
+            and _is_unlisted(members.key, listed)
+        ):
             group = Refused(UNLISTED)
         members.set_min(group.min if isinstance(group, Group) else 0)
         members.judge()
         told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
-        own = {uid: pods[uid] for uid in members.states}
+        own = {uid: pods[uid] for uid in members.pods}
         found.append(FoundGroup(members, group, own, decision, labels))
     return sorted(found, key=lambda one: (one.key.namespace, one.members.title, one.key))
 
 
-def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
+def _asked(members: Members, groups: GroupCache) -> list[GroupRequest]:
     """Return what most members requested, for a group without waiting members."""
-    found = Counter(one.asked for uid in members.states if (one := groups.of(uid)) is not None)
+    found = Counter(one.request for uid in members.pods if (one := groups.of(uid)) is not None)
     return [asked for asked, _ in found.most_common(1)]
 
 
@@ -197,22 +201,20 @@ def events_by_pod(events: Iterable[Event]) -> Mapping[tuple[str, str], list[Even
     return found
 
 
-def _known(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]) -> KnownPodGroups:
-    known = KnownPodGroups()
+def _put_pod_groups(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None], pod_groups: PodGroups) -> None:
     for kind, items in listed.items():
         for item in items or ():
             metadata = item.metadata
             identity = Identity(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
-            known.take(kind, Changed(identity, item))
-    return known
+            pod_groups.take(kind, Changed(identity, item))
 
 
 def _is_unlisted(key: GroupKey, listed: ListedObjects) -> bool:
-    kinds = [kind for kind in PATHS if KnownPodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
+    kinds = [kind for kind in PATHS if PodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
     return any(listed.pod_groups.get(kind) is None for kind in kinds)
 
 
-def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
+def _state(pod: Pod, schedulers: tuple[str, ...]) -> MemberState | None:
     """Return the state of a pod as a member of its group; None if it is no member any more."""
     is_going = pod.metadata.deletion_timestamp is not None
     if pod.is_over:

@@ -10,8 +10,8 @@ from cli.plugin.reports import explain
 from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.found_groups import FoundGroup, State
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
-from scheduler.cache.groups.sources import Group
-from scheduler.cache.groups.start import Standing
+from scheduler.cache.groups.group_members import MemberState
+from scheduler.cache.groups.group_sources import Group
 from scheduler.kube.group_membership import Naming
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
@@ -45,7 +45,7 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
         one.members.title,
         Cell(one.state, _TONES.get(one.state, "")),
         group.min if group else "?",
-        one.members.counted_as_placed,
+        one.members.current_count,
         one.waiting,
         *_domain(one),
         hangs_on.member if hangs_on else "",
@@ -110,7 +110,7 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
         ("named by", _SOURCES[one.key.naming]),
         ("state", one.state),
         ("min", group.min if group else ""),
-        ("bound", str(one.members.counted_as_placed)),
+        ("bound", str(one.members.current_count)),
         ("waiting", str(one.waiting)),
         ("start", one.starts),
         ("within", group.within if group else ""),
@@ -130,12 +130,12 @@ def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
 
 def member_table(one: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
-    listed = [(pod, one.members.states[uid].standing) for uid, pod in one.ordered]
-    rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
+    listed = [(pod, one.members.pods[uid].state) for uid, pod in one.ordered]
+    rows = [cells(pod.metadata.name, _TEXTS[state], pod.spec.node_name) for pod, state in listed]
     return Table(("MEMBER", "STATE", "NODE"), rows, "members")
 
 
-_TEXTS: Mapping[Standing, str] = {
+_TEXTS: Mapping[MemberState, str] = {
     "waiting": "waiting",
     "refused": "refused",
     "gated": "gated",
@@ -159,7 +159,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "why": one.why if one.waiting else "",
         "start": one.starts,
         "min": group.min if group else None,
-        "bound": one.members.counted_as_placed,
+        "bound": one.members.current_count,
         "waiting": one.waiting,
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],
@@ -183,7 +183,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
             {
                 "name": pod.metadata.name,
                 "uid": uid,
-                "state": _TEXTS[one.members.states[uid].standing],
+                "state": _TEXTS[one.members.pods[uid].state],
                 "node": pod.spec.node_name or "",
             }
             for uid, pod in one.ordered

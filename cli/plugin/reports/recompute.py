@@ -15,10 +15,8 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import KnownPodGroups
-from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cache.groups.start import MemberState
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.constraints.kinds import Kinds
@@ -93,7 +91,7 @@ def _machine(
 
 
 def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport:
-    waiting = machine.groups_by_pod.get(key)
+    waiting = machine.group_cache.get(key)
     if waiting is None or not waiting.count("waiting"):
         return DecisionReport("none", "no member waits for this scheduler", {})
     uids = waiting.of("waiting")
@@ -130,15 +128,15 @@ def _scheduling_cycle(
     """Return a scheduling cycle with all listed objects."""
     cache = Cache(kinds)
     reservations, budgets = Reservations(Queue()), Budgets()
-    groups_by_pod = GroupsByPod()
-    preemption = Preemption(cache, reservations, budgets, PlacedGroups(groups_by_pod, KnownPodGroups()))
+    group_cache = GroupCache()
+    preemption = Preemption(cache, reservations, budgets, group_cache)
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
             cache.put(read_assigned_pod(pod)[0], now)
             membership = membership_if_readable(pod) if pod.metadata.deletion_timestamp is None else None
             if membership is not None:
-                groups_by_pod.put(pod.metadata.uid, membership, MemberState("placed"))
+                group_cache.put(pod.metadata.uid, membership, Member("placed"))
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cache, node, now)

@@ -1,28 +1,78 @@
-"""The pods of one group, and how each counts. Pure.
+"""The pods of one group, how each counts, and whether the group has started: then recreated pods join one by one. Pure.
 
-Each uid has one state. The pods are counted by standing and by kind. Sums about owners or roles read the kinds, which
-are few unless a group has many owners, such as Jobs with one pod each. Only a start reads all pods
-(`scheduler.cache.groups.start`).
+Start: a group has started once at least ``min`` members were bound, for the owners (controllers) that had members then.
+It is alive while a member of these owners has a node, or one has succeeded. After that it starts again as a whole.
+Members of another owner, such as those of a job that is run again under the same name, start together themselves.
+
+Correctness: everything is derived from the pods and Jobs of the API server, so a scheduler that starts gets the same
+result as one that has received all events. Ended pods were placed together with live ones if they were bound no earlier
+than the oldest live one was created; pods of an earlier, failed attempt were not. Both times are the API server's. If
+too many of these pods are deleted, the group counts as one whose start was interrupted.
+
+Cost: pods are counted by kind and owner, so a change of one of them reads the few kinds. Only a start reads all pods.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from mooring.annotations.group import GroupRequest
-from scheduler.cache.groups.start import MemberState, Rank, Standing, placed_together
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.objects import Pod, unix_time
 
-_NOTHING = GroupRequest()
+# waiting: can be scheduled. refused: a pod of this scheduler whose request cannot be read or is not supported. gated:
+# has scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being
+# deleted. failed: it had a node.
+MemberState = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded", "failed"]
+# A pod's priority, and the RFC 3339 time of its creation.
+Rank = tuple[int, str]
 K = TypeVar("K", bound=Hashable)
 
 
-class _Kind(NamedTuple):
-    """What the pods of one kind have in common; ``was_bound`` as members."""
+class NodeTimes(NamedTuple):
+    """When a pod with a node was created and bound, in UNIX seconds."""
 
-    standing: Standing
-    owner: str
+    creation: float
+    binding: float
+
+
+def node_times(pod: Pod) -> NodeTimes | None:
+    """Return when a pod was created and bound by the API server's clock; None for a pod without a node."""
+    if not pod.spec.node_name:
+        return None
+    creation = unix_time(pod.metadata.creation_timestamp, 0.0)
+    condition = pod.condition("PodScheduled")
+    is_shown = condition is not None and condition.status == "True"
+    binding = condition.last_transition_time if condition and is_shown else None
+    return NodeTimes(creation, unix_time(binding, creation))
+
+
+class Member(NamedTuple):
+    """A pod in its group; ``times`` is when it was created and bound, None if it is not bound as a member.
+
+    ``is_latecomer``: it already had a node when it joined the group, or it names another scheduler. ``owner`` is the
+    uid of its controller, and ``request`` its annotation, if that counts for the group. ``rank`` is that of a waiting
+    member.
+    """
+
+    state: MemberState
+    times: NodeTimes | None = None
+    is_latecomer: bool = False
+    owner: str = ""
+    role: str = ""
+    request: GroupRequest | None = None
+    rank: Rank | None = None
+
+    @property
+    def kind(self) -> "_Kind":
+        return _Kind(self.state, self.role, self.is_latecomer, self.times is not None)
+
+
+class _Kind(NamedTuple):
+    """What many pods of a group have in common; ``was_bound`` as members."""
+
+    state: MemberState
     role: str
     is_latecomer: bool
     was_bound: bool
@@ -30,7 +80,7 @@ class _Kind(NamedTuple):
 
 @dataclass(slots=True)
 class Members:
-    """One group's pods, each with its state.
+    """One group's pods by uid.
 
     ``job_successes`` are the numbers of succeeded pods according to each Job's status, by Job uid, because the pods may
     be deleted.
@@ -39,7 +89,7 @@ class Members:
     key: GroupKey
     title: str
     job_successes: Mapping[str, int] = field(default_factory=dict)
-    states: dict[str, MemberState] = field(default_factory=dict)
+    pods: dict[str, Member] = field(default_factory=dict)
     # The owners whose members took part in the start; empty while the group has not started.
     start_owners: Set[str] = frozenset()
     # The annotations of the waiting members, each with the number of members.
@@ -52,62 +102,21 @@ class Members:
     # The roles of the last member's annotation, and how many members start together with them.
     roles: tuple[tuple[str, int], ...] = ()
     role_min: int = 0
-    _counts: Counter[Standing] = field(default_factory=Counter)
-    _kinds: Counter[_Kind] = field(default_factory=Counter)
+    # The number of pods of each kind and owner.
+    _counts: dict[_Kind, Counter[str]] = field(default_factory=dict)
     _ranks: Counter[Rank] = field(default_factory=Counter)
 
-    def count(self, standing: Standing) -> int:
-        return self._counts[standing]
+    def of(self, *states: MemberState) -> list[str]:
+        return [uid for uid, member in self.pods.items() if member.state in states]
 
-    def _owners(self, *standings: Standing) -> set[str]:
-        return {kind.owner for kind in self._kinds if kind.standing in standings}
+    def count(self, *states: MemberState) -> int:
+        return sum(owners.total() for kind, owners in self._counts.items() if kind.state in states)
 
-    @property
-    def counted_as_placed(self) -> int:
-        """How many members count as placed for placed or waiting members, these included."""
-        return self.count_for(self._owners("placed", "waiting"))
+    def owners(self, uids: Iterable[str]) -> frozenset[str]:
+        return frozenset(self.pods[uid].owner for uid in uids if uid in self.pods)
 
-    def count_for(self, owners: Set[str]) -> int:
-        """Return how many members count for members of these owners: all placed ones, and the succeeded ones of these
-        owners. If a role lacks members, too few do, however many there are.
-        """
-        return self._count_with(owners)
-
-    def count_if_placed(self, owners: Set[str]) -> int:
-        """Return how many members would count if all waiting ones were placed."""
-        return self._count_with(owners, "waiting")
-
-    def _count_with(self, owners: Set[str], *also: Standing) -> int:
-        count = sum(map(self.count, ("placed", *also))) + self._succeeded(self._with_partners(owners))
-        missing = self._missing_by_role(owners, *also)
-        return min(count, self.role_min - sum(missing.values())) if missing else count
-
-    def missing_by_role(self, owners: Set[str], *also: Standing) -> dict[str, int]:
-        """Return how many members each role lacks before any waiting one of these owners can be placed.
-
-        Those in ``also`` count as placed.
-        """
-        return {} if owners <= self.start_owners else self._missing_by_role(owners, *also)
-
-    def _missing_by_role(self, owners: Set[str], *also: Standing) -> dict[str, int]:
-        missing, owners = dict(self.roles), self._with_partners(owners)
-        for kind, count in self._kinds.items() if missing else ():
-            is_counted = kind.standing in ("placed", *also) or (kind.standing == "succeeded" and kind.owner in owners)
-            if kind.role in missing and is_counted:
-                missing[kind.role] -= count
-        return {role: count for role, count in missing.items() if count > 0}
-
-    def count_missing(self, owners: Set[str], min_members: int) -> int:
-        """Return how many more members must be placed before waiting ones of these owners can be; 0 if any
-        number may.
-        """
-        return 0 if owners <= self.start_owners else max(min_members - self.count_for(owners), 0)
-
-    def has_owner(self, owner: str) -> bool:
-        """Return whether pods of this owner wait, are placed, or took part in the start."""
-        return owner in self.start_owners or any(
-            kind.owner == owner and kind.standing in ("waiting", "placed") for kind in self._kinds
-        )
+    def _owners(self, *states: MemberState) -> set[str]:
+        return set[str]().union(*(owners for kind, owners in self._counts.items() if kind.state in states))
 
     @property
     def next_owners(self) -> Set[str]:
@@ -117,30 +126,63 @@ class Members:
 
     def next_members(self) -> list[str]:
         owners = self.next_owners
-        return [uid for uid in self.of("waiting") if self.states[uid].owner in owners]
+        return [uid for uid in self.of("waiting") if self.pods[uid].owner in owners]
 
-    def owners(self, uids: Iterable[str]) -> frozenset[str]:
-        return frozenset(self.states[uid].owner for uid in uids if uid in self.states)
+    def has_owner(self, owner: str) -> bool:
+        """Return whether pods of this owner wait, are placed, or took part in the start."""
+        return owner in self.start_owners or any(
+            owner in owners for kind, owners in self._counts.items() if kind.state in ("waiting", "placed")
+        )
 
     @property
-    def succeeded_of_others(self) -> int:
+    def current_count(self) -> int:
+        """How many members count for placed or waiting members, these included."""
+        return self.count_for(self._owners("placed", "waiting"))
+
+    def count_for(self, owners: Set[str], *more_states: MemberState) -> int:
+        """Return how many members count for members of these owners: all placed ones, those in ``more_states``, and
+        the succeeded ones of these owners. If a role lacks members, too few do, however many there are.
+        """
+        count = self.count("placed", *more_states) + self._success_count(self._with_partners(owners))
+        shortages = self._role_shortages(owners, *more_states)
+        return min(count, self.role_min - shortages.total()) if shortages else count
+
+    def shortage(self, owners: Set[str], min_members: int) -> int:
+        """Return how many more members must be placed before waiting ones of these owners can be."""
+        return 0 if owners <= self.start_owners else max(min_members - self.count_for(owners), 0)
+
+    def role_shortages(self, owners: Set[str], *more_states: MemberState) -> Counter[str]:
+        """Return how many members each role lacks before any waiting one of these owners can be placed."""
+        return Counter() if owners <= self.start_owners else self._role_shortages(owners, *more_states)
+
+    def _role_shortages(self, owners: Set[str], *more_states: MemberState) -> Counter[str]:
+        shortages, owners = Counter(dict(self.roles)), self._with_partners(owners)
+        for kind, counts in self._counts.items() if self.roles else ():
+            if kind.state in ("placed", *more_states):
+                shortages[kind.role] -= counts.total()
+            elif kind.state == "succeeded":
+                shortages[kind.role] -= sum(counts[owner] for owner in owners & counts.keys())
+        return +shortages
+
+    @property
+    def foreign_success_count(self) -> int:
         """How many have succeeded and do not count for the waiting members, because they have other owners."""
-        return self.count("succeeded") - self._succeeded_pods(self._with_partners(self.next_owners)).total()
+        return self.count("succeeded") - self._success_pods(self._with_partners(self.next_owners)).total()
 
     @property
     def lowest_rank(self) -> Rank:
-        """Return the lowest priority and the earliest creation of the waiting members; there is at least one."""
+        """The lowest priority and the earliest creation of the waiting members; there is at least one."""
         return min(priority for priority, _ in self._ranks), min(creation for _, creation in self._ranks)
 
     @property
-    def any_ours(self) -> bool:
-        return any(not kind.is_latecomer for kind in self._kinds)
+    def has_own_pod(self) -> bool:
+        return any(not kind.is_latecomer for kind in self._counts)
 
     @property
     def refusal(self) -> str:
-        """Return why no member is scheduled, whatever the group's sources say; empty if some may be."""
-        foreign = self.count("foreign")
-        return f"waiting members that name another scheduler: {foreign}" if foreign else ""
+        """Why no member is scheduled, whatever the group's sources say; empty if some may be."""
+        foreign_count = self.count("foreign")
+        return f"waiting members that name another scheduler: {foreign_count}" if foreign_count else ""
 
     def is_short(self, min_members: int) -> bool:
         """Return whether some were placed as members, but too few count; ``min_members`` are needed now.
@@ -148,13 +190,11 @@ class Members:
         A pod's owner can change its annotation after it has a node, and the requests of the other members. Neither
         makes the group short.
         """
-        latecomers = sum(n for kind, n in self._kinds.items() if kind.is_latecomer and kind.standing == "placed")
-        if self.count("placed") == latecomers:
+        placed = [(kind, owners) for kind, owners in self._counts.items() if kind.state == "placed"]
+        if all(kind.is_latecomer for kind, _ in placed):
             return False
-        return self.counted_as_placed - latecomers < min(min_members, self.start_min or min_members)
-
-    def of(self, *standings: Standing) -> list[str]:
-        return [uid for uid, state in self.states.items() if state.standing in standings]
+        latecomer_count = sum(owners.total() for kind, owners in placed if kind.is_latecomer)
+        return self.current_count - latecomer_count < min(min_members, self.start_min or min_members)
 
     def set_min(self, min_members: int) -> None:
         """Set the min of the group's PodGroup, 0 if it has none."""
@@ -167,26 +207,38 @@ class Members:
 
         Before anything is lost from which that can be seen, it is called here.
         """
-        least = min((number for number in (self.pod_group_min, self.start_min) if number), default=0)
+        min_members = min((number for number in (self.pod_group_min, self.start_min) if number), default=0)
         live_owners = self._live_owners()
         owners = live_owners - self.start_owners
-        if not least or not owners:
+        if not min_members or not owners:
             return
         # The Job may have more of them than there are pods.
-        gone_count = self._succeeded(owners) - self._succeeded_pods(owners).total()
-        bound_count = sum(count for kind, count in self._kinds.items() if kind.was_bound)
-        if bound_count + gone_count < least:
+        lost_count = self._success_count(owners) - self._success_pods(owners).total()
+        bound_count = sum(counts.total() for kind, counts in self._counts.items() if kind.was_bound)
+        if bound_count + lost_count < min_members:
             return
-        pods = placed_together(self.states.values(), owners)
-        role_counts = Counter(state.role for state in pods)
-        if len(pods) + gone_count >= least and all(role_counts[role] >= count for role, count in self.roles):
+        start_pods = self._start_pods(owners)
+        role_counts = Counter(pod.role for pod in start_pods)
+        if len(start_pods) + lost_count >= min_members and all(role_counts[role] >= n for role, n in self.roles):
             earlier_owners = self.start_owners if self.start_owners & live_owners else frozenset()
-            self.start_owners = earlier_owners | {state.owner for state in pods}
+            self.start_owners = earlier_owners | {pod.owner for pod in start_pods}
 
-    def bound_since(self, time: float) -> int:
+    def _start_pods(self, owners: Set[str]) -> list[Member]:
+        """Return the pods that were placed together with the live ones of these owners, of which there is at least one:
+        all live ones, the succeeded ones of these owners, and those that were bound later.
+        """
+        pods = [(pod, pod.times) for pod in self.pods.values() if pod.times is not None]
+        since = min(times.creation for pod, times in pods if pod.state == "placed" and pod.owner in owners)
+        return [
+            pod
+            for pod, times in pods
+            if pod.state == "placed" or times.binding >= since or (pod.state == "succeeded" and pod.owner in owners)
+        ]
+
+    def successes_since(self, time: float) -> int:
         """Return how many succeeded pods were bound no earlier than this."""
-        succeeded = (state.bound for state in self.states.values() if state.standing == "succeeded")
-        return sum(times is not None and times.bound >= time for times in succeeded)
+        times = (pod.times for pod in self.pods.values() if pod.state == "succeeded")
+        return sum(node_times is not None and node_times.binding >= time for node_times in times)
 
     def end_start(self) -> None:
         """Let the group start again if it is no longer alive."""
@@ -194,60 +246,62 @@ class Members:
             self.start_owners = frozenset()
 
     def _is_alive(self) -> bool:
-        return bool(self.start_owners & self._live_owners() or self._succeeded(self.start_owners))
+        return bool(self.start_owners & self._live_owners() or self._success_count(self.start_owners))
 
     def _live_owners(self) -> set[str]:
-        return {kind.owner for kind in self._kinds if kind.was_bound and kind.standing == "placed"}
+        bound = (owners for kind, owners in self._counts.items() if kind.was_bound and kind.state == "placed")
+        return set[str]().union(*bound)
 
     def _with_partners(self, owners: Set[str]) -> Set[str]:
         """Return owners; if one of them took part in the start, also all others that did."""
         return owners | self.start_owners if owners & self.start_owners else owners
 
-    def _succeeded(self, owners: Set[str]) -> int:
+    def _success_count(self, owners: Set[str]) -> int:
         """Return how many pods of these owners have succeeded."""
-        pods = self._succeeded_pods(owners)
-        return sum(max(pods[owner], self.job_successes.get(owner, 0)) for owner in owners)
+        pods, jobs = self._success_pods(owners), self.job_successes
+        return sum(max(pods[owner], jobs.get(owner, 0)) for owner in pods.keys() | (owners & jobs.keys()))
 
-    def _succeeded_pods(self, owners: Set[str]) -> Counter[str]:
+    def _success_pods(self, owners: Set[str]) -> Counter[str]:
         """Return how many succeeded pods of each of these owners still exist."""
-        counts = Counter[str]()
-        for kind, count in self._kinds.items():
-            if kind.standing == "succeeded" and kind.was_bound and kind.owner in owners:
-                counts[kind.owner] += count
-        return counts
+        pods = Counter[str]()
+        for kind, counts in self._counts.items():
+            if kind.state == "succeeded" and kind.was_bound:
+                pods.update({owner: counts[owner] for owner in owners & counts.keys()})
+        return pods
 
-    def put(self, uid: str, state: MemberState, membership: GroupMembership) -> None:
-        """Record a pod's state, given its own annotation. A latecomer stays a latecomer."""
-        previous, asked = self.states.get(uid), membership.asked
+    def put(self, uid: str, member: Member, membership: GroupMembership) -> None:
+        """Record a pod, given its own annotation. A latecomer stays a latecomer."""
+        previous, request = self.pods.get(uid), membership.request
         self._remove(uid)
-        is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
-        if state.standing == "placed" and (previous is None or previous.standing != "placed"):
+        is_latecomer = member.is_latecomer or (previous is not None and previous.is_latecomer)
+        if member.state == "placed" and (previous is None or previous.state != "placed"):
             self.changes += 1
-            self.start_min = self.start_min if is_latecomer else asked.least or self.start_min
-        if state.standing in ("waiting", "placed"):
-            self.roles = asked.roles
-            self.role_min = self.role_min if self.key.has_pod_group else asked.least or self.role_min
+            self.start_min = self.start_min if is_latecomer else request.least or self.start_min
+        if member.state in ("waiting", "placed"):
+            self.roles = request.roles
+            self.role_min = self.role_min if self.key.has_pod_group else request.least or self.role_min
         # If a rejected pod names its group wrongly, only its PodGroup can be read.
-        counts = state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING)
-        state = self.states[uid] = state._replace(
+        has_request = member.state == "waiting" or (member.state == "refused" and request != GroupRequest())
+        member = self.pods[uid] = member._replace(
+            times=None if is_latecomer else member.times,
             is_latecomer=is_latecomer,
             owner=membership.owner,
             role=membership.role,
-            request=asked if counts else None,
+            request=request if has_request else None,
         )
-        self._count(state, 1)
+        self._count(member, 1)
         self.end_start()
 
     def place(self, uids: Collection[str], min_members: int) -> None:
         """Record that waiting members are assumed on nodes. There may be thousands: equal ones are counted together."""
-        alike = defaultdict[MemberState, list[str]](list)
+        uids_of = defaultdict[Member, list[str]](list)
         for uid in uids:
-            alike[self.states[uid]].append(uid)
-        for state, alike_uids in alike.items():
-            placed = state._replace(standing="placed", request=None, rank=None)
-            self.states.update(dict.fromkeys(alike_uids, placed))
-            self._count(state, -len(alike_uids))
-            self._count(placed, len(alike_uids))
+            uids_of[self.pods[uid]].append(uid)
+        for member, equal_uids in uids_of.items():
+            placed_member = member._replace(state="placed", request=None, rank=None)
+            self.pods.update(dict.fromkeys(equal_uids, placed_member))
+            self._count(member, -len(equal_uids))
+            self._count(placed_member, len(equal_uids))
         self.changes, self.start_min = self.changes + len(uids), min_members
 
     def drop(self, uid: str) -> None:
@@ -255,31 +309,31 @@ class Members:
         self.end_start()
 
     def _remove(self, uid: str) -> None:
-        if (state := self.states.get(uid)) is not None:
-            if state.bound is not None:
+        if (member := self.pods.get(uid)) is not None:
+            if member.times is not None:
                 self.judge()
-            self.changes += state.standing == "waiting"
-            del self.states[uid]
-            self._count(state, -1)
+            self.changes += member.state == "waiting"
+            del self.pods[uid]
+            self._count(member, -1)
 
-    def _count(self, state: MemberState, change: int) -> None:
-        self._counts[state.standing] += change
-        _add(self._kinds, _kind_of(state), change)
-        if state.request is not None:
-            _add(self.requests, state.request, change)
-        if state.rank is not None:
-            _add(self._ranks, state.rank, change)
+    def _count(self, member: Member, change: int) -> None:
+        kind = member.kind
+        counts = self._counts.setdefault(kind, Counter())
+        _add(counts, member.owner, change)
+        if not counts:
+            del self._counts[kind]
+        if member.request is not None:
+            _add(self.requests, member.request, change)
+        if member.rank is not None:
+            _add(self._ranks, member.rank, change)
 
     def check(self) -> None:
-        standings = Counter(state.standing for state in self.states.values())
-        assert self._counts == standings, f"group {self.key} is miscounted"
-        assert self._kinds == Counter(map(_kind_of, self.states.values())), f"group {self.key} is miscounted"
+        counts = Counter((member.kind, member.owner) for member in self.pods.values())
+        kept_counts = {(kind, owner): n for kind, owners in self._counts.items() for owner, n in owners.items()}
+        assert kept_counts == counts, f"group {self.key} is miscounted"
+        assert all(self._counts.values()), f"group {self.key} keeps a kind without pods"
         assert self._ranks.total() == self.count("waiting"), "ranks are missing"
         assert not self.start_owners or self._is_alive(), "a start has no end"
-
-
-def _kind_of(state: MemberState) -> _Kind:
-    return _Kind(state.standing, state.owner, state.role, state.is_latecomer, state.bound is not None)
 
 
 def _add(counts: Counter[K], key: K, change: int) -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.member_room import MemberRoom

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
@@ -50,10 +50,10 @@ class EarliestStart:
         cycle: SchedulingCycle,
         reserved: ReservedRoom,
         end_of: EndOf,
-        groups_by_pod: GroupsByPod,
+        group_cache: GroupCache,
     ) -> None:
         self._cache, self._cycle, self._reserved, self._end_of = cache, cycle, reserved, end_of
-        self._groups_by_pod = groups_by_pod
+        self._group_cache = group_cache
 
     def search(
         self,
@@ -160,7 +160,7 @@ class EarliestStart:
         """Release the room of spares whose groups have ended."""
         for reservation in snapshot.reserved.all():
             key = reservation.group
-            members = self._groups_by_pod.get(key) if key is not None else None
+            members = self._group_cache.get(key) if key is not None else None
             if reservation.cause == "spare" and (members is None or gone_uids.issuperset(members.of("placed"))):
                 snapshot.reserved.drop(reservation)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.decisions import Bind, Decision, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Domain, Target, targets

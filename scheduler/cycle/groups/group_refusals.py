@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable

@@ -16,7 +16,7 @@ import numpy as np
 from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.groups.domains import Domain
 from scheduler.cycle.groups.group_demand import GroupDemand

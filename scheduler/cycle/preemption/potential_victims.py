@@ -19,7 +19,7 @@ import msgspec
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.group_membership import GroupKey
 
@@ -144,7 +144,7 @@ class PotentialVictims:
     It reads each group once, so it is valid while no pod is added or removed; after that `on` returns another one.
     """
 
-    def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
+    def __init__(self, cache: Cache, groups: GroupCache) -> None:
         self._cache, self._groups, self._snapshot = cache, groups, cache
         self._exempt_uids: Set[str] = frozenset()
         self._by_key: dict[GroupKey, _Group] = {}
@@ -163,7 +163,7 @@ class PotentialVictims:
     def below(self, node: str, priority: int) -> list[Victim]:
         """Return the possible victims on a node below a priority."""
         on_node = self._snapshot.assigned_pods_on(node)
-        if not self._groups.any_known:
+        if not self._groups.has_members:
             # The same as `single`, without a call for each pod: every evaluated node has such pods.
             return [
                 Victim((pod,), (pod,), pod.priority, pod.started or _NOT_STARTED)
@@ -201,7 +201,7 @@ class PotentialVictims:
         lowest = self._cache.lowest_priority()
         if lowest is None:
             return False
-        return lowest < priority or self._groups.known_pod_groups.has_below(priority)
+        return lowest < priority or self._groups.pod_groups.has_below(priority)
 
     def placed(self, key: GroupKey) -> frozenset[str]:
         return frozenset(self._groups.placed(key))
@@ -211,7 +211,7 @@ class PotentialVictims:
         group.
         """
         now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
-        membership_of = self._groups.groups_by_pod.of
+        membership_of = self._groups.of
         for victim in victims:
             first = victim.pods[0]
             if victim.group is None and victim.priority == first.priority and membership_of(first.uid) is None:
@@ -234,7 +234,7 @@ class PotentialVictims:
 
     def _group_of(self, uid: str) -> _Group | None:
         """Return the group of a pod if not every member may be removed by itself."""
-        key = self._groups.group_of(uid)
+        key = self._groups.victim_group(uid)
         group = self._group(key) if key is not None else None
         return group if group is not None and group.spare < len(group.pods) and uid not in group.leaving else None
 
@@ -244,7 +244,7 @@ class PotentialVictims:
         return self._by_key[key]
 
     def _read_group(self, key: GroupKey) -> _Group:
-        members = self._groups.members(key)
+        members = self._groups.placed_members(key)
         pods = tuple(pod for uid in members.uids if (pod := self._pod(uid)) is not None)
         own = self._groups.priority_as_victim(pods[0].uid) if pods else None
         rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if own is None else own

@@ -17,9 +17,7 @@ import numpy as np
 from mooring.annotations.inventory import HELD_BY
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import KnownPodGroups
-from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Budgets
@@ -84,9 +82,9 @@ class Preemption:
         cache: Cache,
         reserved: ReservedRoom,
         budgets: Budgets,
-        groups: PlacedGroups | None = None,
+        groups: GroupCache | None = None,
     ) -> None:
-        self._victims = PotentialVictims(cache, groups or PlacedGroups(GroupsByPod(), KnownPodGroups()))
+        self._victims = PotentialVictims(cache, groups or GroupCache())
         self._cache = cache
         self._reserved = reserved
         self._budgets = budgets

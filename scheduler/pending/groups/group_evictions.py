@@ -18,7 +18,7 @@ from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.instructions import Evict
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
@@ -51,7 +51,7 @@ class HalfGroups(Part):
         for key in [key for key, due in self._due.items() if due <= now]:
             self._due[key] = now + PATIENCE_S
             members = self._pending_groups.members(key)
-            count = f"{members.counted_as_placed} of at least {half_groups[key]} members"
+            count = f"{members.current_count} of at least {half_groups[key]} members"
             reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
             for assigned_pod in map(self._cache.assigned, members.of("placed")):
                 # An assumed member has a Binding in progress; it is evicted next time.
@@ -65,7 +65,7 @@ class HalfGroups(Part):
 class MarkedMembers(Part):
     """When each pod with the mark of ``scheduler_name`` may be evicted, by uid; infinite if it stays."""
 
-    def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
+    def __init__(self, scheduler_name: str, cache: Cache, groups: GroupCache) -> None:
         self._scheduler_name, self._cache, self._groups = scheduler_name, cache, groups
         self._due: dict[str, float] = {}
         self._next_check = 0.0
@@ -86,7 +86,7 @@ class MarkedMembers(Part):
             return
         self._next_check = now + _MARK_CHECK_S
         due = [uid for uid, at in self._due.items() if at <= now]
-        keys = {uid: membership.key for uid in due if (membership := self._groups.groups_by_pod.of(uid)) is not None}
+        keys = {uid: membership.key for uid in due if (membership := self._groups.of(uid)) is not None}
         remainders = set(filter(self._is_interrupted, set(keys.values())))
         self._due |= {uid: inf for uid, key in keys.items() if key not in remainders}
         for uid in [uid for uid, key in keys.items() if key in remainders][:_PORTION]:
@@ -100,7 +100,7 @@ class MarkedMembers(Part):
         return self._next_check if self._due else None
 
     def _is_interrupted(self, key: GroupKey) -> bool:
-        members, min_members = self._groups.groups_by_pod.get(key), self._groups.whole_min(key)
-        if members is None or members.counted_as_placed >= min_members:
+        members, min_members = self._groups.get(key), self._groups.whole_min(key)
+        if members is None or members.current_count >= min_members:
             return False
         return all(self._due.get(uid, inf) < inf for uid in members.of("placed"))

@@ -18,9 +18,9 @@ from itertools import islice
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.group_sources import AnyPodGroup
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
@@ -81,8 +81,8 @@ class _Condition(NamedTuple):
 class GroupReports(Part):
     """By group: the members that have not received its last message yet, and the conditions to write."""
 
-    def __init__(self, cache: Cache, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups) -> None:
-        self._cache, self._groups_by_pod, self._known_pod_groups = cache, groups_by_pod, known_pod_groups
+    def __init__(self, cache: Cache, group_cache: GroupCache) -> None:
+        self._cache, self._group_cache = cache, group_cache
         self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
         self._changes = Debounce[GroupKey](_CONDITION_S, _CONDITION_S)
         # Why waiting members are not placed, and the condition that was written and may not have arrived yet.
@@ -144,7 +144,7 @@ class GroupReports(Part):
     def tick(self, now: float) -> Iterator[ReportGroup]:
         """Yield the conditions to write by now."""
         for key in self._changes.take(now):
-            pod_group = self._known_pod_groups.get(key).item
+            pod_group = self._group_cache.pod_groups.get(key).item
             if not isinstance(pod_group, PodGroup):
                 self._forget(key)
             elif (condition := self._condition(key, pod_group)) is not None:
@@ -161,7 +161,7 @@ class GroupReports(Part):
 
     def _condition(self, key: GroupKey, pod_group: PodGroup) -> _Condition | None:
         """Return the condition if it must be written; None if it is up to date."""
-        members, policy = self._groups_by_pod.get(key), self._known_pod_groups.of(key)
+        members, policy = self._group_cache.get(key), self._group_cache.pod_groups.get(key).policy
         shown_conditions = {
             (condition.status, condition.reason, condition.message)
             for condition in pod_group.status.conditions or ()
@@ -169,13 +169,13 @@ class GroupReports(Part):
         }
         if (last_condition := self._last_conditions.get(key)) is not None:
             shown_conditions.add(last_condition)
-        if members is None or not members.any_ours or any(status == "True" for status, _, _ in shown_conditions):
+        if members is None or not members.has_own_pod or any(status == "True" for status, _, _ in shown_conditions):
             return None
         # Members that are only assumed do not count. A short job may end before its condition is written; members of
         # earlier jobs had an earlier PodGroup.
         assigned_pods = map(self._cache.assigned, members.of("placed"))
         bound_count = sum(assigned_pod is not None and not assigned_pod.assumed for assigned_pod in assigned_pods)
-        bound_count += members.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+        bound_count += members.successes_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
         if isinstance(policy, GroupPolicy) and bound_count >= policy.min:
             return _Condition("True", "Scheduled", f"members bound: {bound_count}, needed: at least {policy.min}")
         refusal = self._refusals.get(key)
@@ -184,14 +184,14 @@ class GroupReports(Part):
 
 def incomplete(members: Members, min_members: int) -> str:
     """Return how many members exist, and why others do not count."""
-    member_count = members.count_if_placed(members.next_owners)
+    member_count = members.count_for(members.next_owners, "waiting")
     message = f"{member_count} of at least {min_members} members exist"
-    for role, count in members.missing_by_role(members.next_owners, "waiting").items():
+    for role, count in members.role_shortages(members.next_owners, "waiting").items():
         message += f", {count} of role {role!r} missing"
     reasons = (
         (members.count("gated"), "with scheduling gates"),
         (members.count("refused"), "rejected as invalid"),
-        (members.succeeded_of_others, "succeeded under another controller (not counted)"),
+        (members.foreign_success_count, "succeeded under another controller (not counted)"),
     )
     for count, text in reasons:
         if count:

@@ -17,11 +17,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.kube.events import Change, Changed, Identity, Removed
-from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
-from scheduler.cache.groups.sources import Group, read_group
-from scheduler.cache.groups.start import MemberState, Rank
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member, Members, Rank
+from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
@@ -77,13 +75,10 @@ class WaitingGroup:
 class PendingGroups:
     """The groups with waiting members, and the queue entries of those that are complete."""
 
-    def __init__(
-        self, queue: Queue, reports: GroupReports, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups
-    ) -> None:
+    def __init__(self, queue: Queue, reports: GroupReports, group_cache: GroupCache) -> None:
         self._queue = queue
         self._reports = reports
-        self._by_pod = groups_by_pod
-        self._known_pod_groups = known_pod_groups
+        self._group_cache = group_cache
         self._states: dict[GroupKey, WaitingGroup] = {}
         # The groups that are not in the queue, and whose members have no message yet.
         self._changes = Debounce[GroupKey](_QUIET_S, _LOUD_S)
@@ -92,22 +87,23 @@ class PendingGroups:
         # How often decisions have failed since a member was bound last, since when the group waits, and until when.
         self._backoffs: dict[GroupKey, tuple[int, float, float]] = {}
 
-    def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
+    def put(self, uid: str, membership: GroupMembership, member: Member, now: float) -> None:
         """Record a pod's state in its group."""
-        key, standing, previous = membership.key, self._by_pod.standing(uid), self._by_pod.of(uid)
+        key, old_state, previous = membership.key, self._group_cache.state(uid), self._group_cache.of(uid)
         if previous is not None and previous.key != key:
-            state = state._replace(is_latecomer=state.is_latecomer or standing in ("placed", "leaving"))
+            member = member._replace(is_latecomer=member.is_latecomer or old_state in ("placed", "leaving"))
             self.drop(uid, now)
-        if state.standing != "waiting":
+        if member.state != "waiting":
             # If it was assumed before, it may be bound now.
             self._reports.members_changed(key, now)
-        if previous == membership and state.standing != "waiting" and standing == state.standing:
-            if state.times is None or self.members(key).states[uid].times is not None:
+        if previous == membership and member.state != "waiting" and old_state == member.state:
+            old_member = self.members(key).pods[uid]
+            if member.times is None or old_member.is_latecomer or old_member.times is not None:
                 return
-        elif standing == state.standing == "placed":
+        elif old_state == member.state == "placed":
             # Its annotation has changed: other members may be victims now.
             self._queue.move_on_event(LEAVING, now)
-        self._set_state(uid, membership, state)
+        self._set_state(uid, membership, member)
         self._refresh(key, now)
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
@@ -121,30 +117,30 @@ class PendingGroups:
         """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
         keys = dict[GroupKey, None]()
         for uid in uids:
-            membership = self._by_pod.of(uid)
+            membership = self._group_cache.of(uid)
             if membership is None:
                 continue
             keys[membership.key] = None
             if uid in ranks:
-                self._set_state(uid, membership, MemberState("waiting", rank=ranks[uid]))
+                self._set_state(uid, membership, Member("waiting", rank=ranks[uid]))
             else:
-                self._by_pod.drop(uid)
+                self._group_cache.drop(uid)
         for key in keys:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
         """Drop a pod."""
-        key = self._by_pod.drop(uid)
+        key = self._group_cache.drop(uid)
         if key is not None:
             self._queue.stand_for(uid, None)
             self._refresh(key, now)
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        key = self._known_pod_groups.key_of(kind, event.identity)
-        previous = self._known_pod_groups.get(key)
-        self._known_pod_groups.take(kind, event)
-        current = self._known_pod_groups.get(key)
+        key = self._group_cache.pod_groups.key_of(kind, event.identity)
+        previous = self._group_cache.pod_groups.get(key)
+        self._group_cache.pod_groups.take(kind, event)
+        current = self._group_cache.pod_groups.get(key)
         if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
             # Its members may be victims now, each by itself.
             self._queue.move_on_event(LEAVING, now)
@@ -153,18 +149,18 @@ class PendingGroups:
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
         """Apply a list of all PodGroups of a kind."""
-        for identity in self._known_pod_groups.missing(kind, identities):
+        for identity in self._group_cache.pod_groups.lost(kind, identities):
             self.take_pod_group(kind, Removed(identity), now)
 
     def take_job(self, event: Change[Job], now: float) -> None:
         """Apply a watch event of a Job; if it cannot be read, its pods determine how many have succeeded."""
         count = event.item.status.succeeded if isinstance(event, Changed) else 0
-        for key in self._by_pod.job_changed(event.identity.uid, max(count or 0, 0)):
+        for key in self._group_cache.job_changed(event.identity.uid, max(count or 0, 0)):
             self._refresh(key, now)
 
     def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
         """Apply a list of all Jobs."""
-        for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
+        for key in self._group_cache.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
     def get(self, key: GroupKey) -> WaitingGroup | None:
@@ -184,7 +180,7 @@ class PendingGroups:
 
     def members(self, key: GroupKey) -> Members:
         """Return the members of a group that has some."""
-        members = self._by_pod.get(key)
+        members = self._group_cache.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
 
@@ -222,7 +218,7 @@ class PendingGroups:
         The first time it is requeued at once if other members are placed already, but too few: the room for the rest
         is free now, and nothing reserves it. Failures during one wait count once.
         """
-        membership = self._by_pod.of(uid)
+        membership = self._group_cache.of(uid)
         if membership is None or (state := self.in_queue(key := membership.key)) is None:
             return
         failures, start, end = self._backoffs.get(key, (0, 0.0, 0.0))
@@ -236,7 +232,7 @@ class PendingGroups:
 
     def end_backoff(self, uid: str) -> None:
         """Reset the backoff of the group of a pod that is bound now."""
-        if self._backoffs and (membership := self._by_pod.of(uid)) is not None:
+        if self._backoffs and (membership := self._group_cache.of(uid)) is not None:
             self._backoffs.pop(membership.key, None)
 
     def due(self, now: float) -> Iterator[tuple[GroupKey, str]]:
@@ -267,13 +263,13 @@ class PendingGroups:
 
     def needs_start(self, key: GroupKey) -> bool:
         """Return whether a group is in the queue and has fewer members placed than it needs."""
-        return self.in_queue(key) is not None and self.members(key).counted_as_placed < self.group(key).min
+        return self.in_queue(key) is not None and self.members(key).current_count < self.group(key).min
 
     def half_groups(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but too few, and how many are needed."""
         for key, state in self._states.items():
             members, min_members = self.members(key), 0 if state.group is None else state.group.min
-            if members.count("placed") and members.counted_as_placed < min_members:
+            if members.count("placed") and members.current_count < min_members:
                 yield key, min_members
 
     def reserve_room_for(self, key: GroupKey | None, now: float) -> None:
@@ -294,24 +290,24 @@ class PendingGroups:
 
     def check(self) -> None:
         """Raise AssertionError if a group's state does not match its members and sources."""
-        keys = {members.key for members in self._by_pod if members.count("waiting")}
+        keys = {members.key for members in self._group_cache if members.count("waiting")}
         assert keys == self._states.keys(), "the groups with waiting members differ"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
             assert message or key not in self._changes, f"group {key}: it is in the queue, and a message says it is not"
 
-    def _set_state(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
-        self._by_pod.put(uid, membership, state)
-        self._queue.stand_for(uid, membership.key.entry if state.standing == "waiting" else None)
+    def _set_state(self, uid: str, membership: GroupMembership, member: Member) -> None:
+        self._group_cache.put(uid, membership, member)
+        self._queue.stand_for(uid, membership.key.entry if member.state == "waiting" else None)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
         """Derive a group's state again, and add it to the queue or remove it."""
-        members = self._by_pod.get(key)
+        members = self._group_cache.get(key)
         if members is None:
             self._backoffs.pop(key, None)
         else:
-            policy = self._known_pod_groups.of(key)
+            policy = self._group_cache.pod_groups.get(key).policy
             members.set_min(policy.min if isinstance(policy, GroupPolicy) else 0)
         if members is None or not members.count("waiting"):
             if self._states.pop(key, None) is not None:
@@ -341,13 +337,13 @@ class PendingGroups:
     def _read(self, key: GroupKey) -> tuple[Group | None, str]:
         """Return a group, None if it is rejected, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self._known_pod_groups.of(key), members.requests)
+        group = read_group(key, self._group_cache.pod_groups.get(key).policy, members.requests)
         if isinstance(group, Refused):
             return None, group.reason
         if members.refusal:
             return group, members.refusal
         owners = members.next_owners
-        is_complete = not members.count_missing(owners, group.min) or members.count_if_placed(owners) >= group.min
+        is_complete = not members.shortage(owners, group.min) or members.count_for(owners, "waiting") >= group.min
         return group, "" if is_complete else incomplete(members, group.min)
 
     def _enqueue(self, key: GroupKey, state: WaitingGroup, now: float, backoff_s: float = 0.0) -> None:

@@ -14,7 +14,7 @@ from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
-from scheduler.cache.groups import known_pod_groups
+from scheduler.cache.groups import group_sources
 from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.kube import jobs, objects
 from scheduler.kube.jobs import Job
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
 # Optional kinds: their API may not be served, or this account may not read it. Each has its paths in order.
 OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {
-    **known_pod_groups.PATHS,
+    **group_sources.PATHS,
     Job: jobs.PATHS,
     RuntimeClass: objects.RUNTIME_CLASS_PATHS,
 }

@@ -147,7 +147,7 @@ class Backfill:
                 yield f"{pod.pod} began late, or declares a longer run time now"
 
     def _after(self, assigned_pod: AssignedPod, now: float) -> str:
-        membership = self.state.groups_by_pod.of(assigned_pod.uid)
+        membership = self.state.group_cache.of(assigned_pod.uid)
         name = f"{membership.key.namespace}/{membership.title}" if membership is not None else assigned_pod.pod
         end = self.state.run_times.declared_end(assigned_pod, now)
         if end is None:

@@ -37,7 +37,7 @@ class GroupDecision:
 
 def count_missing_members(key: GroupKey, owners: Set[str], pending_groups: PendingGroups) -> int:
     """Return how many more members of a group must be placed before any member of these owners can be."""
-    return max(pending_groups.members(key).count_missing(owners, pending_groups.group(key).min), 1)
+    return max(pending_groups.members(key).shortage(owners, pending_groups.group(key).min), 1)
 
 
 def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:

@@ -1,13 +1,12 @@
 """The input of a decision about a group, from the waiting pods and the cache. Pure."""
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, spare_members
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
@@ -41,7 +40,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     # again does not wait for them.
     reservation = state.reservations.of_owner(key)
     has_victims = reservation is not None and reservation.cause == "victims"
-    is_start = members.count_missing(owners, group.min) >= group.min
+    is_start = members.shortage(owners, group.min) >= group.min
     needed_spares = len(spares) if is_start and not has_victims else 0
     # An event since the first decision about these members may have helped in domains that it has already tried.
     first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.happened)
@@ -73,12 +72,12 @@ def _spares(group: Group, pod_infos: list[PodInfo], state: SharedState) -> list[
 
 def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[str], needed: int) -> list[PodInfo]:
     """Return the members to place together: if roles lack members, the first of each role, and others until enough."""
-    missing = Counter(members.missing_by_role(owners))
+    missing = members.role_shortages(owners)
     if not missing:
         return pod_infos
     chosen, others = set[str](), list[str]()
     for pod_info in pod_infos:
-        role = members.states[pod_info.uid].role
+        role = members.pods[pod_info.uid].role
         if missing[role] > 0:
             missing[role] -= 1
             chosen.add(pod_info.uid)
@@ -91,7 +90,7 @@ def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[st
 def _ranks(group: Group, members: Members, placed_pods: Sequence[AssignedPod], state: SharedState) -> dict[str, int]:
     """Return the ranks of a group's pods, but of those of earlier runs under its name."""
     owners = members.owners(members.of("waiting", "placed", "leaving"))
-    memberships = [(uid, state.groups_by_pod.of(uid)) for uid in members.states]
+    memberships = [(uid, state.group_cache.of(uid)) for uid in members.pods]
     pods = {uid: (one.order, one.owner) for uid, one in memberships if one and one.order and one.owner in owners}
     if index_ranks := ranks(pods, group.min):
         return index_ranks

@@ -289,7 +289,7 @@ class GroupScheduling(Part):
     def check(self) -> None:
         """Raise AssertionError if the state of groups contradicts the cache or the pending pods."""
         self.state.pending_groups.check()
-        self.state.groups_by_pod.check(lambda uid: self.state.cache.assigned(uid) is not None)
+        self.state.group_cache.check(lambda uid: self.state.cache.assigned(uid) is not None)
 
     def _carry_out(self, demand: GroupDemand, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = demand.group, demand.group.key
@@ -310,7 +310,7 @@ class GroupScheduling(Part):
     def _release(self, batch: Batch, reason: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and report why."""
         uids = self.held_binds.release(batch, now)
-        members = self.state.groups_by_pod.get(batch.key)
+        members = self.state.group_cache.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {reason}"
         self.state.group_reports.put(batch.key, uids, message, now)
         return self._report_some()
@@ -346,6 +346,6 @@ class GroupScheduling(Part):
         reports = list[Instruction]()
         for uid, message, details in self.state.group_reports.take():
             pending = self.state.pending_pods.get(uid)
-            if pending is not None and self.state.groups_by_pod.standing(uid) == "waiting":
+            if pending is not None and self.state.group_cache.state(uid) == "waiting":
                 reports += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, details)
         return reports

@@ -7,7 +7,7 @@ few members.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Instruction, PreBind
 from scheduler.kube.group_membership import GroupKey
@@ -71,7 +71,7 @@ class HeldBinds:
         """Return the Binds of a batch whose volumes are all bound, none while it waits, or why it must be released."""
         batch.has_changed = False
         members = self.state.pending_groups.members(batch.key)
-        if members.count_missing(members.owners(batch.binds), batch.min):
+        if members.shortage(members.owners(batch.binds), batch.min):
             return Refused("too few of its members are left")
         if any(uid in self.state.volume_waits for uid in batch.binds):
             return ()

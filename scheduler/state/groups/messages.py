@@ -58,7 +58,7 @@ def _name_blockers(members: Members, refusal: Unschedulable, cache: Cache) -> st
         assigned_pod
         for node in nodes
         for assigned_pod in cache.assigned_pods_on(node)
-        if assigned_pod.uid not in members.states
+        if assigned_pod.uid not in members.pods
     ]
     if refusal.requeue_on & ClusterEvent.VFS_FREED:
         foreign_pods = [assigned_pod for assigned_pod in foreign_pods if _count_vfs(assigned_pod)]

@@ -50,13 +50,13 @@ class Spares(Part):
         pod, assigned, membership = change.pod, change.assigned, membership_if_readable(change.pod)
         if membership is None:
             return ()
-        key, asked = membership.key, membership.asked.spares or 0
+        key, spare_count = membership.key, membership.request.spares or 0
         condition = pod.condition("PodScheduled")
         time = condition.last_transition_time or "" if condition is not None else ""
         if key in self._times and time <= self._times[key]:
             return ()
         try:
-            assignments = read_spares(pod.annotations)[:asked]
+            assignments = read_spares(pod.annotations)[:spare_count]
         except AnnotationError as unreadable:
             fields = {"pod": pod.key, "reason": str(unreadable)}
             return [Notice("assignment", "invalid spares ignored", fields)]
@@ -86,14 +86,14 @@ class Spares(Part):
         self._next_check = now + _CHECK_S
         kept = set[tuple[str, str]]()
         for key in sorted(self._times, key=self._times.__getitem__, reverse=True):
-            members, reservation = self.state.groups_by_pod.get(key), self.state.reservations.spares_of(key)
+            members, reservation = self.state.group_cache.get(key), self.state.reservations.spares_of(key)
             if members is None or not members.count("placed"):
                 del self._times[key]
                 self._put(key, (), now)
             elif reservation is not None:
                 # Members may ask for less by now.
-                memberships = map(self.state.groups_by_pod.of, members.of("placed"))
-                most = max(one.asked.spares or 0 for one in memberships if one is not None)
+                memberships = map(self.state.group_cache.of, members.of("placed"))
+                most = max(one.request.spares or 0 for one in memberships if one is not None)
                 rooms = [room for room in reservation.rooms.values() if not self._is_taken(room, kept)][:most]
                 self._put(key, rooms, now)
                 kept.update(vf for room in rooms for vf in _vfs(room))

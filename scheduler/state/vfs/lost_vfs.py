@@ -82,7 +82,7 @@ class LostVfs(Part):
     """The running pods that are due, by uid."""
 
     def __init__(self, state: SharedState, never_started: NeverStarted, options: LostVfOptions) -> None:
-        self._cache, self._groups = state.cache, state.placed_groups
+        self._cache, self._groups = state.cache, state.group_cache
         self._never_started = never_started
         self._options = options
         self._losses: dict[str, _Loss] = {}
@@ -204,7 +204,7 @@ class LostVfs(Part):
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""
-        membership = self._groups.groups_by_pod.of(uid)
+        membership = self._groups.of(uid)
         is_spared = membership is None or (not membership.key.has_pod_group and self._groups.can_spare([uid]))
         uids = [] if is_spared or membership is None else self._groups.placed(membership.key)
         assigned_pods = [

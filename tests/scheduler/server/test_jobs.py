@@ -46,7 +46,7 @@ async def test_jobs_are_followed_and_without_the_right_there_are_none(is_forbidd
         machine = Machine("mooring")
 
         def count() -> int:
-            members = machine.groups_by_pod.get(_KEY)
+            members = machine.group_cache.get(_KEY)
             return members.count_for({uid}) if members is not None else -1
 
         loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)

@@ -61,7 +61,7 @@ async def test_a_cluster_without_pod_groups_is_followed_all_the_same() -> None:
     async with ApiServer() as server:
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, _):
-            assert machine.state.known_pod_groups.of(KEY) is None
+            assert machine.state.group_cache.pod_groups.get(KEY).policy is None
 
 
 @pytest.mark.usefixtures("often")
@@ -81,7 +81,7 @@ async def test_an_api_that_is_served_later_is_found(
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, client):
             await _create(client, group, version, **spec)
-            await until(lambda: machine.state.known_pod_groups.of(key) is not None)
+            await until(lambda: machine.state.group_cache.pod_groups.get(key).policy is not None)
 
 
 @pytest.mark.usefixtures("often")
@@ -89,10 +89,10 @@ async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along() -> N
     """A custom resource definition is deleted: its PodGroups do not stay for ever."""
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}})
-        await until(lambda: machine.state.known_pod_groups.of(KEY) is not None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is not None)
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         server.cut_watches()
-        await until(lambda: machine.state.known_pod_groups.of(KEY) is None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is None)
 
 
 @pytest.mark.parametrize("kind", ["answer", "page"])
@@ -104,15 +104,15 @@ async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
     monkeypatch.setattr(reflectors, "_MOMENT_S", 0.05)
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
-        await until(lambda: machine.state.known_pod_groups.of(KEY) is not None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is not None)
         for path in OPTIONAL[PodGroup]:
             server.faults.plan(Fault("GET", path, kind, times=3, code=code))
         server.cut_watches()
         await until(lambda: not any(one.path in OPTIONAL[PodGroup] for one in server.faults.planned))
-        assert machine.state.known_pod_groups.get(KEY).is_whole
+        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
         await _create(client, GROUP, VERSION, "another", schedulingPolicy={"basic": {}})
-        await until(lambda: machine.state.known_pod_groups.of(KEY._replace(name="another")) is not None)
-        assert machine.state.known_pod_groups.get(KEY).is_whole
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY._replace(name="another")).policy is not None)
+        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
 
 
 @pytest.mark.usefixtures("often")
@@ -125,7 +125,7 @@ async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about() -> None
         await client.request("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(pod))
 
         async def waits() -> bool:
-            members = machine.groups_by_pod.get(KEY)
+            members = machine.group_cache.get(KEY)
             return members is not None and members.count("waiting") == 1
 
         await eventually(waits)

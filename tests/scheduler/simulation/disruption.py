@@ -72,8 +72,10 @@ class Disruptions:
 
     def order(self, process: str, machine: Machine, order: DeleteVictims) -> None:
         """Record which whole groups an order sends away."""
-        groups, chosen = machine.placed_groups, {one.uid for one in order.victims}
-        for key in sorted({key for uid in chosen if (key := groups.group_of(uid)) is not None and key.has_pod_group}):
+        groups, chosen = machine.group_cache, {one.uid for one in order.victims}
+        for key in sorted(
+            {key for uid in chosen if (key := groups.victim_group(uid)) is not None and key.has_pod_group}
+        ):
             uids = frozenset(chosen & set(groups.placed(key)))
             job = self.jobs.jobs.get(key.name)
             if job is None or len(uids) < 2:

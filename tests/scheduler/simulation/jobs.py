@@ -235,7 +235,7 @@ class Jobs:
         """Return the members of these owners that have succeeded, as far as a scheduler may know."""
         there = {pod.uid: pod.phase for pod in self.pods(job)}
         # A scheduler's watch may show later that one is deleted; and a Job counts those that are.
-        standing = machine.groups_by_pod.standing
+        standing = machine.group_cache.state
         return {
             uid
             for uid in self.members[job.name]
@@ -314,8 +314,8 @@ class Jobs:
         Those that were ``going`` before take nobody with them who joined later.
         """
         gone = {one.uid for one in order.victims}
-        groups = machine.placed_groups
-        for key in {key for uid in gone - going if (key := groups.group_of(uid)) is not None}:
+        groups = machine.group_cache
+        for key in {key for uid in gone - going if (key := groups.victim_group(uid)) is not None}:
             left = set(groups.placed(key)) - gone - going
             if left and key.has_pod_group:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
@@ -327,7 +327,7 @@ class Jobs:
         self.preempted += 1
         uids, cache = self.members[job.name], machine.cache
         kept = [one for uid in uids if (one := machine.reservations.room_of(uid)) is not None]
-        placed = {uid for uid in uids if machine.groups_by_pod.standing(uid) == "placed"}
+        placed = {uid for uid in uids if machine.group_cache.state(uid) == "placed"}
         owners = {self.owners[uid] for uid in uids if machine.reservations.of(uid) is not None}
         there = len(placed) + len(self._succeeded(job, machine, owners))
         if len(kept) + there < job.min and not self._may_have_started(job, machine, owners, placed):

@@ -70,13 +70,13 @@ def _runs_s(reservation: Reservation, machine: Machine) -> float:
     """Return how long the pods of a reservation run at most."""
     waiting = [machine.pending_pods.get(uid) for uid in reservation.rooms]
     pods = [one.pod for one in waiting if one is not None]
-    runs = [run_time_of(pod, machine.groups_by_pod.of(pod.metadata.uid)) for pod in pods]
+    runs = [run_time_of(pod, machine.group_cache.of(pod.metadata.uid)) for pod in pods]
     return max((math.inf if run_s is None else run_s for run_s in runs), default=math.inf)
 
 
 def _wrongs(spares: Reservation, machine: Machine) -> Iterator[str]:
     key = spares.group
-    members = machine.groups_by_pod.get(key) if key is not None else None
+    members = machine.group_cache.get(key) if key is not None else None
     if members is None or not members.count("placed"):
         yield f"spares of {spares.owner} outlive it"
     taken = {(pod.node, vf.pci) for pod in machine.cache.assigned_pods() if pod.assignment for vf in pod.assignment.vfs}

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
@@ -79,7 +79,7 @@ class GroupPreemption:
         scheduling_cycle: SchedulingCycle,
         reserved: ReservedRoom,
         budgets: Budgets,
-        groups: PlacedGroups,
+        groups: GroupCache,
         preemption: Preemption,
     ) -> None:
         self._preemption = preemption

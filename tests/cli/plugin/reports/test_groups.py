@@ -12,7 +12,7 @@ from cli.plugin.reports import found_groups, groups
 from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
-from scheduler.cache.groups.known_pod_groups import AnyPodGroup
+from scheduler.cache.groups.group_sources import AnyPodGroup
 from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
@@ -102,7 +102,7 @@ def test_roles_are_shown_and_count() -> None:
     for worker in workers:
         worker["metadata"]["labels"] = {"role": "worker"}
     (found,) = find(*workers)
-    assert (found.state, found.members.counted_as_placed) == ("Incomplete", 2)
+    assert (found.state, found.members.current_count) == ("Incomplete", 2)
     assert "roles      1 head, 2 worker" in draw(groups.detail(found).tables[:1], coloured=False)
     assert groups.as_item(found)["roles"] == {"head": 1, "worker": 2}
 
@@ -166,7 +166,7 @@ def test_a_group_in_several_racks_shows_how_many_and_how_often_its_ring_leaves_o
 def test_members_count_as_they_do_for_the_scheduler(pods: list[Json], state: str, counts: tuple[int, int]) -> None:
     """One that has succeeded counts for those of its controller; gated ones do not count, and wait."""
     (found,) = find(*pods)
-    assert (found.state, (found.members.counted_as_placed, found.waiting)) == (state, counts)
+    assert (found.state, (found.members.current_count, found.waiting)) == (state, counts)
 
 
 def test_a_pod_group_gives_the_number_and_without_its_list_it_is_unknown() -> None:
@@ -365,9 +365,9 @@ def test_members_that_succeeded_in_an_earlier_run_do_not_count() -> None:
     over = [_of_job("old", member(index, "n0"), "Succeeded", index) for index in range(2)]
     runs = [_of_job("new", member(5, "n0"), "Running", 30), _of_job("new", member(6))]
     (found,) = find(*over, *runs)
-    assert (found.state, found.members.counted_as_placed) == ("Incomplete", 1)
+    assert (found.state, found.members.current_count) == ("Incomplete", 1)
     (found,) = find(*over, *runs, jobs={"old": 2, "new": 1})
-    assert (found.state, found.members.counted_as_placed) == ("Partial", 2)
+    assert (found.state, found.members.current_count) == ("Partial", 2)
 
 
 def test_a_group_has_started_though_a_job_of_it_is_complete() -> None:
@@ -375,11 +375,11 @@ def test_a_group_has_started_though_a_job_of_it_is_complete() -> None:
     done = [_of_job("first", member(0, "n0"), "Succeeded", 5)]
     rest = [_of_job("second", member(1, "n1"), "Running", 5), _of_job("second", member(2, "n2"), "Failed", 5)]
     (found,) = find(*done, *rest)
-    assert (found.state, found.members.counted_as_placed) == ("Incomplete", 2)
+    assert (found.state, found.members.current_count) == ("Incomplete", 2)
     (found,) = find(*done, *rest, _of_job("second", member(3)))
-    assert (found.state, found.members.counted_as_placed) == ("Partial", 2)
+    assert (found.state, found.members.current_count) == ("Partial", 2)
     (found,) = find(*done, *rest, _of_job("second", member(3, "n3"), "Running", 9))
-    assert (found.state, found.members.counted_as_placed) == ("Scheduled", 3)
+    assert (found.state, found.members.current_count) == ("Scheduled", 3)
 
 
 def test_a_group_with_waiting_pods_of_another_scheduler_is_refused() -> None:

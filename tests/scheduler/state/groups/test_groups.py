@@ -335,7 +335,7 @@ def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life)
     list(life.machine.event_handlers.handle_list(Pod, [identity(placed)], life.now))
     life.see(life.member())
     assert binds(life.work()) == []
-    assert life.machine.groups_by_pod.of(over.metadata.uid) is None
+    assert life.machine.group_cache.of(over.metadata.uid) is None
 
 
 @pytest.mark.parametrize("second", [{"labels": {names.POD_GROUP_LABEL: "other"}}, {"group": '{"name":"other"}'}])

@@ -8,9 +8,8 @@ import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
-from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.start import MemberState, Rank
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member, Members, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
@@ -128,10 +127,10 @@ def test_a_waiting_member_may_change_its_group(life: Life) -> None:
     life.machine.check()
 
 
-def _waiting(groups: GroupsByPod, uid: str, rank: Rank, name: str = "g") -> Members:
+def _waiting(groups: GroupCache, uid: str, rank: Rank, name: str = "g") -> Members:
     """Let a member of a group wait; return the group's members."""
     key = GroupKey("annotation", "default", name)
-    groups.put(uid, GroupMembership(key, name), MemberState("waiting", rank=rank))
+    groups.put(uid, GroupMembership(key, name), Member("waiting", rank=rank))
     members = groups.get(key)
     assert members is not None
     return members
@@ -139,7 +138,7 @@ def _waiting(groups: GroupsByPod, uid: str, rank: Rank, name: str = "g") -> Memb
 
 def test_the_lowest_rank_is_that_of_the_members_that_wait() -> None:
     """Whatever order they come and go in, and come again."""
-    groups = GroupsByPod()
+    groups = GroupCache()
     for number in range(9):
         _waiting(groups, f"u{number}", (number, f"{9 - number}"))
     members = _waiting(groups, "u9", (9, "0"))
@@ -155,10 +154,10 @@ def test_the_lowest_rank_is_that_of_the_members_that_wait() -> None:
 
 def test_members_that_come_and_go_leave_nothing() -> None:
     """While one stays."""
-    groups = GroupsByPod()
+    groups = GroupCache()
     members = _waiting(groups, "stays", (0, ""))
     for number in range(1000):
         _waiting(groups, f"u{number}", (1, f"{number}"))
         groups.drop(f"u{number}")
     assert members.lowest_rank == (0, "")
-    assert [len(counts) for counts in (members._kinds, members._ranks)] == [1, 1]
+    assert [len(counts) for counts in (members._counts, members._ranks)] == [1, 1]

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.annotations.pf_terms import Allow
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import Life, binds, orders, told
 

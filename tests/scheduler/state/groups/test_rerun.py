@@ -73,7 +73,7 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
     life.remove_node(second.assigned.node)
     for one in (second, third):
         life.machine.finished(one, Outcome("changed", ""), life.now)
-    (members,) = life.machine.groups_by_pod
+    (members,) = life.machine.group_cache
     group = life.machine.pending_groups.in_queue(members.key)
     assert group is not None
     assert group.is_urgent

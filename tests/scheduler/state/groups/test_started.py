@@ -279,7 +279,7 @@ def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
     life.remove_node(first.pods["a0"].spec.node_name or "")
     life.remove_node(first.pods["a1"].spec.node_name or "")
     second.make("surplus")
-    (members,) = life.machine.groups_by_pod
+    (members,) = life.machine.group_cache
     group = life.machine.pending_groups.in_queue(members.key)
     assert group is None or not group.is_urgent
     lost = first.pods["b1"]
@@ -320,7 +320,7 @@ def test_a_start_that_a_refused_binding_cuts_short_is_completed_as_a_whole(
         assert binds(life.work(20.0)) == []
         return
     leader = ranks.lead(reverse="backwards" in change)
-    (members,) = leader.life.machine.groups_by_pod
+    (members,) = leader.life.machine.group_cache
     group = leader.life.machine.pending_groups.in_queue(members.key)
     assert group is not None
     assert group.is_urgent
@@ -359,7 +359,7 @@ def test_a_pod_that_comes_to_a_group_with_a_node_neither_starts_it_nor_makes_it_
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in moved[:2]))
     ranks = Ranks(life, "")
     ranks.make("r0", "r1")
-    (members,) = life.machine.groups_by_pod
+    (members,) = life.machine.group_cache
     assert ranks.go() == []
     group = life.machine.pending_groups.in_queue(members.key)
     assert group is None or not group.is_urgent
@@ -384,4 +384,4 @@ def test_a_relist_forgets_failed_members_that_are_gone(job: Ranks) -> None:
     failed = job.pods.pop("r3")
     there = tuple(Changed(identity(pod), pod) for pod in job.pods.values())
     job.life.machine.handle(Pod, Synced(there), job.life.now)
-    assert job.life.machine.groups_by_pod.of(failed.metadata.uid) is None
+    assert job.life.machine.group_cache.of(failed.metadata.uid) is None

@@ -152,7 +152,7 @@ def test_a_member_that_changes_while_its_binding_is_written_waits_as_what_it_is_
     for bind in binds:
         store.machine.finished(bind, Outcome("changed"), store.now)
     store.machine.check()
-    standings = [store.machine.groups_by_pod.standing(pod.metadata.uid) for pod in pods]
+    standings = [store.machine.group_cache.state(pod.metadata.uid) for pod in pods]
     assert standings == ["waiting", "refused", "waiting"]
     store.now += 60.0
     assert _binds(store.run()) == []

@@ -232,7 +232,7 @@ def test_a_podgroup_that_puts_its_pods_lower_makes_them_victims(life: Life, grou
     life.see(*(life.member(f"m{number}", group, spec={"priority": 10}) for number in range(2 if group else 1)))
     assert victims(life.work()) == ["low0", "low1"]
     life.machine.handle(PodGroup, Removed(Identity("low", "default")), life.now)
-    assert not life.machine.state.known_pod_groups.has_any
+    assert not life.machine.group_cache.pod_groups.has_below(10**9)
 
 
 def test_a_group_sends_away_a_whole_group(life: Life) -> None:

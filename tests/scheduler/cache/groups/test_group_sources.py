@@ -8,8 +8,8 @@ import pytest
 
 from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
-from scheduler.cache.groups import sources
-from scheduler.cache.groups.sources import Group
+from scheduler.cache.groups import group_sources
+from scheduler.cache.groups.group_sources import Group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
@@ -49,11 +49,11 @@ def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> Non
     membership = read_membership(_pod(make_pod, text, metadata={"labels": {"type": "head"}}))
     assert membership is not None
     asked = GroupRequest("a", roles=(("head", 1), ("worker", 3)), role_from="type")
-    assert (membership.asked, membership.role, asked.least) == (asked, "head", 4)
+    assert (membership.request, membership.role, asked.least) == (asked, "head", 4)
     assert read_pod_info(_pod(make_pod, text)) == Refused(
         "annotation 'mooring.dev/group'.role_from: label 'type' of the pod is missing or empty"
     )
-    assert sources.read_group(KEY, GroupPolicy(3), [asked]) == Refused(
+    assert group_sources.read_group(KEY, GroupPolicy(3), [asked]) == Refused(
         "annotation 'mooring.dev/group'.roles: min 3 is less than 4, the sum of roles"
     )
 
@@ -255,15 +255,15 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     """Prefer and rails come from it; a number or a label of its own must be the PodGroup's."""
     policy = GroupPolicy(4, RACK, priority=3)
     added = GroupRequest(min=4, prefer=("leaf",), rails="index")
-    assert sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
-    assert sources.read_group(KEY, policy, [GroupRequest(min=5)]) == Refused(
+    assert group_sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
+    assert group_sources.read_group(KEY, policy, [GroupRequest(min=5)]) == Refused(
         "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which sets 4"
     )
-    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
+    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
         f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which does not set it"
     )
-    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="pod")]) == Group(KEY, 4)
-    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="group")]) == Refused(
+    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="pod")]) == Group(KEY, 4)
+    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="group")]) == Refused(
         "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which sets 'pod'"
     )
 
@@ -271,9 +271,9 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     """All members are told the same."""
     why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
-    assert sources.read_group(KEY, None, [GroupRequest()]) == Refused(why)
+    assert group_sources.read_group(KEY, None, [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")
-    assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == Refused(
+    assert group_sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == Refused(
         "waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     )
-    assert sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)
+    assert group_sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
-from scheduler.cache.groups.start import MemberState, NodeTimes, Standing, node_times
+from scheduler.cache.groups.group_cache import GroupCache
+from scheduler.cache.groups.group_members import Member, MemberState, NodeTimes, node_times
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod
 
 KEY = GroupKey("PodGroup", "default", "train")
-_STANDINGS: tuple[Standing, ...] = ("placed", "placed", "leaving", "succeeded", "failed")
-Shown = tuple[str, GroupMembership, MemberState]
+_STATES: tuple[MemberState, ...] = ("placed", "placed", "leaving", "succeeded", "failed")
+Shown = tuple[str, GroupMembership, Member]
 
 
 def _pods(source: random.Random) -> list[Shown]:
@@ -23,20 +23,20 @@ def _pods(source: random.Random) -> list[Shown]:
         created = source.choice((0.0, 100.0, 200.0))
         times = NodeTimes(created, created + source.randrange(100))
         membership = GroupMembership(KEY, "train", owner=source.choice(("job-1", "job-2")))
-        shown.append((f"u{number}", membership, MemberState(source.choice(_STANDINGS), times)))
+        shown.append((f"u{number}", membership, Member(source.choice(_STATES), times)))
     return shown
 
 
 def _listed(shown: list[Shown], min_members: int) -> frozenset[str]:
     """Return for which controllers the group has started, for a scheduler that has listed these pods."""
-    groups = GroupsByPod()
-    for uid, membership, state in shown:
-        groups.put(uid, membership, state)
+    groups = GroupCache()
+    for uid, membership, member in shown:
+        groups.put(uid, membership, member)
     members = groups.get(KEY)
     assert members is not None
     members.set_min(min_members)
     members.judge()
-    groups.check(lambda uid: members.states[uid].standing in ("placed", "leaving"))
+    groups.check(lambda uid: members.pods[uid].state in ("placed", "leaving"))
     return frozenset(members.start_owners)
 
 
@@ -55,17 +55,17 @@ def test_a_group_has_started_if_as_many_are_shown_to_have_been_placed(seed: int)
     """Reckoned for each pod by itself."""
     source = random.Random(seed)
     shown, min_members = _pods(source), source.randrange(1, 6)
-    alive = [(membership.owner, state.times) for _, membership, state in shown if state.standing == "placed"]
+    alive = [(membership.owner, member.times) for _, membership, member in shown if member.state == "placed"]
     owners = {owner for owner, _ in alive}
-    since = min((times.created for _, times in alive if times is not None), default=0.0)
+    since = min((times.creation for _, times in alive if times is not None), default=0.0)
     counts = [
-        state.times is not None
+        member.times is not None
         and (
-            state.standing == "placed"
-            or (state.standing == "succeeded" and membership.owner in owners)
-            or state.times.bound >= since
+            member.state == "placed"
+            or (member.state == "succeeded" and membership.owner in owners)
+            or member.times.binding >= since
         )
-        for _, membership, state in shown
+        for _, membership, member in shown
     ]
     took_part = {membership.owner for (_, membership, _), is_part in zip(shown, counts, strict=True) if is_part}
     expected = took_part if alive and sum(counts) >= min_members else set()
@@ -75,9 +75,9 @@ def test_a_group_has_started_if_as_many_are_shown_to_have_been_placed(seed: int)
 def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
     """Pods that took part may be deleted, one by one, and the last one that succeeds keeps it alive."""
     membership = GroupMembership(KEY, "train", owner="job-1")
-    groups = GroupsByPod()
+    groups = GroupCache()
     for number, uid in enumerate("abcd"):
-        groups.put(uid, membership, MemberState("placed", NodeTimes(number, number)))
+        groups.put(uid, membership, Member("placed", NodeTimes(number, number)))
     members = groups.get(KEY)
     assert members is not None
     members.set_min(4)
@@ -85,10 +85,10 @@ def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
         groups.drop(uid)
         members.judge()
         assert members.start_owners == {"job-1"}
-    groups.put("d", membership, MemberState("succeeded", NodeTimes(3, 3)))
+    groups.put("d", membership, Member("succeeded", NodeTimes(3, 3)))
     assert members.start_owners == {"job-1"}
     assert groups.job_changed("job-1", 4) == [KEY]
-    groups.put("e", membership, MemberState("waiting", rank=(0, "")))
+    groups.put("e", membership, Member("waiting", rank=(0, "")))
     groups.drop("d")
     assert members.start_owners == {"job-1"}
     assert groups.keep_jobs(set()) == [KEY]
@@ -114,11 +114,11 @@ def test_times_are_those_of_the_creation_and_of_the_binding() -> None:
     assert node_times(msgspec.convert({"metadata": {"name": "p"}}, Pod)) is None
 
 
-@pytest.mark.parametrize("standing", [*_STANDINGS[1:], "waiting"])
-def test_a_job_changes_groups_in_which_its_pods_wait_or_are_placed(standing: Standing) -> None:
+@pytest.mark.parametrize("member_state", [*_STATES[1:], "waiting"])
+def test_a_job_changes_groups_in_which_its_pods_wait_or_are_placed(member_state: MemberState) -> None:
     """Before they have started, and whatever another Job has there."""
-    groups = GroupsByPod()
-    groups.put("u0", GroupMembership(KEY, "train", owner="job-1"), MemberState(standing))
-    groups.put("u1", GroupMembership(KEY, "train", owner="job-2"), MemberState("gated"))
-    assert groups.job_changed("job-1", 1) == ([KEY] if standing in ("waiting", "placed") else [])
+    groups = GroupCache()
+    groups.put("u0", GroupMembership(KEY, "train", owner="job-1"), Member(member_state))
+    groups.put("u1", GroupMembership(KEY, "train", owner="job-2"), Member("gated"))
+    assert groups.job_changed("job-1", 1) == ([KEY] if member_state in ("waiting", "placed") else [])
     assert groups.job_changed("job-2", 1) == []
