@@ -24,7 +24,7 @@ from scheduler.cache.pod_counts import (
     selects,
     weighted_terms,
 )
-from scheduler.cache.row_counts import RowCounts
+from scheduler.cache.row_counts import RowCounts, shift
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
 # Number of questions that are kept, and of distinct pods for which it is kept which terms select them.
@@ -52,8 +52,8 @@ class PodCountsSnapshot(PodCounts):
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
         """Process that a pod is added to the live counts or removed: here it is not."""
-        _shift(self._live_moves, row, affinity_info, by)
-        _shift(self._moves, row, affinity_info, -by)
+        shift(self._live_moves, (row, affinity_info), by)
+        shift(self._moves, (row, affinity_info), -by)
         for kind, term, _ in weighted_terms(affinity_info):
             self._terms_of_kind[kind].own(term)
 
@@ -98,7 +98,7 @@ class PodCountsSnapshot(PodCounts):
         return row_counts
 
     def _move(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
-        _shift(self._moves, row, affinity_info, by)
+        shift(self._moves, (row, affinity_info), by)
         for question, row_counts in self._counts_of.items():
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                 row_counts.shift(row, by)
@@ -140,10 +140,3 @@ class _TermsSnapshot(Terms):
         return self._has_dropped_pods or any(
             selects(term, pod, self._counts.namespace_labels(pod.namespace)) for pod in self._pods
         )
-
-
-def _shift(moves: Moves, row: int, affinity_info: AffinityInfo, by: int) -> None:
-    key = row, affinity_info
-    moves[key] += by
-    if not moves[key]:
-        del moves[key]

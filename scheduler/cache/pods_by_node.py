@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.row_counts import shift
 from scheduler.kube.host_ports import HostPorts
 from scheduler.placement.vf_accounting import Claim
 
@@ -37,7 +38,7 @@ class PodsByNode:
         for assigned_pod in assigned_pods:
             by_node.setdefault(assigned_pod.node, {})[assigned_pod.uid] = assigned_pod
             self.by_uid[assigned_pod.uid] = assigned_pod
-            self._priorities[assigned_pod.priority] += 1
+            shift(self._priorities, assigned_pod.priority, 1)
         for node, pods in by_node.items():
             self._on[node] = {**self.on(node), **pods}
 
@@ -49,9 +50,7 @@ class PodsByNode:
     def remove(self, assigned_pod: AssignedPod) -> None:
         uid, node, priority = assigned_pod.uid, assigned_pod.node, assigned_pod.priority
         self.by_uid.pop(uid, None)
-        self._priorities[priority] -= 1
-        if not self._priorities[priority]:
-            del self._priorities[priority]
+        shift(self._priorities, priority, -1)
         self._on[node] = {other_uid: pod for other_uid, pod in self._on[node].items() if other_uid != uid}
         if not self._on[node]:
             del self._on[node]

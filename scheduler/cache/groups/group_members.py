@@ -1,23 +1,24 @@
 """The pods of one group, how each counts, and whether the group has started: then recreated pods join one by one. Pure.
 
-Start: a group has started once at least ``min`` members were bound, for the owners (controllers) that had members then.
-It is alive while a member of these owners has a node, or one has succeeded. After that it starts again as a whole.
-Members of another owner, such as those of a job that is run again under the same name, start together themselves.
+A group has started once at least ``min`` members were bound, for the owners (controllers) that had members then. It is
+alive while a member of these owners has a node, or one has succeeded. After that it starts again as a whole. Members of
+another owner, such as those of a job that is run again under the same name, start together themselves.
 
-Correctness: everything is derived from the pods and Jobs of the API server, so a scheduler that starts gets the same
-result as one that has received all events. Ended pods were placed together with live ones if they were bound no earlier
-than the oldest live one was created; pods of an earlier, failed attempt were not. Both times are the API server's. If
-too many of these pods are deleted, the group counts as one whose start was interrupted.
+Everything is derived from the pods and Jobs of the API server, so a new leader gets the same result as one that has
+received all events. Ended pods were placed together with live ones if they were bound no earlier than the oldest live
+one was created; pods of an earlier, failed attempt were not. Both times are the API server's. If too many of these pods
+are deleted, the group counts as one whose start was interrupted.
 
-Cost: pods are counted by kind and owner, so a change of one of them reads the few kinds. Only a start reads all pods.
+Pods are counted by kind and owner, so a change of one of them reads the few kinds. Only a start reads all pods.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from mooring.annotations.group import GroupRequest
+from scheduler.cache.row_counts import shift
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod, unix_time
 
@@ -27,24 +28,22 @@ from scheduler.kube.objects import Pod, unix_time
 MemberState = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded", "failed"]
 # A pod's priority, and the RFC 3339 time of its creation.
 Rank = tuple[int, str]
-K = TypeVar("K", bound=Hashable)
 
 
 class NodeTimes(NamedTuple):
-    """When a pod with a node was created and bound, in UNIX seconds."""
+    """When a pod was created and bound, in UNIX seconds by the API server's clock."""
 
     creation: float
     binding: float
 
 
 def node_times(pod: Pod) -> NodeTimes | None:
-    """Return when a pod was created and bound by the API server's clock; None for a pod without a node."""
+    """Return None for a pod without a node."""
     if not pod.spec.node_name:
         return None
     creation = unix_time(pod.metadata.creation_timestamp, 0.0)
     condition = pod.condition("PodScheduled")
-    is_shown = condition is not None and condition.status == "True"
-    binding = condition.last_transition_time if condition and is_shown else None
+    binding = condition.last_transition_time if condition and condition.status == "True" else None
     return NodeTimes(creation, unix_time(binding, creation))
 
 
@@ -319,13 +318,13 @@ class Members:
     def _count(self, member: Member, change: int) -> None:
         kind = member.kind
         counts = self._counts.setdefault(kind, Counter())
-        _add(counts, member.owner, change)
+        shift(counts, member.owner, change)
         if not counts:
             del self._counts[kind]
         if member.request is not None:
-            _add(self.requests, member.request, change)
+            shift(self.requests, member.request, change)
         if member.rank is not None:
-            _add(self._ranks, member.rank, change)
+            shift(self._ranks, member.rank, change)
 
     def check(self) -> None:
         counts = Counter((member.kind, member.owner) for member in self.pods.values())
@@ -334,11 +333,3 @@ class Members:
         assert all(self._counts.values()), f"group {self.key} keeps a kind without pods"
         assert self._ranks.total() == self.count("waiting"), "ranks are missing"
         assert not self.start_owners or self._is_alive(), "a start has no end"
-
-
-def _add(counts: Counter[K], key: K, change: int) -> None:
-    """Add to the count of a key; zeros are removed."""
-    if count := counts.get(key, 0) + change:
-        counts[key] = count
-    else:
-        del counts[key]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mooring import names
 from mooring.annotations.group import GroupRequest, Rails, Slice, difference, roles_conflict, slices_conflict
 from mooring.kube.events import Change, Changed, Identity, Unreadable
+from scheduler.cache.row_counts import shift
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import (
@@ -77,11 +78,12 @@ class PodGroups:
         """Apply a watch event."""
         key = self.key_of(kind, event.identity)
         if (priority := self.get(key).priority) is not None:
-            self._priorities = self._priorities - Counter((priority,))
+            shift(self._priorities, priority, -1)
         match event:
             case Changed(_, item):
                 entry = self._entries[key] = PodGroupEntry(_read(item), item, disrupted_as_a_whole(item))
-                self._priorities.update(() if entry.priority is None else (entry.priority,))
+                if entry.priority is not None:
+                    shift(self._priorities, entry.priority, 1)
             case Unreadable(_, why):
                 self._entries[key] = PodGroupEntry(Refused(f"its PodGroup cannot be read: {why}"), is_whole=True)
             case _:

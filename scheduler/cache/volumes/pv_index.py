@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
+from scheduler.cache.row_counts import shift
 from scheduler.cache.volumes.label_index import Label, LabelIndex
 from scheduler.kube.objects import NodeSelector
 from scheduler.kube.storage_objects import PersistentVolume
 
-Key = TypeVar("Key")
 _ByName = dict[str, PersistentVolume]
 
 
@@ -70,7 +69,7 @@ class PvIndex:
         volume = self._volumes.get(name)
         if volume is not None:
             self._count_free(volume, -1)
-        _count(self._assumed, name, change)
+        shift(self._assumed, name, change)
         if volume is not None:
             self._count_free(volume, 1)
 
@@ -81,19 +80,13 @@ class PvIndex:
     def _count_free(self, volume: PersistentVolume, change: int) -> None:
         if volume.spec.claim_ref is None and volume.metadata.name not in self._assumed:
             for label in _index_labels(volume.affinity):
-                _count(self._free, (volume.storage_class, label), change)
+                shift(self._free, (volume.storage_class, label), change)
 
     def check(self, assumed: Mapping[str, int]) -> None:
         fresh = PvIndex(self._volumes.values(), assumed)
         assert (fresh._assumed, fresh._free) == (self._assumed, self._free), "the free volumes are not those counted"
         assert fresh.by_class == self.by_class, "the volumes by class are not those that are there"
         assert fresh._by_claim == self._by_claim, "the volumes by claim are not those that are there"
-
-
-def _count(counts: Counter[Key], key: Key, change: int) -> None:
-    counts[key] += change
-    if not counts[key]:
-        del counts[key]
 
 
 def affinity_keys(affinity: NodeSelector | None) -> set[str]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import pytest
@@ -161,3 +162,20 @@ def test_members_that_come_and_go_leave_nothing() -> None:
         groups.drop(f"u{number}")
     assert members.lowest_rank == (0, "")
     assert [len(counts) for counts in (members._counts, members._ranks)] == [1, 1]
+
+
+def test_an_event_of_a_pod_costs_the_same_however_many_controllers_own_the_others(life: Life) -> None:
+    calls = list[int]()
+    for count in (50, 400):
+        pods = [_owned(life, f"g{count}", number, count + 1) for number in range(count)]
+        life.see(*pods)
+        pods[-1].metadata.labels = {"changed": "yes"}
+        calls.append(_calls(partial(life.see, pods[-1])))
+    assert calls[1] < calls[0] + 50
+
+
+def _owned(life: Life, group: str, number: int, min_members: int) -> Pod:
+    """Make a member that a Job with one pod owns."""
+    owner = {"uid": f"job-{number}", "kind": "Job", "name": "j", "apiVersion": "batch/v1", "controller": True}
+    annotation = f'{{"name":"{group}","min":{min_members}}}'
+    return life.member(f"{group}-{number}", annotation, metadata={"ownerReferences": [owner]})
