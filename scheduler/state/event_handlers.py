@@ -21,8 +21,8 @@ from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
+from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.cluster_objects import ClusterObject
-from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.shared_state import SharedState
 from scheduler.state.unreadable_objects import UnreadableObjects
 
@@ -32,7 +32,7 @@ class EventHandlers:
     """Applies events. Pods are identified by uid: a name may be used again, a uid never is."""
 
     state: SharedState
-    group_scheduling: GroupScheduling
+    binding_cycle: BindingCycle
     parts: Sequence[Part]
     unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
 
@@ -173,8 +173,8 @@ class EventHandlers:
 
     def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
-        if self._awaits_volumes(identity.uid):
-            self.group_scheduling.held_binds.drop(identity.uid)
+        if identity.uid in self.binding_cycle:
+            self.binding_cycle.drop(identity.uid)
             self.state.pending_pods.forget_assumed(identity.uid, now)
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
@@ -197,9 +197,9 @@ class EventHandlers:
             self._note_state(pod, member_state, now, is_latecomer=is_latecomer)
             return instructions
         if self.state.cache.assigned(uid) is not None:
-            if self._awaits_volumes(uid) and pod.metadata.deletion_timestamp is not None:
+            if uid in self.binding_cycle and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
-            elif self._awaits_volumes(uid) and self.state.pending_pods.has_changed(pod):
+            elif uid in self.binding_cycle and self.state.pending_pods.has_changed(pod):
                 self._release_assumed(uid, now)
                 self._put_waiting_pod(pod, now)
                 return []
@@ -224,7 +224,7 @@ class EventHandlers:
 
     def _release_assumed(self, uid: str, now: float) -> None:
         """Release everything that is held for a pod: its decision was based on an earlier request."""
-        self.group_scheduling.held_binds.drop(uid)
+        self.binding_cycle.drop(uid)
         self.state.volume_waits.drop(uid)
         self.state.pending_pods.forget_assumed(uid, now)
         self.state.pending_pods.give_up_volumes(now)
@@ -242,12 +242,9 @@ class EventHandlers:
     def _had_no_group(self, uid: str) -> bool:
         return self.state.cache.assigned(uid) is not None and self.state.group_cache.of(uid) is None
 
-    def _awaits_volumes(self, uid: str) -> bool:
-        return uid in self.state.volume_waits or uid in self.group_scheduling.held_binds
-
     def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self.group_scheduling.held_binds.drop(uid)
+        self.binding_cycle.drop(uid)
         self.state.reservations.delete(uid, now)
         self.state.pending_pods.delete(uid, now)
         previous = self.state.cache.assigned(uid)
@@ -269,7 +266,7 @@ class EventHandlers:
 
     def _leave_node(self, uid: str, now: float) -> None:
         """Drop a pod, but keep its state in its group."""
-        self.group_scheduling.held_binds.drop(uid)
+        self.binding_cycle.drop(uid)
         self.state.pending_pods.delete(uid, now)
         assigned_pod = self.state.cache.remove(uid, now)
         if assigned_pod is not None:

@@ -11,10 +11,6 @@ from mooring.kube.events import Change, Event
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
-from scheduler.cycle.groups.earliest_start import EarliestStart
-from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN
-from scheduler.cycle.groups.group_cycle import GroupCycle
-from scheduler.cycle.groups.preemption.preempt import GroupPreemption
 from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
@@ -23,35 +19,31 @@ from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.group_evictions import HalfGroups, MarkedMembers
+from scheduler.pending.groups.group_evictions import MarkedMembers
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.pending.part import Part
+from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
-from scheduler.state.groups.backfill import Backfill
 from scheduler.state.groups.group_scheduling import GroupScheduling
-from scheduler.state.groups.spares import Spares
 from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.nomination_waits import NominationWaits
 from scheduler.state.open_binds import OpenBinds
 from scheduler.state.open_removals import OpenRemovals
 from scheduler.state.pod_scheduling import PodScheduling
-from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
-from scheduler.state.write_results import BindResults, EvictionReports
 
 
 class Machine:
     """State and its transitions. Its parts are separate; each gets the others that it calls."""
 
-    # The queue entry in progress, and whether it is a group's.
+    # The queue entry in progress.
     _current_entry = ""
-    _is_group = False
     # Whether the last step has paused a decision, which continues after others.
     has_set_aside = False
 
@@ -76,8 +68,11 @@ class Machine:
         refusing_nodes = RefusingNodes()
         preemption = Preemption(state.cache, state.reservations, state.budgets, state.group_cache)
         self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
-        self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
-        self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
+        self.binding_cycle = BindingCycle(state)
+        self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, self.binding_cycle, portion)
+        self.group_scheduling = GroupScheduling(
+            state, self._scheduling_cycle, preemption, self.binding_cycle, group_options, portion
+        )
         self.vf_disputes = VfDisputes(state)
         never_started = NeverStarted(state, self.vf_disputes, evicts=evict_never_started)
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
@@ -85,7 +80,7 @@ class Machine:
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
         self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
-        self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
+        self.event_handlers = EventHandlers(state, self.binding_cycle, self.parts)
         self.nomination_takeover = NominationTakeover(state)
         self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
 
@@ -100,15 +95,15 @@ class Machine:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
             self.state.run_times,
-            BindResults(self.state),
-            EvictionReports(),
-            PreBinding(self.state, self.group_scheduling),
+            self.binding_cycle,
             NominationWaits(self.state, preemption),
             self.pod_scheduling,
+            self.group_scheduling.first_call,
+            self.group_scheduling.backfill,
             self.group_scheduling,
             self.group_scheduling.spares,
             self.state.group_reports,
-            HalfGroups(self.pending_groups, self.cache, self.group_scheduling.options.end_half_s),
+            self.group_scheduling.half_groups,
             MarkedMembers(self.scheduler_name, self.cache, self.group_cache),
             RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
@@ -159,17 +154,15 @@ class Machine:
                 return []
             if not self._begin(now):
                 return None
-        if self._is_group:
+        is_group = self.group_scheduling.is_deciding
+        if is_group:
             instructions = self.group_scheduling.proceed(now, record_phase)
         else:
             instructions = self.pod_scheduling.proceed(self._current_entry, now, record_phase)
-        if instructions is None:
-            self.has_set_aside = self._is_group and not self.group_scheduling.is_deciding
-            if self.has_set_aside:
-                self._current_entry = ""
-            return []
-        self._current_entry = ""
-        return instructions
+        self.has_set_aside = instructions is None and is_group and not self.group_scheduling.is_deciding
+        if instructions is not None or self.has_set_aside:
+            self._current_entry = ""
+        return instructions or []
 
     def _abandon(self) -> None:
         self._current_entry = ""
@@ -180,14 +173,12 @@ class Machine:
         """Start a decision about the next queue entry; return whether there is one."""
         self._current_entry = self.group_scheduling.resume(now)
         if self._current_entry:
-            self._is_group = True
             return True
         self._open_binds.set_aside_blocked(now)
         self._current_entry = self.queue.pop(now) or ""
         if not self._current_entry:
             return False
         key = GroupKey.of_entry(self._current_entry)
-        self._is_group = key is not None
         if key is not None:
             self.group_scheduling.begin(key)
         else:
@@ -227,7 +218,7 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""
-        if self.is_trying or self.group_scheduling.has_aside:
+        if self.is_trying or self.group_scheduling.has_paused_decision:
             return 0.0
         times = [self.queue.next_ready(), *(part.next_due() for part in self.parts)]
         return min((time for time in times if time is not None), default=None)
@@ -241,19 +232,6 @@ class Machine:
         self.state.check()
         for part in self.parts:
             part.check()
-
-
-def _group_scheduling(
-    state: SharedState, cycle: SchedulingCycle, preemption: Preemption, options: GroupOptions, portion: int
-) -> GroupScheduling:
-    group_cycle = GroupCycle(state.cache, cycle, state.reservations)
-    group_preemption = GroupPreemption(
-        state.cache, cycle, state.reservations, state.budgets, state.group_cache, preemption
-    )
-    earliest_start = EarliestStart(state.cache, cycle, state.reservations, state.run_times.end_of, state.group_cache)
-    backfill = Backfill(state, earliest_start, is_on=options.backfill)
-    spares, portion = Spares(state), min(portion, MEMBERS_A_TURN)
-    return GroupScheduling(state, group_cycle, group_preemption, backfill, spares, options, portion)
 
 
 def _extender_pods(

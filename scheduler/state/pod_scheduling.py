@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
+from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.part import Part
 from scheduler.pending.unfinished_searches import UnfinishedSearches
+from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.shared_state import SharedState
 
 
@@ -25,6 +26,7 @@ class PodScheduling(Part):
 
     state: SharedState
     scheduling_cycle: SchedulingCycle
+    binding_cycle: BindingCycle
     portion: int
     _unfinished: UnfinishedSearches = field(default_factory=UnfinishedSearches)
     # The search for victims of the pod in progress.
@@ -87,10 +89,7 @@ class PodScheduling(Part):
         record_phase("Reserve")
         self.state.queue.placed(uid)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        if decision.plan is None:
-            return [decision]
-        self.state.volume_waits.add(decision, now)
-        return [PreBind(decision, decision.plan)]
+        return list(self.binding_cycle.begin([decision], now))
 
     def _shared_result(self, pod_info: PodInfo) -> Unschedulable | None:
         """Return the result of an unschedulable pod of the same signature, if no event since then could have helped.

@@ -24,9 +24,11 @@ from dataclasses import replace
 from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import GroupOptions, PendingGroups
+from scheduler.pending.part import Part
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 
@@ -35,7 +37,7 @@ _CHECK_S, _PASS_S, _TURN_S = 1.0, 600.0, 0.5
 _MAX_PASSES = 5
 
 
-class FirstCall:
+class FirstCall(Part):
     """The group for which room is reserved (`PendingGroups.room_owner`), and why it may be."""
 
     def __init__(self, pending_groups: PendingGroups, reservations: Reservations, options: GroupOptions) -> None:
@@ -47,10 +49,13 @@ class FirstCall:
         # The groups that are passed over, and until when at least.
         self._passes: dict[GroupKey, float] = {}
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> Iterable[Instruction]:
         """Reserve room for another group if it is its turn."""
-        if not self._is_on or now < self._next_check:
-            return
+        if self._is_on and now >= self._next_check:
+            self._check(now)
+        return ()
+
+    def _check(self, now: float) -> None:
         self._next_check = now + _CHECK_S
         old_owner, owner = self._pending_groups.room_owner, self._choose(now)
         if owner == old_owner:

@@ -8,16 +8,19 @@ each `_EARLIER_S`. Between two searches are at least one second and a millisecon
 small part of the time however many pods leave.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.earliest_start import EarliestStart, Start
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reservations import Reservation
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.promises import NO_START, Promise, read_promise, rfc3339, some_nodes
+from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
 
 _REVIEW_S, _OVERDUE_S, _EARLIER_S = 1.0, 30.0, 30.0
@@ -26,100 +29,97 @@ _NODE_S = 0.001
 _SAME_S = 1.0
 
 
-@dataclass(slots=True)
-class Backfill:
+class Backfill(Part):
     """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
 
-    state: SharedState
-    earliest_start: EarliestStart
-    is_on: bool
-    _promises: dict[GroupKey, Promise] = field(default_factory=dict)
-    # The number of node changes up to which the promise was reviewed, and when the next review is due.
-    _reviewed_changes: int = 0
-    _next_review: float = 0.0
-    _next_overdue: float = 0.0
-    # When a promise may be searched for again, and when an earlier start.
-    _next_search: float = 0.0
-    _next_earlier: float = 0.0
+    def __init__(self, state: SharedState, cycle: SchedulingCycle, *, is_on: bool) -> None:
+        self._state, self._is_on, self._run_times = state, is_on, state.run_times
+        self._earliest_start = EarliestStart(
+            state.cache, cycle, state.reservations, state.run_times.end_of, state.group_cache
+        )
+        self._promises: dict[GroupKey, Promise] = {}
+        # The number of node changes up to which the promise was reviewed.
+        self._review_changes = 0
+        # When the next review is due, and from when on a promise, an earlier or an overdue one may be searched for.
+        self._next_review = self._next_search = self._next_earlier = self._next_overdue = 0.0
 
     def search(self, demand: GroupDemand, budget: GroupBudget) -> Turns[tuple[Reservation | None, str]]:
         """Return the room of the earliest start of a group that does not fit now, and the message about it."""
-        if not self.is_on:
+        if not self._is_on:
             return None, ""
-        key, now = demand.group.key, self.state.reservations.now
-        promise, known = self._promises.get(key) or self._recorded(key), self.state.reservations.of_owner(key)
-        is_kept = self._is_kept(known, demand)
-        if is_kept and now < self._next_search:
-            return known, self.note(key)
-        if known is not None and promise is not None:
+        key, now = demand.group.key, self._state.reservations.now
+        promise, reservation = self._promise_of(key), self._state.reservations.of_owner(key)
+        is_valid = self._is_valid(reservation, demand)
+        if is_valid and now < self._next_search:
+            return reservation, self.note(key)
+        if reservation is not None and promise is not None:
             # The room that a new leader has kept has no time.
-            known = replace(known, since=promise.at)
-        seeks_earlier = not is_kept or now >= self._next_earlier
-        start = yield from self.earliest_start.search(demand, budget, now, known, seeks_earlier=seeks_earlier)
-        now = self.state.reservations.now
-        self._next_search = now + _REVIEW_S + _NODE_S * len(self.state.cache.nodes.row_of)
+            reservation = replace(reservation, since=promise.at)
+        seeks_earlier = not is_valid or now >= self._next_earlier
+        start = yield from self._earliest_start.search(demand, budget, now, reservation, seeks_earlier=seeks_earlier)
+        now = self._state.reservations.now
+        self._next_search = now + _REVIEW_S + _NODE_S * len(self._state.cache.nodes.row_of)
         self._next_earlier = now + _EARLIER_S if seeks_earlier else self._next_earlier
         if start is None:
             return None, NO_START
-        new_promise = self._promise(start, promise, demand, now)
-        self._promises[key] = new_promise
-        is_overdue = start.at <= now
-        since = min(new_promise.at, now) if is_overdue else start.at
+        new_promise = self._promises[key] = self._new_promise(start, promise, demand, now)
         rooms = {room.uid: replace(room, priority=demand.priority) for room in start.rooms}
+        since = min(new_promise.at, now) if start.at <= now else start.at
         runs_s = demand.members[0].runs_s
         until = None if runs_s is None else max(since, now) + runs_s
-        offset_s = self.state.run_times.unix_offset_s
-        note = new_promise.overdue_text(offset_s) if is_overdue else new_promise.text(offset_s)
-        return Reservation(key, rooms, "backfill", since=since, until=until), note
+        return Reservation(key, rooms, "backfill", since=since, until=until), self._text(new_promise, start.at)
 
-    def _is_kept(self, known: Reservation | None, demand: GroupDemand) -> bool:
+    def _is_valid(self, reservation: Reservation | None, demand: GroupDemand) -> bool:
         """Return whether a group has a promise for enough of its present members."""
-        if known is None or known.cause != "backfill" or demand.group.key not in self._promises:
+        if reservation is None or reservation.cause != "backfill" or demand.group.key not in self._promises:
             return False
-        return sum(member.uid in known.rooms for member in demand.members) >= demand.min_members
+        return sum(member.uid in reservation.rooms for member in demand.members) >= demand.min_members
 
     def note(self, key: GroupKey) -> str:
         """Return the message about a group's promise; empty if it has none."""
-        promise, offset_s = self._promises.get(key) or self._recorded(key), self.state.run_times.unix_offset_s
-        if promise is None:
-            return ""
-        is_overdue = promise.at <= self.state.reservations.now
+        promise = self._promise_of(key)
+        return self._text(promise, promise.at) if promise is not None else ""
+
+    def _text(self, promise: Promise, start: float) -> str:
+        is_overdue, offset_s = start <= self._state.reservations.now, self._run_times.unix_offset_s
         return promise.overdue_text(offset_s) if is_overdue else promise.text(offset_s)
 
-    def review(self, key: GroupKey | None, now: float) -> None:
+    def tick(self, now: float) -> Iterable[Instruction]:
         """Requeue the first group if nodes of its promise have changed, pods there end later, or it is overdue."""
-        if not self.is_on:
-            self.state.run_times.changed_nodes.clear()
-        if not self.is_on or now < max(self._next_review, self._next_search):
-            return
-        self._next_review = now + _REVIEW_S
-        groups = self.state.pending_groups
-        reserved = self.state.reservations.groups()
-        for lost_key in [one for one in self._promises if groups.in_queue(one) is None and one not in reserved]:
-            del self._promises[lost_key]
-        nodes, begin = self.state.cache.nodes, self._reviewed_changes
-        self._reviewed_changes = nodes.changes.end
-        reservation = self.state.reservations.of_owner(key) if key is not None else None
-        late_nodes, self.state.run_times.changed_nodes = self.state.run_times.changed_nodes, set()
-        if key is None or reservation is None or reservation.cause != "backfill":
-            return
-        names = nodes.names
-        changed_nodes = {names[row] for row in nodes.changes.since(begin) if row < len(names)} | late_nodes
-        is_changed = not changed_nodes.isdisjoint(room.node for room in reservation.rooms.values())
-        is_overdue = reservation.since <= now and self._next_overdue <= now
-        if is_changed or is_overdue:
-            self._next_overdue = now + _OVERDUE_S
-            self.state.queue.requeue(key.entry)
+        if not self._is_on:
+            self._run_times.changed_nodes.clear()
+        elif now >= max(self._next_review, self._next_search):
+            self._next_review = now + _REVIEW_S
+            self._review(now)
+        return ()
 
     def next_due(self) -> float | None:
-        """Return when `review` has to run again; None while no group waits."""
-        return self._next_review if self.is_on and self.state.pending_groups.has_waiting else None
+        return self._next_review if self._is_on and self._state.pending_groups.has_waiting else None
 
-    def _promise(self, start: Start, promise: Promise | None, demand: GroupDemand, now: float) -> Promise:
+    def _review(self, now: float) -> None:
+        groups, reservations, nodes = self._state.pending_groups, self._state.reservations, self._state.cache.nodes
+        owners = reservations.groups()
+        self._promises = {
+            key: promise for key, promise in self._promises.items() if key in owners or groups.in_queue(key) is not None
+        }
+        changes, self._review_changes = nodes.changes.since(self._review_changes), nodes.changes.end
+        late_nodes, self._run_times.changed_nodes = self._run_times.changed_nodes, set()
+        key = groups.room_owner
+        reservation = reservations.of_owner(key) if key is not None else None
+        if key is None or reservation is None or reservation.cause != "backfill":
+            return
+        changed_nodes = {nodes.names[row] for row in changes if row < len(nodes.names)} | late_nodes
+        is_changed = not changed_nodes.isdisjoint(room.node for room in reservation.rooms.values())
+        if is_changed or (reservation.since <= now and self._next_overdue <= now):
+            self._next_overdue = now + _OVERDUE_S
+            self._state.queue.requeue(key.entry)
+
+    def _new_promise(self, start: Start, promise: Promise | None, demand: GroupDemand, now: float) -> Promise:
+        """Return the promise of a start: the earlier one if that holds, or what is promised instead and why."""
         nodes = frozenset(room.node for room in start.rooms)
         where = start.domain or (promise.where if promise is not None and promise.nodes == nodes else "")
         where = where or some_nodes(nodes)
-        after = self._after(start.after, now) if start.after is not None else ""
+        after = self._after_text(start.after, now) if start.after is not None else ""
         if promise is None or start.at < promise.at - _SAME_S:
             promise = Promise(start.at, where, nodes, after)
         if now < start.at <= promise.at + _SAME_S:
@@ -127,39 +127,37 @@ class Backfill:
         cause = next(self._causes(promise, demand.priority, now), "nodes have changed")
         if start.at <= now:
             return replace(promise, where=where, nodes=nodes, after=after, cause=cause)
-        return Promise(start.at, where, nodes, after, promise.time(self.state.run_times.unix_offset_s), cause)
+        return Promise(start.at, where, nodes, after, promise.time(self._run_times.unix_offset_s), cause)
 
     def _causes(self, promise: Promise, priority: int, now: float) -> Iterator[str]:
         """Yield why a promise does not hold any more."""
-        cache = self.state.cache
-        nodes = sorted(promise.nodes)
+        cache, nodes = self._state.cache, sorted(promise.nodes)
         yield from (f"node {node!r} is gone" for node in nodes if cache.node(node) is None)
         pods = sorted((pod for node in nodes for pod in cache.assigned_pods_on(node)), key=lambda pod: pod.pod)
-        for pod in pods:
-            end = self.state.run_times.declared_end(pod, now)
-            if end is not None and end < now:
-                yield f"{pod.pod} runs longer than it declared"
+        ends = [(pod, end) for pod in pods if (end := self._run_times.declared_end(pod, now)) is not None]
+        yield from (f"{pod.pod} runs longer than it declared" for pod, end in ends if end < now)
         higher_pods = (pod for pod in pods if pod.priority > priority)
         yield from (f"{pod.pod} of a higher priority is on node {pod.node!r}" for pod in higher_pods)
-        for pod in pods:
-            end = self.state.run_times.declared_end(pod, now)
-            if end is not None and end > promise.at + _SAME_S:
-                yield f"{pod.pod} began late, or declares a longer run time now"
+        late_pods = (pod for pod, end in ends if end > promise.at + _SAME_S)
+        yield from (f"{pod.pod} began late, or declares a longer run time now" for pod in late_pods)
 
-    def _after(self, assigned_pod: AssignedPod, now: float) -> str:
-        membership = self.state.group_cache.of(assigned_pod.uid)
+    def _after_text(self, assigned_pod: AssignedPod, now: float) -> str:
+        """Return for whose end a start waits."""
+        membership = self._state.group_cache.of(assigned_pod.uid)
         name = f"{membership.key.namespace}/{membership.title}" if membership is not None else assigned_pod.pod
-        end = self.state.run_times.declared_end(assigned_pod, now)
+        end = self._run_times.declared_end(assigned_pod, now)
         if end is None:
             return f"{name} (is being deleted)"
-        return f"{name} (ends by {rfc3339(end + self.state.run_times.unix_offset_s)})"
+        return f"{name} (ends by {rfc3339(end + self._run_times.unix_offset_s)})"
 
-    def _recorded(self, key: GroupKey) -> Promise | None:
-        """Return the promise that the last leader has written to the members: its start, and the nodes in its room."""
-        members = [self.state.pending_pods[uid] for uid in self.state.pending_groups.members(key).of("waiting")]
+    def _promise_of(self, key: GroupKey) -> Promise | None:
+        """Return a group's promise, also one that the last leader has written to a member: its start, and the nodes in
+        the group's room.
+        """
+        if key in self._promises:
+            return self._promises[key]
+        members = [self._state.pending_pods[uid] for uid in self._state.pending_groups.members(key).of("waiting")]
+        promises = (read_promise(member.condition_message, self._run_times.unix_offset_s) for member in members)
+        promise = next(filter(None, promises), None)
         nodes = frozenset(node for member in members if (node := member.pod.status.nominated_node_name))
-        for member in members:
-            promise = read_promise(member.condition_message, self.state.run_times.unix_offset_s)
-            if promise is not None:
-                return replace(promise, nodes=nodes)
-        return None
+        return replace(promise, nodes=nodes) if promise is not None else None

@@ -45,32 +45,27 @@ class Spares(Part):
         return tuple(with_annotation(bind, names.SPARES, record) for bind in binds)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        if names.SPARES not in change.pod.annotations or change.pod.metadata.deletion_timestamp is not None:
-            return ()
-        pod, assigned, membership = change.pod, change.assigned, membership_if_readable(change.pod)
-        if membership is None:
-            return ()
-        key, spare_count = membership.key, membership.request.spares or 0
+        pod, assigned_pod = change.pod, change.assigned
+        is_bearer = names.SPARES in pod.annotations and pod.metadata.deletion_timestamp is None
+        membership = membership_if_readable(pod) if is_bearer else None
         condition = pod.condition("PodScheduled")
-        time = condition.last_transition_time or "" if condition is not None else ""
-        if key in self._times and time <= self._times[key]:
+        time = (condition.last_transition_time or "") if condition is not None else ""
+        if membership is None or (membership.key in self._times and time <= self._times[membership.key]):
             return ()
         try:
-            assignments = read_spares(pod.annotations)[:spare_count]
-        except AnnotationError as unreadable:
-            fields = {"pod": pod.key, "reason": str(unreadable)}
-            return [Notice("assignment", "invalid spares ignored", fields)]
-        vf_count = len(assigned.assignment.vfs) if assigned.assignment is not None else 0
-        if any(len(one.vfs) != vf_count for one in assignments):
-            # Spares are as large as the largest members, which have the same record.
-            return ()
-        self._times[key] = time
-        rooms = (
-            replace(assigned, uid=one.uid, node=one.node, assignment=one, reservation=None)
-            for one in assignments
-            if is_spare(one.uid)
-        )
-        self._put(key, rooms, now)
+            assignments = read_spares(pod.annotations)[: membership.request.spares or 0]
+        except AnnotationError as error:
+            return [Notice("assignment", "invalid spares ignored", {"pod": pod.key, "reason": str(error)})]
+        vf_count = len(assigned_pod.assignment.vfs) if assigned_pod.assignment is not None else 0
+        # Spares are as large as the largest members, which have the same record.
+        if all(len(spare.vfs) == vf_count for spare in assignments):
+            self._times[membership.key] = time
+            rooms = (
+                replace(assigned_pod, uid=spare.uid, node=spare.node, assignment=spare, reservation=None)
+                for spare in assignments
+                if is_spare(spare.uid)
+            )
+            self._put(membership.key, rooms, now)
         return ()
 
     def _put(self, key: GroupKey, rooms: Iterable[AssignedPod], now: float) -> None:
@@ -84,7 +79,7 @@ class Spares(Part):
         if now < self._next_check:
             return ()
         self._next_check = now + _CHECK_S
-        kept = set[tuple[str, str]]()
+        vfs = set[tuple[str, str]]()
         for key in sorted(self._times, key=self._times.__getitem__, reverse=True):
             members, reservation = self.state.group_cache.get(key), self.state.reservations.spares_of(key)
             if members is None or not members.count("placed"):
@@ -92,24 +87,22 @@ class Spares(Part):
                 self._put(key, (), now)
             elif reservation is not None:
                 # Members may ask for less by now.
-                memberships = map(self.state.group_cache.of, members.of("placed"))
-                most = max(one.request.spares or 0 for one in memberships if one is not None)
-                rooms = [room for room in reservation.rooms.values() if not self._is_taken(room, kept)][:most]
+                memberships = filter(None, map(self.state.group_cache.of, members.of("placed")))
+                limit = max(membership.request.spares or 0 for membership in memberships)
+                rooms = [room for room in reservation.rooms.values() if not self._has_lost_vf(room, vfs)][:limit]
                 self._put(key, rooms, now)
-                kept.update(vf for room in rooms for vf in _vfs(room))
+                vfs.update(vf for room in rooms for vf in _vfs(room))
         return ()
 
     def next_due(self) -> float | None:
         return self._next_check if self._times else None
 
-    def _is_taken(self, room: AssignedPod, kept: Set[tuple[str, str]]) -> bool:
-        """Return whether a pod has a VF of a spare, or another group by a newer record."""
-        cache = self.state.cache
-        return not kept.isdisjoint(_vfs(room)) or (
-            room.claim is not None
-            and cache.node(room.node) is not None
-            and cache.vf_accounting(room.node).is_taken(room.claim)
-        )
+    def _has_lost_vf(self, room: AssignedPod, vfs: Set[tuple[str, str]]) -> bool:
+        """Return whether another group has a VF of a spare by a newer record, or a pod has one."""
+        cache, claim = self.state.cache, room.claim
+        if claim is None or cache.node(room.node) is None:
+            return not vfs.isdisjoint(_vfs(room))
+        return not vfs.isdisjoint(_vfs(room)) or cache.vf_accounting(room.node).is_taken(claim)
 
 
 def _vfs(room: AssignedPod) -> list[tuple[str, str]]:

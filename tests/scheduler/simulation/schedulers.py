@@ -47,7 +47,7 @@ class _Recorded(Machine):
 
     write: Callable[[Bind], None]
     write_batch: Callable[[list[Bind]], None]
-    # Held Binds that were recorded.
+    # Waiting Binds that were recorded.
     known: set[int]
     write_order: Callable[[DeleteVictims, Set[str]], None]
 
@@ -59,8 +59,8 @@ class _Recorded(Machine):
             for one in instructions or ()
             if isinstance(one, Bind | PreBind)
         ]
-        batches = map(self.group_scheduling.held_binds.batch_of, self.state.pending_pods.uids())
-        now_held = {id(bind): bind for batch in batches if batch is not None for bind in batch.binds.values()}
+        batches = self.binding_cycle._batches.values()
+        now_held = {id(bind): bind for batch in batches for bind in batch.binds.values()}
         held = [bind for key, bind in now_held.items() if key not in self.known]
         self.known = set(now_held)
         for bind in held:

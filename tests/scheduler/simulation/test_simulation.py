@@ -118,13 +118,13 @@ async def _promised_life(world: World) -> None:
 def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No VF is given twice, no room outlives its owner, and in the end all that fits is bound."""
     monkeypatch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", BACKFILL)
-    promises, promise = list[Promise](), Backfill._promise
+    promises, promise = list[Promise](), Backfill._new_promise
 
     def note(*arguments: Any) -> Promise:
         promises.append(promise(*arguments))
         return promises[-1]
 
-    monkeypatch.setattr(Backfill, "_promise", note)
+    monkeypatch.setattr(Backfill, "_new_promise", note)
     try:
         world = simulate(seed, _promised_life)
     except (AssertionError, ExceptionGroup) as broken:

@@ -58,7 +58,8 @@ def test_one_volume_that_cannot_be_bound_releases_all(store: Store) -> None:
     """Nothing stays assumed; all members are told which volume it was, and come again after a while."""
     _, (first, second) = _ready(store)
     _bound(store, first)
-    found = store.machine.finished(second, PreBindResult(fault="no such volume"), store.now)
+    store.machine.finished(second, PreBindResult(fault="no such volume"), store.now)
+    found = store.machine.tick(store.now)
     messages = {one.message for one in found if isinstance(one, Report)}
     (message,) = messages
     assert message.startswith("group train: binding volumes of default/")
@@ -175,7 +176,7 @@ def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decid
     store.machine.check()
 
 
-def test_held_binds_need_the_most_that_any_of_their_decisions_needed(store: Store) -> None:
+def test_waiting_binds_need_the_most_that_any_of_their_decisions_needed(store: Store) -> None:
     """A later member asks for less; then too few are left of those that asked for more."""
     pods, orders = _ready(store)
     store.nodes("n4")
