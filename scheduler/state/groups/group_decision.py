@@ -168,7 +168,7 @@ def refusal_message(
     members: Members, demand: GroupDemand, verdict: GroupUnschedulable, preemption: GroupPreempted, cache: Cache
 ) -> str:
     """Return the message for the members of a group of which too few fit."""
-    message = f"group {members.title}: {_shortage(members, demand, verdict, cache)}"
+    message = _shortage(members, demand, verdict, cache)
     if demand.needed_spares:
         message += f" The members include {demand.needed_spares} spare."
     if preemption.reason:
@@ -188,7 +188,7 @@ def _shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable
         # Members with other requests may wait for other reasons.
         is_mixed = any(kind_of(member) != kind_of(demand.members[0]) for member in demand.real_members)
         name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
-        return f"enough members are placed, but {name} is not: {refusal.reason}"
+        return f"group {members.title}: enough members are placed, but {name} is not: {refusal.reason}"
     reason = for_member(refusal.reason, _ordinal(verdict.fitting + 1))
     domain = f" in {verdict.where}, the best domain" if verdict.where else ""
     if verdict.is_cut:
@@ -196,8 +196,8 @@ def _shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable
     if placed_count:
         half = f"{placed_count} of at least {min_members} members are placed, and {verdict.fitting} of"
         blockers = _name_blockers(members, verdict, cache)
-        return f"{half} {verdict.wanted} others fit{domain}: {reason}{blockers}"
-    return f"{verdict.fitting} of {verdict.wanted} members fit{domain}: {reason}"
+        return f"group {members.title}: {half} {verdict.wanted} others fit{domain}: {reason}{blockers}"
+    return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{domain}: {reason}"
 
 
 def _name_blockers(members: Members, verdict: GroupUnschedulable, cache: Cache) -> str:

@@ -262,8 +262,9 @@ class GroupScheduling(Part):
             return []
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
-        message = f"internal error while scheduling group {self.state.pending_groups.members(key).title}"
-        return self._report(key, f"{message}: see the scheduler's log", self.state.reservations.now, is_bug=True)
+        title = self.state.pending_groups.members(key).title
+        message = f"internal error while scheduling group {title}: see the scheduler's log"
+        return self._report(key, message, self.state.reservations.now, is_bug=True)
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the messages that are due."""
