@@ -64,6 +64,6 @@ class RefusingNodes:
 
 def _keys(pod: Pod) -> tuple[_Key, ...]:
     """Return what a pod has in common with its replacements."""
-    owners, membership = pod.metadata.owner_references or (), membership_if_readable(pod)
-    controller = pod.metadata.namespace, next((owner.uid for owner in owners if owner.controller), "")
-    return (controller,) if membership is None else (controller, membership.key)
+    owner, membership = pod.metadata.controller, membership_if_readable(pod)
+    key = pod.metadata.namespace, owner.uid if owner is not None else ""
+    return (key,) if membership is None else (key, membership.key)

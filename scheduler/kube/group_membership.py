@@ -7,11 +7,11 @@ from mooring import names
 from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
 from scheduler.kube.member_order import Order, by_index
-from scheduler.kube.objects import Owner, Pod
+from scheduler.kube.objects import Pod
 
 # The source of a group's name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, or a controller.
 Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
-_NOTHING = GroupRequest()
+_NO_REQUEST = GroupRequest()
 
 
 class GroupKey(NamedTuple):
@@ -49,7 +49,7 @@ class GroupMembership(NamedTuple):
 
     key: GroupKey
     title: str
-    request: GroupRequest = _NOTHING
+    request: GroupRequest = _NO_REQUEST
     owner: str = ""
     order: Order | None = None
     role: str = ""
@@ -62,30 +62,6 @@ def read_membership(pod: Pod) -> GroupMembership | None:
         return membership
     role = "" if membership.request.role_from is None else _label(pod, membership.request.role_from, "role_from")
     return membership._replace(order=by_index(pod) if membership.request.slices else None, role=role)
-
-
-def _read_membership(pod: Pod) -> GroupMembership | None:
-    if pod.spec.workload_ref is not None:
-        raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
-    own, label = _pod_groups(pod)
-    if not own and not label:
-        group_request = _read_named(pod)
-        return None if group_request is None else _by_annotation(pod, group_request)
-    if own and label:
-        raise ValueError(
-            f"the pod belongs to two PodGroups: {own!r} by spec.schedulingGroup, and {label!r} by label "
-            f"{names.POD_GROUP_LABEL!r}"
-        )
-    membership, group_request = _by_pod_group(pod), _read_named(pod) or _NOTHING
-    if group_request.name not in (None, membership.title):
-        key = group_request.name_from
-        source = "" if key is None else f", the value of label {key!r},"
-        rule = f"{group_request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
-        raise AnnotationError(names.GROUP, "name" if key is None else "name_from", rule)
-    # The PodGroup's name in the annotation is redundant: members with and without it are equal.
-    if group_request.name is not None:
-        group_request = replace(group_request, name=None, name_from=None)
-    return membership._replace(request=group_request)
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -102,12 +78,30 @@ def membership_of_refused(pod: Pod) -> GroupMembership | None:
     return _by_pod_group(pod) if membership is None and any(_pod_groups(pod)) else membership
 
 
-def _read_named(pod: Pod) -> GroupRequest | None:
-    """Return the content of a pod's annotation, with the name that a label gives; None if it has none."""
-    group_request = read_group(pod.annotations)
-    if group_request is None or group_request.name_from is None:
-        return group_request
-    return replace(group_request, name=_label(pod, group_request.name_from, "name_from"))
+def _read_membership(pod: Pod) -> GroupMembership | None:
+    if pod.spec.workload_ref is not None:
+        raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
+    scheduling_group, label = _pod_groups(pod)
+    if scheduling_group and label:
+        raise ValueError(
+            f"the pod belongs to two PodGroups: {scheduling_group!r} by spec.schedulingGroup, and {label!r} by label "
+            f"{names.POD_GROUP_LABEL!r}"
+        )
+    request = read_group(pod.annotations)
+    label_key = request.name_from if request is not None else None
+    if request is not None and label_key is not None:
+        request = replace(request, name=_label(pod, label_key, "name_from"), name_from=None)
+    if not scheduling_group and not label:
+        return None if request is None else _by_annotation(pod, request)
+    membership = _by_pod_group(pod)
+    if request is not None and request.name is not None:
+        if request.name != membership.title:
+            source = "" if label_key is None else f", the value of label {label_key!r},"
+            rule = f"{request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
+            raise AnnotationError(names.GROUP, "name" if label_key is None else "name_from", rule)
+        # It is redundant: members with and without it are equal.
+        request = replace(request, name=None)
+    return membership._replace(request=request or _NO_REQUEST)
 
 
 def _label(pod: Pod, key: str, field: str) -> str:
@@ -120,33 +114,24 @@ def _label(pod: Pod, key: str, field: str) -> str:
 
 def _pod_groups(pod: Pod) -> tuple[str, str]:
     """Return the names of a pod's PodGroups, of scheduling.k8s.io and of scheduler-plugins; empty for none."""
-    own = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else ""
-    return own, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL) or ""
+    name = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else ""
+    return name, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL) or ""
 
 
 def _by_pod_group(pod: Pod) -> GroupMembership:
-    own, label = _pod_groups(pod)
-    naming: Naming = "PodGroup" if own else "coscheduling"
-    owner = _controller(pod)
-    key = GroupKey(naming, pod.metadata.namespace, own or label)
-    return GroupMembership(key, own or label, owner=owner.uid if owner is not None else "")
+    scheduling_group, label = _pod_groups(pod)
+    name, owner = scheduling_group or label, pod.metadata.controller
+    key = GroupKey("PodGroup" if scheduling_group else "coscheduling", pod.metadata.namespace, name)
+    return GroupMembership(key, name, owner=owner.uid if owner is not None else "")
 
 
-def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
-    if group_request.least is None:
+def _by_annotation(pod: Pod, request: GroupRequest) -> GroupMembership:
+    if request.least is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
-    owner = _controller(pod)
-    if (name := group_request.name) is not None:
-        key = GroupKey("annotation", pod.metadata.namespace, name)
-        # Equal annotations stay one object: thousands of members compare it.
-        request = group_request if group_request.name_from is None else replace(group_request, name_from=None)
-        return GroupMembership(key, name, request, owner.uid if owner is not None else "")
+    name, namespace, owner = request.name, pod.metadata.namespace, pod.metadata.controller
+    if name is not None:
+        owner_uid = owner.uid if owner is not None else ""
+        return GroupMembership(GroupKey("annotation", namespace, name), name, request, owner_uid)
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")
-    key = GroupKey("controller", pod.metadata.namespace, owner.uid)
-    return GroupMembership(key, owner.name, group_request, owner.uid)
-
-
-def _controller(pod: Pod) -> Owner | None:
-    """Return the reference to the controller of a pod; None if it has none."""
-    return next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
+    return GroupMembership(GroupKey("controller", namespace, owner.uid), owner.name, request, owner.uid)

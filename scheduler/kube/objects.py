@@ -50,6 +50,10 @@ class OwnedMetadata(Metadata):
 
     owner_references: list["Owner"] | None = None
 
+    @property
+    def controller(self) -> "Owner | None":
+        return next((owner for owner in self.owner_references or () if owner.controller), None)
+
 
 class Owner(Struct):
     """An owner reference. The API server rejects one without a name, which limits their number in an object.

@@ -20,6 +20,8 @@ from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 CONDITION_TYPES: Mapping[str, str] = MappingProxyType(
     {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
 )
+# The disruption modes of the two versions.
+_SINGLE, _WHOLE = frozenset({"Pod", "single"}), frozenset({"PodGroup", "all"})
 
 
 class Gang(Struct):
@@ -79,18 +81,18 @@ class CoschedulingPodGroup(Struct):
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """The content of a PodGroup; ``as_a_whole`` if its members may only be preempted all together."""
+    """The content of a PodGroup; ``is_whole`` if its members may only be preempted all together."""
 
     min: int
     within: str = ""
-    as_a_whole: bool = False
+    is_whole: bool = False
     priority: int | None = None
 
 
 def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
     """Return the content of a PodGroup; raise ValueError with the unsupported field."""
     if isinstance(pod_group, CoschedulingPodGroup):
-        return GroupPolicy(_limited("minMember", max(pod_group.spec.min_member, 1)))
+        return GroupPolicy(_checked_count("minMember", max(pod_group.spec.min_member, 1)))
     spec = pod_group.spec
     if spec.parent_composite_pod_group_name:
         parent = spec.parent_composite_pod_group_name
@@ -100,34 +102,29 @@ def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
     topology = spec.scheduling_constraints.topology if spec.scheduling_constraints else None
     if topology and (len(topology) > 1 or not topology[0].key):
         raise ValueError("schedulingConstraints.topology must name one key")
-    within = topology[0].key if topology else ""
-    return GroupPolicy(_min_count(spec.scheduling_policy), within, _as_a_whole(spec.disruption_mode), spec.priority)
+    if unknown_modes := sorted(_disruption_modes(spec) - _SINGLE - _WHOLE):
+        raise ValueError(f"disruptionMode {unknown_modes[0]!r} is not known")
+    within, is_whole = topology[0].key if topology else "", disrupted_as_a_whole(pod_group)
+    return GroupPolicy(_min_count(spec.scheduling_policy), within, is_whole, spec.priority)
 
 
 def disrupted_as_a_whole(pod_group: PodGroup | CoschedulingPodGroup) -> bool:
     """Return whether the members may only be disrupted all together; True also for an unknown mode."""
-    if isinstance(pod_group, CoschedulingPodGroup):
-        return False
-    try:
-        return _as_a_whole(pod_group.spec.disruption_mode)
-    except ValueError:
-        return True
+    return isinstance(pod_group, PodGroup) and bool(_disruption_modes(pod_group.spec) - _SINGLE)
+
+
+def _disruption_modes(spec: PodGroupSpec) -> set[str]:
+    mode = spec.disruption_mode
+    return {mode} if isinstance(mode, str) else {name for name, value in (mode or {}).items() if value is not None}
 
 
 def _min_count(policy: SchedulingPolicy | None) -> int:
     if policy is None or (policy.gang is None) == (policy.basic is None):
         raise ValueError("schedulingPolicy must be either gang or basic")
-    return _limited("minCount", policy.gang.min_count) if policy.gang is not None else 1
+    return _checked_count("minCount", policy.gang.min_count) if policy.gang is not None else 1
 
 
-def _limited(name: str, count: int) -> int:
+def _checked_count(name: str, count: int) -> int:
     if not 1 <= count <= MOST_MEMBERS:
         raise ValueError(f"{name} {count} is not from 1 to {MOST_MEMBERS}")
     return count
-
-
-def _as_a_whole(mode: str | dict[str, object] | None) -> bool:
-    words = {mode} if isinstance(mode, str) else {name for name, value in (mode or {}).items() if value is not None}
-    if strange := sorted(words - {"Pod", "PodGroup", "single", "all"}):
-        raise ValueError(f"disruptionMode {strange[0]!r} is not known")
-    return bool(words & {"PodGroup", "all"})

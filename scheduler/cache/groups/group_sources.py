@@ -155,7 +155,7 @@ def _contradiction(policy: GroupPolicy, request: GroupRequest) -> str:
     for field, value, group_value in (
         ("min", request.min, policy.min),
         ("within", request.within, policy.within or None),
-        ("disruption", request.disruption, "group" if policy.as_a_whole else "pod"),
+        ("disruption", request.disruption, "group" if policy.is_whole else "pod"),
     ):
         if value is not None and value != group_value:
             says = "does not set it" if group_value is None else f"sets {group_value!r}"

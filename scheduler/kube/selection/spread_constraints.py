@@ -95,7 +95,7 @@ class DefaultSelectors:
     def _selectors_of(self, pod: Pod) -> Iterator[Selector]:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
         yield from (service for service in self._services.get(namespace, {}).values() if service.matches(labels))
-        owner = next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+        owner = pod.metadata.controller
         controller = self._controllers.get(namespace, {}).get((owner.kind, owner.name)) if owner else None
         if owner and controller and owner.api_version == _API_VERSIONS.get(owner.kind):
             yield controller

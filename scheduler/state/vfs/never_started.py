@@ -170,4 +170,5 @@ def _has_run(container: ContainerStatus) -> bool:
 
 def is_controlled(pod: Pod) -> bool:
     """Return whether a controller creates the pod again after deletion; a static pod's node does not."""
-    return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind != "Node"

@@ -215,7 +215,7 @@ def test_the_clusters_own_pod_group_is_read_in_both_versions() -> None:
     gang, topology = {"gang": {"minCount": 4}}, {"topology": [{"key": RACK}]}
     older = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode="PodGroup", priority=7)
     newer = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode={"all": {}}, priority=7)
-    assert read_pod_group(older) == read_pod_group(newer) == GroupPolicy(4, RACK, as_a_whole=True, priority=7)
+    assert read_pod_group(older) == read_pod_group(newer) == GroupPolicy(4, RACK, is_whole=True, priority=7)
     one_by_one = _pod_group(schedulingPolicy={"basic": {}}, disruptionMode={"single": {}})
     assert read_pod_group(one_by_one) == GroupPolicy(1)
 
