@@ -1,9 +1,12 @@
-"""Entries of the scheduling queue, each a pod or a group of pods that are scheduled together, and their heaps. Pure."""
+"""Entries of the scheduling queue, each a pod or a group of pods that are scheduled together; their heaps. Pure."""
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
+
+from scheduler.kube.cluster_event import ClusterEvent
 
 # Before any time of queueing.
 _FIRST = float("-inf")
@@ -18,13 +21,13 @@ AgeKey = tuple[int, bool, str, float, str]
 class Entry:
     """A pod or group in the queue; its current heap item has the same ``ticket``, outdated items have others.
 
-    ``since`` is since when a group is complete, None for a pod. ``tried`` is the ticket of its last attempt, and
-    ``is_awaited`` is whether an event that may help has moved it here.
+    ``since`` is since when a group is complete, None for a pod. ``attempt_ticket`` is the ticket of its last attempt.
+    ``is_awaited``: an event that may help has moved it here.
     """
 
     uid: str
     priority: int
-    created: str
+    creation: str
     queued_at: float
     attempts: int = 0
     ready_at: float = 0.0
@@ -33,13 +36,13 @@ class Entry:
     signature: Hashable = None
     is_urgent: bool = False
     since: float | None = None
-    tried: int = 0
+    attempt_ticket: int = 0
     active_at: float = 0.0
     is_awaited: bool = False
 
     @property
     def sort_key(self) -> SortKey:
-        return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
+        return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.creation, self.uid)
 
     @property
     def backoff_key(self) -> BackoffKey:
@@ -48,7 +51,7 @@ class Entry:
     @property
     def age_key(self) -> AgeKey:
         """Return the sort key of groups among each other, which attempts do not change."""
-        return (-self.priority, not self.is_urgent, self.created, self.since or 0.0, self.uid)
+        return (-self.priority, not self.is_urgent, self.creation, self.since or 0.0, self.uid)
 
 
 # The heap is rebuilt if it has this many items more than twice the number of entries. Pods that change again and again
@@ -95,3 +98,41 @@ class EntryHeap:
     def _is_valid(self, item: tuple[Any, ...]) -> bool:
         entry = self._entries.get(item[-2])
         return entry is not None and entry.ticket == item[-1]
+
+
+class SignatureGroup:
+    """Unschedulable pods of one signature, and the event that they wait for, in two heaps.
+
+    Those whose backoff is over are ordered as in the active queue, the others by the end of their backoff.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], waits_for: ClusterEvent) -> None:
+        self.waits_for = waits_for
+        self.members: set[str] = set()
+        # The pod that an event has requeued for the group; empty if there is none.
+        self.probe = ""
+        # The pod whose answer holds for the group.
+        self.answer_of = ""
+        self._ready = EntryHeap(entries, attrgetter("sort_key"))
+        self._in_backoff = EntryHeap(entries, attrgetter("backoff_key"))
+
+    def add(self, entry: Entry) -> None:
+        self.members.add(entry.uid)
+        self._in_backoff.push(entry)
+
+    def take_probe(self, now: float) -> Entry:
+        """Remove and return the first pod whose backoff is over, or otherwise the one whose backoff ends first."""
+        while (entry := self._in_backoff.first()) is not None and entry.ready_at <= now:
+            self._in_backoff.pop()
+            self._ready.push(entry)
+        probe = self._ready.pop() or self._in_backoff.pop()
+        assert probe is not None, "a group without a pod is not kept"
+        self.probe = probe.uid
+        self.members.discard(probe.uid)
+        return probe
+
+    def check(self, signature: Hashable) -> None:
+        """Assert that there are members, and that they are those in the heaps."""
+        uids = sorted([*self._ready.uids(), *self._in_backoff.uids()])
+        assert uids == sorted(self.members), f"signature {signature!r}: its heaps differ from its members"
+        assert uids, f"signature {signature!r} is kept without a pod"

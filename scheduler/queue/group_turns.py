@@ -1,19 +1,17 @@
 """Choose the group to try when a group is on top of the active queue: the first by priority and age. Pure.
 
-Method: a group's backoff doubles with each attempt. Of two groups that wait for the same room, the older one has the
-longer backoff, so the younger one would get the room first. Therefore the turn of one group is the turn of all: it goes
-to the group of the highest priority, and among these to the oldest one, that is active or that an event has moved into
-backoff. Its backoff then ends.
+A group's backoff doubles with each attempt. Of two groups that wait for the same room, the older one has the longer
+backoff, so the younger one would get the room first. Therefore the turn of one group is the turn of all: it goes to the
+group of the highest priority, and among these to the oldest one, that is active or that an event has moved into
+backoff. Its backoff then ends; a backoff after a failed write does not end early.
 
-Correctness: a younger group never goes before an older one that the same event can help, and does not start while the
-decision about an older one is paused. Pods without a group do. No group waits for ever: each older group goes before it
-at most once after it has become active, and none does when it has been active for longer than any backoff lasts. A
-backoff after a failed write does not end early.
+A younger group never goes before an older one that the same event can help, and does not start while the decision about
+an older one is paused. Pods without a group do. No group waits for ever: each older group goes before it at most once
+after it has become active, and none does when it has been active for longer than any backoff lasts.
 
 Cost: O(log n) per turn, amortized, and decisions before the end of a backoff: at most ten per second in the long run.
 They are made one after another, so that room that becomes free between them does not go to a younger group. After that
-no turn ends a backoff for a tenth of a second for each of them, and younger groups wait for as long, or until those
-backoffs end by themselves.
+no turn ends a backoff for a tenth of a second for each of them, and younger groups wait for as long.
 """
 
 from collections.abc import Mapping
@@ -32,7 +30,7 @@ class GroupTurns:
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._by_age = EntryHeap(entries, attrgetter("age_key"))
         # The groups tried since the group with the current turn became active, in the order of their attempts.
-        self._passed = EntryHeap(entries, lambda entry: (entry.tried, entry.uid))
+        self._by_attempt = EntryHeap(entries, lambda entry: (entry.attempt_ticket, entry.uid))
         self._in_flight: dict[str, Entry] = {}
         # From when on a turn may end backoffs, the active group whose turn does, and the last one that had the turn.
         self.early_at = 0.0
@@ -57,7 +55,7 @@ class GroupTurns:
 
     def check(self, groups: Mapping[str, Entry]) -> None:
         """Raise AssertionError unless those of all groups that may be tried are in a heap."""
-        uids = sorted([*self._by_age.uids(), *self._passed.uids()])
+        uids = sorted([*self._by_age.uids(), *self._by_attempt.uids()])
         ready = sorted(uid for uid, entry in groups.items() if _may_be_tried(entry))
         assert uids == ready, "the groups that may be tried differ"
         in_flight = {uid for uid, entry in groups.items() if entry.place == "in_flight"}
@@ -77,14 +75,14 @@ class GroupTurns:
 
     def _oldest(self, due: Entry) -> Entry:
         """Return the first by priority and age of this group and those not tried since it became active."""
-        while (entry := self._passed.first()) is not None and entry.tried < due.ticket:
-            self._passed.pop()
+        while (entry := self._by_attempt.first()) is not None and entry.attempt_ticket < due.ticket:
+            self._by_attempt.pop()
             self._by_age.push(entry)
         while (entry := self._by_age.first()) is not None:
-            if entry.tried < due.ticket:
+            if entry.attempt_ticket < due.ticket:
                 return entry
             self._by_age.pop()
-            self._passed.push(entry)
+            self._by_attempt.push(entry)
         return due
 
 

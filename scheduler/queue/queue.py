@@ -5,7 +5,7 @@ of queueing (PrioritySort), then by age. Backoff: a heap by the end of the backo
 and doubles with each attempt to 10 s. Unschedulable: no node fits; the pod waits for the cluster events that can help
 the plugins that rejected it, and unlike in kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod
 from here. In flight: popped, and the outcome is not known yet. Held: ready, but its namespace has its maximum number of
-writes in progress (`scheduler/state/open_writes.py`).
+writes in progress.
 
 Signatures: unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An
 event requeues only one of them, the probe. If the probe finds a node, the next pod becomes the probe. If it finds none,
@@ -16,35 +16,33 @@ Groups: an entry may stand for a group of pods that are scheduled together (`sta
 uid, and takes turns with other groups by age (`group_turns.py`). An urgent group comes before all others of its
 priority, and an event that can help it requeues it without backoff.
 
-Correctness: a move needs no search in a heap (`EntryHeap`). Pods of one signature either wait for events or have a
-probe in progress, never neither (`check`). A probe that is deleted, changes or gets another signature is replaced at
-once, because its event may still help the others. No event is lost for a pod or group whose decision is in progress:
-`missed_since` returns what has happened since it began, and the machine requeues it if that can help it. A requeued pod
-still waits for the end of its backoff, and an attempt gives a pod a new time of queueing, so frequent events do not let
-a pod that never fits delay others of its priority.
+Correctness: pods of one signature either wait for events or have a probe in progress, never neither (`check`). A probe
+that is deleted, changes or gets another signature is replaced at once, because its event may still help the others. No
+event is lost for a pod or group whose decision is in progress: `missed_since` returns what has happened since it began,
+and the machine requeues it if that can help it. A requeued pod still waits for the end of its backoff, and an attempt
+gives a pod a new time of queueing, so frequent events do not let a pod that never fits delay others of its priority.
 
-Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, of which
-there are about as many as combinations of plugins that reject pods, and takes O(log n) for each signature that it
-requeues. 10,000 replicas that fit nowhere cost one decision when they arrive and one for each event that may help, not
-10,000. Memory is one entry per pod and one tuple per heap item, including outdated ones that have not come to the top.
+Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, about as
+many as combinations of plugins that reject pods, and takes O(log n) for each signature that it requeues. 10,000
+replicas that fit nowhere cost one decision when they arrive and one for each event that may help, not 10,000.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from functools import reduce
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, or_
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue.entry import Entry, EntryHeap
+from scheduler.queue.entry import Entry, EntryHeap, SignatureGroup
 from scheduler.queue.group_turns import GroupTurns
-from scheduler.queue.probes import SignatureGroup
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
 # The events that move a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help
 # an unschedulable pod.
-Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
+QueueEvent = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 # kube-scheduler's metrics have no value for held pods.
 _COUNTED_AS: Mapping[str, str] = {"held": "backoff"}
@@ -60,39 +58,38 @@ class Queue:
         self._turns = GroupTurns(self._entries)
         self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
         self._signatures: dict[Hashable, SignatureGroup] = {}
-        # In the order of insertion: a set of texts has another order in each process.
-        self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
+        # The signatures without a probe, by their events and in order: a set of texts differs in each process.
+        self._signatures_by_event: dict[ClusterEvent, dict[Hashable, None]] = {}
         # Ready, but not to be popped, by namespace.
-        self._held: dict[str, dict[str, None]] = {}
+        self._held_uids: dict[str, dict[str, None]] = {}
         # By uid: the entry that stands for a pod without an entry of its own.
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
         self._now = 0.0
-        # The number of the last event, and the last number of each kind.
-        self._happened = 0
-        self._last: dict[int, int] = {}
+        # The number of the last event, for `missed_since`, and the last number of each kind.
+        self.event_number = 0
+        self._last_numbers: dict[int, int] = {}
         # How many pods have come to a place, by event.
-        self.incoming: Counter[tuple[str, Incoming]] = Counter()
+        self.arrivals: Counter[tuple[str, QueueEvent]] = Counter()
 
     def add(
         self,
         uid: str,
         priority: int,
-        created: str,
+        creation: str,
         now: float,
         *,
         is_urgent: bool = False,
         backoff_s: float = 0.0,
         since: float | None = None,
     ) -> None:
-        """Add a pod, or requeue at once one that has changed; ``created`` is its RFC 3339 time.
+        """Add a pod, or requeue at once one that has changed; ``creation`` is its RFC 3339 time.
 
-        With ``backoff_s``, try it after this many seconds. With ``since``, it is a group that has been complete since
-        then.
+        With ``since``, it is a group that has been complete since then.
         """
         self._now = max(self._now, now)
         self.delete(uid)
-        entry = Entry(uid, priority, created, now, ready_at=now + backoff_s, is_urgent=is_urgent, since=since)
+        entry = Entry(uid, priority, creation, now, ready_at=now + backoff_s, is_urgent=is_urgent, since=since)
         if backoff_s:
             self._defer(entry, "ScheduleAttemptFailure")
         else:
@@ -115,73 +112,66 @@ class Queue:
             self._leave_group(entry)
         else:
             self._send_next(entry)
-        for namespace_uids in self._held.values() if entry.place == "held" else ():
+        for namespace_uids in self._held_uids.values() if entry.place == "held" else ():
             namespace_uids.pop(uid, None)
 
-    def first(self, now: float) -> str | None:
-        """Return what `pop` would return."""
-        entry = self._next(now)
-        return None if entry is None else entry.uid
+    def first(self, now: float) -> Entry | None:
+        """Return the entry that `pop` would return."""
+        self._end_backoffs(now)
+        pod, group = self._active.first(), self._active_groups.first()
+        if group is not None and (pod is None or group.sort_key < pod.sort_key):
+            return self._turns.choose(group, self._now) or pod
+        return pod
 
     def hold(self, uid: str, namespace: str) -> None:
         """Set a ready entry aside until its namespace is released."""
         entry = self._entries[uid]
         self._send_next(entry)
-        self._move(entry, "held", entry.signature, "ScheduleAttemptFailure")
-        self._held.setdefault(namespace, {})[uid] = None
+        self._move(entry, "held", "ScheduleAttemptFailure")
+        self._held_uids.setdefault(namespace, {})[uid] = None
 
-    def held(self) -> list[str]:
-        return list(self._held)
+    def held_namespaces(self) -> list[str]:
+        return list(self._held_uids)
 
     def release(self, namespace: str, limit: int) -> None:
         """Release this many held entries of a namespace, the first held first."""
-        namespace_uids = self._held[namespace]
+        namespace_uids = self._held_uids[namespace]
         for uid in list(islice(namespace_uids, limit)):
             del namespace_uids[uid]
             self._activate(self._entries[uid], "BackoffComplete")
         if not namespace_uids:
-            del self._held[namespace]
+            del self._held_uids[namespace]
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the attempt; None if none is ready."""
-        entry = self._next(now)
-        if entry is None:
+        if (entry := self.first(now)) is None:
             return None
         if entry.since is not None:
             self._turns.begin(entry, now)
         # Its items in the heaps are outdated from now on.
         self._tickets += 1
-        entry.ticket = entry.tried = self._tickets
+        entry.ticket = entry.attempt_ticket = self._tickets
         entry.place = "in_flight"
         entry.attempts += 1
         entry.queued_at = now
         entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
         return entry.uid
 
-    def has_ready(self, now: float, above: int | None = None) -> bool:
-        """Return whether `pop` would return anything; with ``above``, of a higher priority than that."""
-        entry = self._next(now)
-        return entry is not None and (above is None or entry.priority > above)
-
     def earliest(self, groups: Iterable[str]) -> str:
         """Return which of these groups comes first by priority and age; empty if there is none."""
         return min((self._entries[uid].age_key for uid in groups), default=("",))[-1]
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether a pod was popped and has no outcome yet."""
-        entry = self._entries.get(uid)
-        return entry is not None and entry.place == "in_flight"
+        return self._entry(uid, "in_flight") is not None
 
     def is_unschedulable(self, uid: str) -> bool:
-        """Return whether a pod waits for an event."""
-        entry = self._entries.get(uid)
-        return entry is not None and entry.place == "unschedulable"
+        return self._entry(uid, "unschedulable") is not None
 
     @property
     def has_unschedulable(self) -> bool:
         return bool(self._signatures)
 
-    def answered(self, signature: Hashable) -> str:
+    def answer_of(self, signature: Hashable) -> str:
         """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped.
 
         A new pod of that signature needs no scheduling attempt.
@@ -189,12 +179,12 @@ class Queue:
         group = self._signatures.get(signature)
         return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
-    def placed(self, uid: str) -> None:
+    def note_placement(self, uid: str) -> None:
         """Record that a popped pod got a node: the next pod of its signature may get one too."""
         entry = self._entries.get(uid)
         group = self._signatures.get(entry.signature) if entry is not None else None
         if entry is not None and group is not None and group.probe in ("", uid):
-            self._stop_waiting(entry.signature, group)
+            self._end_wait(entry.signature, group)
             self._send_probe(group)
 
     def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
@@ -203,25 +193,24 @@ class Queue:
         The answer holds for all pods of its ``signature``. Return the others of them whose awaited events change with
         it.
         """
-        entry = self._entries.get(uid)
-        if entry is None or entry.place != "in_flight":
+        if (entry := self._entry(uid, "in_flight")) is None:
             return frozenset()
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
         group = self._signatures.setdefault(signature, SignatureGroup(self._entries, waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
-        self._stop_waiting(signature, group)
+        self._end_wait(signature, group)
         group.waits_for, group.probe, group.answer_of = waits_for, "", uid
-        self._waiting.setdefault(waits_for, {})[signature] = None
-        self._move(entry, "unschedulable", signature, "ScheduleAttemptFailure")
+        self._signatures_by_event.setdefault(waits_for, {})[signature] = None
+        entry.signature = signature
+        self._move(entry, "unschedulable", "ScheduleAttemptFailure")
         group.add(entry)
         return differs
 
     def retry(self, uid: str) -> None:
         """Requeue a popped pod after its backoff."""
-        entry = self._entries.get(uid)
-        if entry is not None and entry.place == "in_flight":
+        if (entry := self._entry(uid, "in_flight")) is not None:
             self._defer(entry, "ScheduleAttemptFailure")
 
     def move_pods_on_event(self, uids: Iterable[str], cluster_event: ClusterEvent, now: float) -> None:
@@ -230,49 +219,37 @@ class Queue:
         uids = list(dict.fromkeys(self._entry_of.get(uid, uid) for uid in uids))
         if any(self.is_in_flight(uid) for uid in uids):
             self._note(cluster_event)
-        unschedulable = [
-            self._entries[uid].signature
-            for uid in uids
-            if uid in self._entries and self._entries[uid].place == "unschedulable"
-        ]
-        for signature in dict.fromkeys(unschedulable):
+        entries = [entry for uid in uids if (entry := self._entry(uid, "unschedulable")) is not None]
+        for signature in dict.fromkeys(entry.signature for entry in entries):
             group = self._signatures.get(signature)
             if group is not None and group.waits_for & cluster_event and not group.probe:
-                self._stop_waiting(signature, group)
+                self._end_wait(signature, group)
                 self._send_probe(group)
 
     def requeue(self, uid: str) -> None:
         """Requeue one unschedulable pod after its backoff, whatever it waits for."""
-        entry = self._entries.get(self._entry_of.get(uid, uid))
-        if entry is not None and entry.place == "unschedulable":
+        entry = self._entry(self._entry_of.get(uid, uid), "unschedulable")
+        if entry is not None:
             self._leave_group(entry)
-            self._come_again(entry)
+            self._requeue(entry)
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
         """Requeue one pod of each signature, after its backoff, that waits for any of these events."""
         self._now = max(self._now, now)
         self._note(cluster_event)
-        for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
-            for signature in self._waiting.pop(waits_for):
+        for waits_for in [waits_for for waits_for in self._signatures_by_event if waits_for & cluster_event]:
+            for signature in self._signatures_by_event.pop(waits_for):
                 self._send_probe(self._signatures[signature])
-
-    @property
-    def happened(self) -> int:
-        """The number of the last event, for `missed_since`."""
-        return self._happened
 
     def missed_since(self, number: int) -> ClusterEvent:
         """Return the events after a number: they may have helped an entry during its decision."""
-        cluster_events = NO_EVENT
-        for value, last in self._last.items():
-            if last > number:
-                cluster_events |= ClusterEvent(value)
-        return cluster_events
+        missed_events = [ClusterEvent(value) for value, last in self._last_numbers.items() if last > number]
+        return reduce(or_, missed_events, NO_EVENT)
 
     def _note(self, cluster_event: ClusterEvent) -> None:
-        self._happened += 1
+        self.event_number += 1
         # `value` is a property, and this runs for each pod that is placed.
-        self._last[cluster_event._value_] = self._happened
+        self._last_numbers[cluster_event._value_] = self.event_number
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready, or a group takes the next turn; None if none does."""
@@ -295,36 +272,25 @@ class Queue:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = [*self._active.uids(), *self._active_groups.uids()], list(self._backoff.uids())
         unschedulable = [uid for group in self._signatures.values() for uid in group.members]
-        held_uids = [uid for uids in self._held.values() for uid in uids]
+        held_uids = [uid for uids in self._held_uids.values() for uid in uids]
         places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held_uids))
         for place, uids in places:
-            uids_there = {uid for uid, entry in self._entries.items() if entry.place == place}
+            place_uids = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
-            assert set(uids) == uids_there, f"{place}: {sorted(set(uids) ^ uids_there)} differ"
+            assert set(uids) == place_uids, f"{place}: {sorted(set(uids) ^ place_uids)} differ"
         for signature, group in self._signatures.items():
             group.check(signature)
-            is_waiting = signature in self._waiting.get(group.waits_for, ())
-            assert is_waiting != bool(group.probe), (
-                f"signature {signature!r} neither waits nor has a probe, or does both"
-            )
-            assert not group.probe or group.probe in self._entries, (
-                f"signature {signature!r} waits for a probe that is gone"
-            )
-        strays = {
-            signature for signatures in self._waiting.values() for signature in signatures
-        } - self._signatures.keys()
+            is_waiting = signature in self._signatures_by_event.get(group.waits_for, ())
+            assert is_waiting != bool(group.probe), f"signature {signature!r}: either it waits or it has a probe"
+            assert not group.probe or group.probe in self._entries, f"signature {signature!r}: its probe is gone"
+        strays = set().union(*self._signatures_by_event.values()) - self._signatures.keys()
         assert not strays, f"signatures that wait without a group: {strays}"
-        self._turns.check({uid: one for uid, one in self._entries.items() if one.since is not None})
+        self._turns.check({uid: entry for uid, entry in self._entries.items() if entry.since is not None})
 
-    def _next(self, now: float) -> Entry | None:
-        """Return the next entry to try; None if there is none."""
-        self._end_backoffs(now)
-        pod, group = self._active.first(), self._active_groups.first()
-        if group is not None and (pod is None or group.sort_key < pod.sort_key):
-            choice = self._turns.choose(group, self._now)
-            if choice is not None:
-                return choice
-        return pod
+    def _entry(self, uid: str, place: str) -> Entry | None:
+        """Return the entry of a pod that is in this place."""
+        entry = self._entries.get(uid)
+        return entry if entry is not None and entry.place == place else None
 
     def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)
@@ -332,24 +298,24 @@ class Queue:
             self._backoff.pop()
             self._activate(entry, "BackoffComplete")
 
-    def _activate(self, entry: Entry, event: Incoming) -> None:
-        self._move(entry, "active", entry.signature, event)
+    def _activate(self, entry: Entry, event: QueueEvent) -> None:
+        self._move(entry, "active", event)
         entry.active_at = self._now
         (self._active if entry.since is None else self._active_groups).push(entry)
 
-    def _come_again(self, entry: Entry) -> None:
+    def _requeue(self, entry: Entry) -> None:
         """Requeue a pod that an event can help."""
         (self._activate if entry.is_urgent else self._defer)(entry, "ClusterEvent")
 
-    def _defer(self, entry: Entry, event: Incoming) -> None:
-        self._move(entry, "backoff", entry.signature, event)
+    def _defer(self, entry: Entry, event: QueueEvent) -> None:
+        self._move(entry, "backoff", event)
         self._backoff.push(entry)
 
-    def _move(self, entry: Entry, place: str, signature: Hashable, event: Incoming) -> None:
+    def _move(self, entry: Entry, place: str, event: QueueEvent) -> None:
         self._tickets += 1
-        self.incoming[_COUNTED_AS.get(place, place), event] += 1
+        self.arrivals[_COUNTED_AS.get(place, place), event] += 1
         self._entries[entry.uid] = entry
-        entry.ticket, entry.place, entry.signature = self._tickets, place, signature
+        entry.ticket, entry.place = self._tickets, place
         if entry.since is not None:
             entry.is_awaited = event == "ClusterEvent"
             self._turns.put(entry)
@@ -361,14 +327,14 @@ class Queue:
 
     def _drop_if_empty(self, signature: Hashable, group: SignatureGroup) -> None:
         if not group.members:
-            self._stop_waiting(signature, group)
+            self._end_wait(signature, group)
             del self._signatures[signature]
 
-    def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
-        signatures = self._waiting.get(group.waits_for, {})
+    def _end_wait(self, signature: Hashable, group: SignatureGroup) -> None:
+        signatures = self._signatures_by_event.get(group.waits_for, {})
         signatures.pop(signature, None)
         if not signatures:
-            self._waiting.pop(group.waits_for, None)
+            self._signatures_by_event.pop(group.waits_for, None)
 
     def _send_next(self, entry: Entry) -> None:
         """Requeue another pod of the signature if this one was the probe and will give no answer."""
@@ -380,4 +346,4 @@ class Queue:
         """Requeue the first pod whose backoff is over; if there is none, the one whose backoff ends first."""
         entry = group.take_probe(self._now)
         self._drop_if_empty(entry.signature, group)
-        self._come_again(entry)
+        self._requeue(entry)

@@ -165,7 +165,7 @@ class _MachineCollector(Collector):
             "Number of pods added to scheduling queues, by event and queue",
             labels=["queue", "event"],
         )
-        for (place, event), count in machine.queue.incoming.items():
+        for (place, event), count in machine.queue.arrivals.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         yield from self._groups()

@@ -41,21 +41,21 @@ class OpenBinds(Part):
         progress.
         """
         self.tick(now)
-        while self._writes.has_trouble(now) and (uid := self.state.queue.first(now)) is not None:
-            namespace = self._namespace(uid)
+        while self._writes.has_trouble(now) and (entry := self.state.queue.first(now)) is not None:
+            namespace = self._namespace(entry.uid)
             if self._writes.room(namespace, now):
                 return
-            self.state.queue.hold(uid, namespace)
+            self.state.queue.hold(entry.uid, namespace)
 
     def tick(self, now: float) -> Iterable[Instruction]:
         """Requeue what was set aside, as far as its namespace has room."""
-        for namespace in self.state.queue.held():
+        for namespace in self.state.queue.held_namespaces():
             if room := self._writes.room(namespace, now):
                 self.state.queue.release(namespace, room)
         return ()
 
     def next_due(self) -> float | None:
-        return min((self._writes.full_until(namespace) for namespace in self.state.queue.held()), default=None)
+        return min(map(self._writes.full_until, self.state.queue.held_namespaces()), default=None)
 
     def _namespace(self, uid: str) -> str:
         """Return the namespace of a queue entry: of a pod, or of a group."""

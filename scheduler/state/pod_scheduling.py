@@ -43,7 +43,7 @@ class PodScheduling(Part):
 
     def begin(self, uid: str) -> None:
         self.state.pending_pods[uid].attempts += 1
-        self._since = self.state.queue.happened
+        self._since = self.state.queue.event_number
 
     def proceed(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Continue the decision about a pod; return None if it needs another step."""
@@ -87,7 +87,7 @@ class PodScheduling(Part):
         self.state.reservations.delete(uid, now)
         self.state.cache.assume(decision.assigned, now)
         record_phase("Reserve")
-        self.state.queue.placed(uid)
+        self.state.queue.note_placement(uid)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return list(self.binding_cycle.begin([decision], now))
 
@@ -96,7 +96,7 @@ class PodScheduling(Part):
 
         The result describes the current nodes, so any change of a node ends it.
         """
-        uid = self.state.queue.answered(self._signature(pod_info)) if self.state.queue.has_unschedulable else ""
+        uid = self.state.queue.answer_of(self._signature(pod_info)) if self.state.queue.has_unschedulable else ""
         end, answer = (uid and self.state.pending_pods[uid].answer) or (-1, None)
         return replace(answer, pod_info=pod_info) if answer and end == self.state.cache.nodes.renewals.end else None
 

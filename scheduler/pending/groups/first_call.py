@@ -134,8 +134,9 @@ class UrgentTurn:
         """Return whether pods are ready that do not wait for the decision about one of these groups."""
         groups = (group for key in keys if (group := self._pending_groups.in_queue(key)) is not None)
         urgent_group = next((group for group in groups if group.is_urgent), None)
-        if urgent_group is None:
-            return self._queue.has_ready(now, None)
-        if now >= self._start + 2 * _TURN_S:
+        if urgent_group is not None and now >= self._start + 2 * _TURN_S:
             self._start = now
-        return self._queue.has_ready(now, urgent_group.priority if now < self._start + _TURN_S else None)
+        first = self._queue.first(now)
+        if first is None or urgent_group is None or now >= self._start + _TURN_S:
+            return first is not None
+        return first.priority > urgent_group.priority

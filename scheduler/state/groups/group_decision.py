@@ -86,7 +86,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     is_start = members.shortage(owners, group.min) >= group.min
     needed_spares = len(spares) if is_start and not has_victims else 0
     # An event since the first decision about these members may have helped in domains that it has already tried.
-    first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.happened)
+    first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.event_number)
     demand = GroupDemand(
         group,
         [*pod_infos, *spares],

@@ -199,7 +199,7 @@ class GroupScheduling(Part):
         state, key, binds = self.state, demand.group.key, placement.binds
         state.reservations.end(key, now)
         state.pending_groups.place(key, [bind.pod_info.uid for bind in binds], now)
-        state.queue.placed(key.entry)
+        state.queue.note_placement(key.entry)
         state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.
         state.pending_groups.requeue(key, now)

@@ -120,7 +120,7 @@ def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
         tried.append(uid)
         if places:
             places -= 1
-            queue.placed(uid)
+            queue.note_placement(uid)
         else:
             queue.add_unschedulable(uid, ClusterEvent.VFS_FREED, "signature")
     assert tried == ["a", "b", "c", "d"]
@@ -295,7 +295,7 @@ def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_o
     now = _tried(queue, "old", 2, "a")
     queue.add("young", 0, "b", now - 0.5, since=now)
     queue.move_on_event(ClusterEvent.NODE, now)
-    assert queue.has_ready(now)
+    assert queue.first(now) is not None
     assert queue.pop(now + 15.0) == "young"
 
 
@@ -305,7 +305,7 @@ def test_a_group_waits_while_an_older_one_is_decided_about_and_a_pod_does_not() 
     queue.add("old", 0, "a", 0.0, since=0.0)
     assert queue.pop(0.0) == "old"
     queue.add("young", 0, "b", 0.0, since=0.0)
-    assert not queue.has_ready(0.0)
+    assert queue.first(0.0) is None
     queue.add("pod", 0, "c", 0.0)
     queue.add("important", 1, "c", 0.0, since=0.0)
     assert _pop_all(queue, 0.0) == ["important", "pod"]
@@ -369,19 +369,19 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.popped)
     @rule(data=st.data())
     def place(self, data: st.DataObject) -> None:
-        self.queue.placed(data.draw(st.sampled_from(sorted(self.popped))))
+        self.queue.note_placement(data.draw(st.sampled_from(sorted(self.popped))))
 
     @rule(namespace=st.sampled_from(["one", "other"]))
     def hold(self, namespace: str) -> None:
-        uid = self.queue.first(self.now)
-        if uid is not None:
-            self.queue.hold(uid, namespace)
-            assert self.queue.first(self.now) != uid
+        entry = self.queue.first(self.now)
+        if entry is not None:
+            self.queue.hold(entry.uid, namespace)
+            assert self.queue.first(self.now) is not entry
 
-    @precondition(lambda self: self.queue.held())
+    @precondition(lambda self: self.queue.held_namespaces())
     @rule(most=st.integers(1, 3))
     def release(self, most: int) -> None:
-        self.queue.release(self.queue.held()[0], most)
+        self.queue.release(self.queue.held_namespaces()[0], most)
 
     @rule(cluster_event=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE]), seconds=st.floats(0, 20))
     def move_on_event(self, cluster_event: ClusterEvent, seconds: float) -> None:
