@@ -10,7 +10,7 @@ from mooring import names
 from mooring.parsing import MAX_BYTES
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
-from scheduler.cycle.preemption.preemption import Nominate
+from scheduler.cycle.reservations import Reservation
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
@@ -33,6 +33,27 @@ class Bind(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     why: Why
     plan: VolumePlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Let the pod wait for room on a node; ``victims`` must be deleted for it, empty if they are already being deleted.
+
+    ``reason`` is why there are no further victims, if the pod already waits. ``why`` names the victims as data.
+    """
+
+    reservation: Reservation
+    victims: tuple[AssignedPod, ...] = ()
+    reason: str = ""
+
+    @property
+    def node(self) -> str:
+        (room,) = self.reservation.rooms.values()
+        return room.node
+
+    @property
+    def why(self) -> Why:
+        return {"node": self.node, "victims": [assigned_pod.pod for assigned_pod in self.victims]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +118,17 @@ def with_annotation(bind: Bind, key: str, value: str) -> Bind:
     return msgspec.structs.replace(bind, annotations=annotations)
 
 
-def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:
+def validate_annotations(present: Mapping[str, str], additions: Mapping[str, str]) -> str:
     """Return why a Binding must not carry these annotations; empty if it may.
 
     The API server checks neither the keys nor the size in a Binding, but rejects every later write to such a pod. The
     pod could then only be deleted.
     """
-    for key in added:
+    for key in additions:
         if _KEY.fullmatch(key) is None:
             return f"annotation key {key!r} is not a qualified name"
-    every = {**present, **added}
-    size = len("".join([*every, *every.values()]).encode())
+    annotations = {**present, **additions}
+    size = len("".join([*annotations, *annotations.values()]).encode())
     if size > MAX_BYTES:
         return f"annotations would have {size} bytes with the assignment; the limit is {MAX_BYTES}"
     return ""

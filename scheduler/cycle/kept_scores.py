@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.signature_scores import SignatureScores, rows_kept
+from scheduler.cycle.signature_scores import SignatureScores, row_capacity
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import NO_AFFINITY
@@ -37,23 +37,22 @@ class KeptSignatureScores:
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._on_budget_spent: Callable[[], None] = self._count_spent
+        self._on_overrun: Callable[[], None] = self._count_overrun
         self._shapes: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._now = 0.0
-        self._characters = 0
+        self._now, self._characters = 0.0, 0
         self._most_rows = _MOST_ROWS
         # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it does not
         # have.
         self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
-        self.budget_spent = 0
+        self.overruns = 0
 
     def snapshot(self, nodes: NodeColumns, *, keeps_few: bool = False) -> "KeptSignatureScores":
         """Return the scores for a snapshot of the columns. A shape is evaluated here first, so that other snapshots
         find it; with ``keeps_few`` only there, and the last ones are kept.
         """
         snapshot = KeptSignatureScores(nodes)
-        snapshot._on_budget_spent = self._on_budget_spent
+        snapshot._on_overrun = self._on_overrun
         if keeps_few:
             snapshot._most_rows = 0
         else:
@@ -85,10 +84,10 @@ class KeptSignatureScores:
             live, changes_end, renewals_end = self._live
             if live._nodes.renewals.end == renewals_end:
                 return live.of(pod_info, budget).snapshot(self._nodes, changes_end, budget)
-        return SignatureScores(_shape_part(pod_info), self._nodes, budget, self._on_budget_spent)
+        return SignatureScores(_shape_part(pod_info), self._nodes, budget, self._on_overrun)
 
     def _make_room(self, characters: int) -> None:
-        most_shapes = max(self._most_rows // rows_kept(self._nodes), _FEWEST)
+        most_shapes = max(self._most_rows // row_capacity(self._nodes), _FEWEST)
         while len(self._shapes) >= most_shapes or (self._shapes and self._characters > _MOST_CHARACTERS - characters):
             self._drop_first()
 
@@ -96,8 +95,8 @@ class KeptSignatureScores:
         shape, _ = self._shapes.popitem(last=False)
         self._characters -= len(shape)
 
-    def _count_spent(self) -> None:
-        self.budget_spent += 1
+    def _count_overrun(self) -> None:
+        self.overruns += 1
 
 
 def _shape_part(pod_info: PodInfo) -> PodInfo:

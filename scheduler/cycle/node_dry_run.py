@@ -1,16 +1,15 @@
 """Evaluate one node for one pod with other pods on it: remove pods, add pods, evaluate, and finally restore everything.
 
 Method: a set of parts (`PreFilterExtensions`), one for each plugin whose result depends on the node's pods. Each starts
-with the node in the cache and follows every move. The filters of volumes and of other pods are one part together
-(`scheduler.cycle.cluster_filters`). Filters of a node's own properties have no part, because moving pods does not
-change them.
+with the node in the cache and follows every move, so all parts always describe the same pods; the node passes exactly
+if no part rejects it. The filters of volumes and of other pods are one part together. Filters of a node's own
+properties have no part, because moving pods does not change them.
 
-Correctness: all parts get the same moves, so they always describe the same pods, and the node passes exactly if no part
-rejects it. Most parts keep their own numbers. If exact devices, counts of pods, or volumes in use decide, a copy of the
-cluster would cost more than the evaluation. Such parts (``moves_cache``) move the pod in the cache itself. Moves add up
-and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It always ends: dry
-runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are only
-counted for each PF. The result is the same as with exact VFs as long as each VF has one claim, because a pod that
+Correctness: most parts keep their own numbers. If exact devices, counts of pods, or volumes in use decide, a copy of
+the cluster would cost more than the evaluation. Such parts (``moves_cache``) move the pod in the cache itself. Moves
+add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It always
+ends: dry runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are
+only counted for each PF. The result is the same as with exact VFs as long as each VF has one claim, because a pod that
 leaves then frees exactly what it holds.
 
 Cost: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod requests
@@ -19,17 +18,20 @@ filters of the cluster cost as much as in a decision, so they run again only if 
 `NodeDryRun.admits` rejects without a move what plain sums reject.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.cluster_filters import ClusterDryRun
+from scheduler.cycle.filters import NoNode, cluster_filters, volume_filters
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import PreFilterExtensions, Texts
-from scheduler.plugins.registry import DRY_RUNS
+from scheduler.plugins.registry import CLUSTER_FILTERS, DRY_RUNS
 
 
 class DryRuns:
@@ -40,19 +42,17 @@ class DryRuns:
 
         Searches for a placement spend ``steps``.
         """
-        self.pod_info = pod_info
-        self.cache = cache
-        self._steps = steps
+        self.pod_info, self.cache, self._steps = pod_info, cache, steps
         plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]
         dry_run_plugins = (plugin.pre_filter(pod_info, cache, steps) for plugin in plugins)
         # In the order of the registry, which is kube-scheduler's: the first part that rejects gives the reason.
         self._plugins = [plugin for plugin in dry_run_plugins if plugin is not None]
         # The parts that depend on free room.
         self.room_parts = [number for number, plugin in enumerate(self._plugins) if plugin.has_exact_room]
-        self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
-        self.needs_others = self._cluster is not None and self._cluster.needs_others
+        self._cluster = None if reserves_only else _ClusterDryRuns(pod_info, cache)
+        self.needs_others = not reserves_only and any(plugin.needs_others(pod_info) for plugin in CLUSTER_FILTERS)
 
-    def large_enough(self, rows: Rows) -> Rows:
+    def rows_if_empty(self, rows: Rows) -> Rows:
         """Return the rows that could take the pod if it had the node to itself."""
         nodes = self.cache.nodes
         for plugin in self._plugins:
@@ -60,21 +60,26 @@ class DryRuns:
                 rows = rows[plugin.fits_empty(nodes.view(rows, self._steps)).astype(bool)]
         return rows
 
-    def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
+    def parts(self, row: int, nominated_pods: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
         parts = [plugin.on(row, by_sums) for plugin in self._plugins]
-        if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
-            parts.append(part)
+        if self._cluster is not None and self._cluster.concern(nominated_pods):
+            parts.append(_ClusterPart(self._cluster, row))
         return parts
 
     def on(
-        self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
+        self,
+        row: int,
+        nominated_pods: Iterable[AssignedPod] = (),
+        *,
+        off: Iterable[AssignedPod] = (),
+        by_sums: bool = False,
     ) -> "NodeDryRun":
-        """Open a dry run on a node with these nominated pods and without those that are ``off``; restore everything at
-        the end.
+        """Open a dry run on a node with these nominated pods and without those that are ``off``.
 
-        With ``by_sums``, free VFs are only counted where that suffices; `NodeDryRun.assigned` is then not available.
+        With ``by_sums``, free VFs are only counted where that suffices; `NodeDryRun.assigned_pod` is then not
+        available.
         """
-        return NodeDryRun(self, row, tuple(nominated), off, by_sums=by_sums)
+        return NodeDryRun(self, row, tuple(nominated_pods), off, by_sums=by_sums)
 
 
 class NodeDryRun:
@@ -84,19 +89,18 @@ class NodeDryRun:
         self,
         dry_runs: DryRuns,
         row: int,
-        nominated: tuple[AssignedPod, ...],
+        nominated_pods: tuple[AssignedPod, ...],
         off: Iterable[AssignedPod],
         *,
         by_sums: bool,
     ) -> None:
-        self._dry_runs = dry_runs
-        self._row = row
-        self.nominated, self._off = nominated, off
+        self._dry_runs, self._row = dry_runs, row
+        self._nominated_pods, self._off = nominated_pods, off
         # The pods moved in the cache itself, each with its net moves; a pod may have other VFs here than its assigned
         # ones.
         self._moves: dict[int, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting from which the sums are made.
-        self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
+        self._parts = dry_runs.parts(row, nominated_pods, by_sums=by_sums and not nominated_pods)
         self._room_parts = [self._parts[number] for number in dry_runs.room_parts]
         self._cache_movers = [part for part in self._parts if part.moves_cache]
 
@@ -104,14 +108,21 @@ class NodeDryRun:
         try:
             # A nominated pod may have VFs that these pods hold.
             self.take_off(*self._off)
-            self.put_on(*self.nominated)
+            self.put_on(*self._nominated_pods)
         except BaseException:
-            self.restore()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.restore()
+        if not self._cache_movers:
+            return
+        # No VF must have two claims in the meantime.
+        moves = list(self._moves.values())
+        self.take_off(*(assigned_pod for assigned_pod, net in moves if net > 0))
+        self.put_on(*(assigned_pod for assigned_pod, net in moves if net < 0))
+        for part in self._cache_movers:
+            part.close()
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
         self._move(assigned_pods, -1)
@@ -136,30 +147,19 @@ class NodeDryRun:
         Pods that its affinity requires must be assigned here: a nominated pod may never arrive.
         """
         refusal = self._refusal()
-        if refusal or not self.nominated or not self._dry_runs.needs_others:
+        if refusal or not self._nominated_pods or not self._dry_runs.needs_others:
             return refusal
-        self.take_off(*self.nominated)
+        self.take_off(*self._nominated_pods)
         refusal = self._refusal()
-        self.put_on(*self.nominated)
+        self.put_on(*self._nominated_pods)
         return refusal
 
-    def assigned(self) -> AssignedPod:
+    def assigned_pod(self) -> AssignedPod:
         """Return the pod as assigned here, with the VFs and other units that it would get if there are enough."""
         node = self._dry_runs.cache.nodes.names[self._row]
         assignments = (part.assignment() for part in self._parts)
         assignment = next((assignment for assignment in assignments if assignment is not None), None)
         return assigned_pod_for(self._dry_runs.pod_info, node, assignment)
-
-    def restore(self) -> None:
-        """Restore everything; called when the dry run ends."""
-        if not self._cache_movers:
-            return
-        # No VF must have two claims in the meantime.
-        moves = list(self._moves.values())
-        self.take_off(*(assigned_pod for assigned_pod, net in moves if net > 0))
-        self.put_on(*(assigned_pod for assigned_pod, net in moves if net < 0))
-        for part in self._cache_movers:
-            part.close()
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         if not assigned_pods:
@@ -174,6 +174,81 @@ class NodeDryRun:
             if refusal := part.filter():
                 return refusal
         return ()
+
+
+class _ClusterDryRuns:
+    """The filters of volumes and other pods, for all dry runs of one pod."""
+
+    def __init__(self, pod_info: PodInfo, cache: Cache) -> None:
+        self._pod_info, self._cache = pod_info, cache
+        self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
+        # The reasons against each row while no pod is moved.
+        self._refusals: Mapping[int, Texts] | None = None
+        # Whether a rule counts pods with this affinity info: all rules have run before the first move, so the answer
+        # does not change.
+        self._counted: dict[AffinityInfo, bool] = {}
+
+    def concern(self, nominated_pods: Sequence[AssignedPod]) -> bool:
+        """Return whether a filter applies. Removed pods cannot make it reject the pod, but nominated pods can."""
+        if self._has_filters:
+            return True
+        return any(plugin.keeps_others_off(pod) for pod in nominated_pods for plugin in CLUSTER_FILTERS)
+
+    def move(self, row: int, assigned_pod: AssignedPod, sign: int) -> bool:
+        """Move a pod onto a row (``sign`` 1) or off it (-1) in the cache's counts and usage of volumes, if they matter;
+        return whether they do.
+        """
+        has_volumes = bool(self._pod_info.volumes and assigned_pod.volumes)
+        if has_volumes:
+            self._cache.volumes.usage.shift(self._cache.nodes.names[row], assigned_pod.volumes, sign)
+        counts, info = self._cache.pod_counts, assigned_pod.affinity_info
+        if info is None:
+            return has_volumes
+        if (is_counted := self._counted.get(info)) is None:
+            is_counted = self._counted[info] = counts.is_counted(info)
+        if is_counted:
+            (counts.add if sign > 0 else counts.remove)(row, info)
+        return has_volumes or is_counted
+
+    def refusal_before_moves(self, row: int) -> Texts:
+        if self._refusals is None:
+            self._refusals = self.refusals(self._cache.nodes.all_rows())
+        return self._refusals.get(row, ())
+
+    def refusals(self, rows: Rows) -> Mapping[int, Texts]:
+        """Filter some rows with the cluster's current state; return the reasons by row."""
+        volumes = volume_filters(self._pod_info, self._cache)
+        filters = [] if isinstance(volumes, NoNode) else [volume_filter for _, volume_filter in volumes]
+        filters += [cluster_filter.filter for _, cluster_filter in cluster_filters(self._pod_info, self._cache)]
+        texts_by_row: dict[int, Texts] = {}
+        # All filters run even if one rejects the row: which pods a filter counts is known only after it has run.
+        for judge in filters:
+            refusals = judge(rows)
+            if refusals is not None:
+                indexes = np.flatnonzero(refusals.codes)
+                texts_by_row = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in indexes} | texts_by_row
+        return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else texts_by_row
+
+
+class _ClusterPart(PreFilterExtensions):
+    """These filters on one node. Moves change the counts that they read; only such a move runs them again."""
+
+    moves_cache = True
+
+    def __init__(self, cluster: _ClusterDryRuns, row: int) -> None:
+        self._cluster, self._row = cluster, row
+        # Valid while only pods were moved that no filter counts.
+        self._texts: Texts | None = cluster.refusal_before_moves(row)
+
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        for assigned_pod in assigned_pods:
+            if self._cluster.move(self._row, assigned_pod, sign):
+                self._texts = None
+
+    def filter(self) -> Texts:
+        if self._texts is None:
+            self._texts = self._cluster.refusals(np.array([self._row])).get(self._row, ())
+        return self._texts
 
 
 def assigned_pod_for(pod_info: PodInfo, node: str, assignment: Assignment | None = None) -> AssignedPod:

@@ -7,11 +7,9 @@ with them.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduler.kube.outcomes import Refused
-from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.placement.steps import Steps
 
@@ -30,28 +28,27 @@ class PlacementBudget(Steps):
     request.
     """
 
-    __slots__ = ("_a_decision", "_a_turn", "_began", "_value_limit", "values")
+    __slots__ = ("_a_decision", "_a_turn", "_turn_start", "_value_limit", "values")
 
     def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION, *, values: int = sys.maxsize) -> None:
         super().__init__()
-        self.values = values
-        self._a_turn, self._a_decision = a_turn, a_decision
+        self._a_turn, self._a_decision, self.values = a_turn, a_decision, values
         # The steps spent when this turn began, and the number of values that may be evaluated in all.
-        self._began, self._value_limit = 0, sys.maxsize
+        self._turn_start, self._value_limit = 0, sys.maxsize
 
     @property
     def is_spent(self) -> bool:
         return self.spent >= self._a_decision
 
     @property
-    def turn_is_spent(self) -> bool:
-        return self.spent - self._began >= self._a_turn
+    def is_turn_over(self) -> bool:
+        return self.spent - self._turn_start >= self._a_turn
 
     def begin_turn(self) -> None:
-        self._began = self.spent
+        self._turn_start = self.spent
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
+    def limit_values(self) -> Iterator[None]:
         """Limit the values that one call evaluates; beyond that TurnSpent is raised. Evaluated values are kept."""
         self._value_limit = self.value_count + self.values
         try:
@@ -63,9 +60,3 @@ class PlacementBudget(Steps):
         if self.value_count >= self._value_limit:
             raise TurnSpent
         super().judge()
-
-    def search(self, choose: Callable[[int, Steps], Placement | Refused], row: int) -> Placement | Refused:
-        """Search a row; raise TurnSpent if this turn has searched enough."""
-        if self.turn_is_spent:
-            raise TurnSpent
-        return choose(row, self)

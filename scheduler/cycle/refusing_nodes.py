@@ -15,7 +15,7 @@ from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
 
 # Seconds for which a node is avoided.
-AVOIDED_S = 600.0
+AVOIDANCE_S = 600.0
 _Key = tuple[str, str] | GroupKey
 
 
@@ -31,18 +31,19 @@ class RefusingNodes:
         # A standby calls nothing else.
         self.forget(now)
         for key in _keys(pod):
-            self._ends.setdefault(key, {})[node] = now + AVOIDED_S
-        self._next_end = min(self._next_end, now + AVOIDED_S)
+            self._ends.setdefault(key, {})[node] = now + AVOIDANCE_S
+        self._next_end = min(self._next_end, now + AVOIDANCE_S)
 
     def concern(self, pods: Iterable[Pod]) -> bool:
         """Return whether one of these pods avoids a node."""
         return bool(self._ends) and any(key in self._ends for pod in pods for key in _keys(pod))
 
     def rows(self, pod: Pod, nodes: NodeColumns) -> list[int]:
+        """Return the rows that a pod avoids."""
         names = {name for key in _keys(pod) for name in self._ends.get(key, ())} if self._ends else ()
         return [nodes.row_of[name] for name in names if name in nodes.row_of]
 
-    def elsewhere(self, pod: Pod, among: Among | None, nodes: NodeColumns) -> Among | None:
+    def preferred_rows(self, pod: Pod, among: Among | None, nodes: NodeColumns) -> Among | None:
         """Return the rows, from those ``among`` if given, that a pod does not avoid; None if it avoids none."""
         if not (rows := self.rows(pod, nodes)):
             return None

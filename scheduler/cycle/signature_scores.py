@@ -15,7 +15,7 @@ A row for which a decision has no search steps left is rejected for that decisio
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.node_view import BatchView
-from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     FilterPlugin,
-    Refusals,
     ReservePlugin,
     ScorePlugin,
     Texts,
@@ -65,29 +64,23 @@ class SignatureScores:
         pod_info: PodInfo,
         nodes: NodeColumns,
         steps: Steps,
-        on_budget_spent: Callable[[], None] = lambda: None,
+        on_overrun: Callable[[], None] = lambda: None,
     ) -> None:
-        self._pod_info = pod_info
-        self._nodes = nodes
-        self._legend: list[tuple[RowPlugin, Texts]] = []
-        self._code_of: dict[tuple[str, Texts], int] = {}
+        """``on_overrun`` is called when a search for a placement ran out of steps."""
+        self._pod_info, self._nodes, self._on_overrun = pod_info, nodes, on_overrun
         self._changes_end = self._renewals_end = 0
-        # An evaluation may take several turns: `TurnSpent` interrupts it.
-        self._is_judged = False
         # The rows for which a decision had no steps left, and that decision's budget.
         self._open_rows: list[int] = []
-        self._left_by: PlacementBudget | None = None
-        self._on_budget_spent = on_budget_spent
-        self._prepare()
-        self._judge_all(steps)
+        self._open_budget: PlacementBudget | None = None
+        self._evaluate_all(steps)
 
     def _prepare(self) -> None:
         pod_info, nodes = self._pod_info, self._nodes
         # Each with the number of the reason for each of its marks.
         self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
-            (plugin, judge, {0: 0})
+            (plugin, usage_filter, {0: 0})
             for plugin in USAGE_FILTERS
-            if (judge := plugin.pre_filter(pod_info, nodes)) is not None
+            if (usage_filter := plugin.pre_filter(pod_info, nodes)) is not None
         ]
         self._scorers = [
             (WEIGHT_OF[plugin.name], plugin.name, scorer)
@@ -111,40 +104,33 @@ class SignatureScores:
         parts = [part.copy() for *_, part in self._usage_parts]
         snapshot._usage_parts = [(*scorer, part) for scorer, part in zip(snapshot._scorers, parts, strict=True)]
         if rows := {*self._nodes.changes.since(since), *nodes.changes.since(since)}:
-            snapshot._judge_use(np.array(sorted(rows), np.intp), steps)
+            snapshot._evaluate_usage(np.array(sorted(rows), np.intp), steps)
         snapshot._changes_end = nodes.changes.end
         return snapshot
 
     def refresh(self, steps: Steps) -> None:
         """Evaluate again what has changed since the last call; count the evaluated values in ``steps``."""
         nodes = self._nodes
-        if not self._is_judged:
-            self._judge_all(steps)
-            return
-        if self._renewals_end != nodes.renewals.end and not self._renew(steps):
-            self._judge_all(steps)
+        if not self._is_complete or (self._renewals_end != nodes.renewals.end and not self._renew(steps)):
+            self._evaluate_all(steps)
             return
         if self._changes_end == nodes.changes.end:
             return
-        if len(self._legend) > _MOST_REASONS:
-            self._forget_reasons()
-            self._judge_all(steps)
-            return
         rows = nodes.changes.since(self._changes_end)
-        if len(rows) * _SHARE_OF_ROWS > nodes.size or nodes.size > len(self._codes):
-            self._judge_all(steps)
+        if len(self._legend) > _MOST_REASONS or self._are_many(rows):
+            self._evaluate_all(steps)
             return
         if len(rows) > _FEW_ROWS:
-            self._judge_use(np.array(rows, np.intp), steps)
+            self._evaluate_usage(np.array(rows, np.intp), steps)
         else:
             for row in rows:
-                self._judge_use_of(row)
+                self._evaluate_usage_of(row)
         self._changes_end = nodes.changes.end
 
     def begin(self, budget: PlacementBudget) -> None:
         """Evaluate again the rows for which another decision had no steps left."""
-        if self._open_rows and self._left_by is not budget:
-            self._judge_use(np.array(self._open_rows, np.intp), budget)
+        if self._open_rows and self._open_budget is not budget:
+            self._evaluate_usage(np.array(self._open_rows, np.intp), budget)
             self._open_rows = []
 
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
@@ -158,7 +144,7 @@ class SignatureScores:
             totals = np.where(among, totals, np.int32(_OUT))
         while len(totals):
             if budget.is_spent and self._reserve is not None:
-                self._leave_open(np.flatnonzero(totals >= 0).tolist(), budget)
+                self._leave_open(self._reserve[0], np.flatnonzero(totals >= 0).tolist(), budget)
                 return None
             row = int(totals.argmax())
             if totals.item(row) < 0:
@@ -178,30 +164,31 @@ class SignatureScores:
             return None
         plugin, choose = self._reserve
         if budget.is_spent:
-            self._leave_open([row], budget)
+            self._leave_open(plugin, [row], budget)
             return Refused(NOT_SEARCHED)
-        placement = budget.search(choose, row)
+        if budget.is_turn_over:
+            raise TurnSpent
+        placement = choose(row, budget)
         if isinstance(placement, Refused):
             if placement.reason == OUT_OF_BUDGET:
-                self._on_budget_spent()
+                self._on_overrun()
             self._codes[row] = self._code(plugin, (placement.reason,))
             self._totals[row] = _OUT
         return placement
 
-    def _leave_open(self, rows: list[int], budget: PlacementBudget) -> None:
-        if self._reserve is not None and rows:
-            plugin, _ = self._reserve
+    def _leave_open(self, plugin: ReservePlugin, rows: list[int], budget: PlacementBudget) -> None:
+        if rows:
             self._codes[rows] = self._code(plugin, (NOT_SEARCHED,))
             self._totals[rows] = _OUT
             self._open_rows += rows
-            self._left_by = budget
-            self._on_budget_spent()
+            self._open_budget = budget
+            self._on_overrun()
 
-    def passing(self) -> Rows:
+    def passing_rows(self) -> Rows:
         """Return the rows that no plugin rejects so far."""
         return np.flatnonzero(self._codes == 0)
 
-    def outside(self, among: Flags) -> Rows:
+    def rows_outside(self, among: Flags) -> Rows:
         return np.flatnonzero((self._codes[: len(among)] != _NO_NODE) & ~among)
 
     def scores(self, rows: Rows) -> Amounts:
@@ -214,17 +201,21 @@ class SignatureScores:
             scores[name] = part.item(row)
         return scores
 
-    def refused(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
+    def refusals(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
         for code, (plugin, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
             if len(rows):
                 yield plugin, texts, rows
 
-    def _judge_all(self, steps: Steps) -> None:
+    def _evaluate_all(self, steps: Steps) -> None:
         nodes = self._nodes
-        capacity, rows = rows_kept(nodes), nodes.all_rows()
-        self._is_judged = False
+        capacity, rows = row_capacity(nodes), nodes.all_rows()
+        # `TurnSpent` may interrupt this: it may take several turns.
+        self._is_complete = False
         self._changes_end, self._renewals_end = nodes.changes.end, nodes.renewals.end
+        self._legend: list[tuple[RowPlugin, Texts]] = []
+        self._code_of: dict[tuple[str, Texts], int] = {}
+        self._prepare()
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         # The scores of the rows that pass: the largest is the best, and of equal ones the first.
@@ -237,16 +228,18 @@ class SignatureScores:
         ]
         self._filter_by_facts(rows, steps)
         # A slice reads and writes the arrays in place: a first decision is about thousands of rows.
-        self._judge_use(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
-        self._is_judged = True
+        self._evaluate_usage(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
+        self._is_complete = True
+
+    def _are_many(self, rows: Collection[int]) -> bool:
+        """Return whether evaluating all rows costs no more than these, or the arrays are too small."""
+        return len(rows) * _SHARE_OF_ROWS > self._nodes.size or self._nodes.size > len(self._codes)
 
     def _renew(self, steps: Steps) -> bool:
         """Evaluate renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         renewals = nodes.renewals.since(self._renewals_end)
-        if len(renewals) * _SHARE_OF_ROWS > nodes.size or nodes.size > len(self._codes):
-            return False
-        if self._fact_parts:
+        if self._fact_parts or self._are_many(renewals):
             return False
         rows = np.array(renewals, np.intp)
         # Snapshots may share the arrays.
@@ -282,31 +275,28 @@ class SignatureScores:
                 yield plugin, scorer(rows)
 
     def _filter_by_facts(self, rows: Rows, steps: Steps) -> None:
-        filters = [
-            (plugin, node_filter)
-            for plugin in NODE_FILTERS
-            if (node_filter := plugin.pre_filter(self._pod_info, self._nodes)) is not None
-        ]
         codes: Marks = np.zeros(len(rows), np.int32)
-        for plugin, judge in filters:
-            codes = self._refuse(codes, plugin, judge(rows, steps))
+        for plugin in NODE_FILTERS:
+            node_filter = plugin.pre_filter(self._pod_info, self._nodes)
+            refusals = None if node_filter is None else node_filter(rows, steps)
+            if refusals is not None:
+                table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
+                codes = np.where(codes, codes, table[refusals.codes])
         self._fact_codes[rows] = codes
 
-    def _judge_use(self, rows: Rows, steps: Steps, at: Rows | slice | None = None) -> None:
+    def _evaluate_usage(self, rows: Rows, steps: Steps, at: Rows | slice | None = None) -> None:
         """Evaluate the use of rows whose properties are already evaluated; skip rows without a node.
 
         ``at`` is their place in the arrays, if it is not their numbers.
         """
         at = rows if at is None else at
         view, codes = self._nodes.view(rows, steps), self._fact_codes[at].copy()
-        for plugin, usage_filter, codes_of in self._filters:
-            marks = usage_filter.judge(view)
+        for usage_filter in self._filters:
+            marks = usage_filter[1].judge(view)
             indexes = ((codes == 0) & (marks != 0)).nonzero()[0]
             if len(indexes):
                 kinds, kind_of = np.unique(marks[indexes], return_inverse=True)
-                table = np.array(
-                    [self._code_of_mark(plugin, usage_filter, codes_of, kind) for kind in kinds.tolist()], np.int32
-                )
+                table = np.array([self._code_of_mark(*usage_filter, kind) for kind in kinds.tolist()], np.int32)
                 codes[indexes] = table[kind_of]
         self._codes[at] = codes
         self._totals[at] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(at, view))
@@ -322,8 +312,8 @@ class SignatureScores:
             scores += weight * part_scores
         return scores
 
-    def _judge_use_of(self, row: int) -> None:
-        """Evaluate one row as `_judge_use` does for many."""
+    def _evaluate_usage_of(self, row: int) -> None:
+        """Evaluate one row as `_evaluate_usage` does for many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
         for plugin, usage_filter, codes_of in () if code else self._filters:
             if mark := usage_filter.judge(view):
@@ -349,20 +339,6 @@ class SignatureScores:
             code = codes[mark] = self._code(plugin, usage_filter.reasons(mark))
         return code
 
-    def _forget_reasons(self) -> None:
-        self._legend.clear()
-        self._code_of.clear()
-        for _, _, codes in self._filters:
-            codes.clear()
-            codes[0] = 0
-
-    def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
-        """Add the rejections of one rule to those of the rules before it."""
-        if refusals is None:
-            return codes
-        table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
-        return np.where(codes, codes, table[refusals.codes])
-
     def _code(self, plugin: RowPlugin, texts: Texts) -> int:
         code = self._code_of.get((plugin.name, texts))
         if code is None:
@@ -371,6 +347,6 @@ class SignatureScores:
         return code
 
 
-def rows_kept(nodes: NodeColumns) -> int:
+def row_capacity(nodes: NodeColumns) -> int:
     """Return for how many rows a shape that is evaluated now keeps its scores."""
     return nodes.size + nodes.size // _SPARE + _SPARE

@@ -21,7 +21,7 @@ from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, vali
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
-from scheduler.cycle.preemption.select_victims import not_reprieved
+from scheduler.cycle.preemption.select_victims import reprieve
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.resource_claims import Claimed
@@ -201,8 +201,8 @@ class ExtenderPods:
         if dry_run.refusal():
             return None
         breaking, others = split(self.budgets, sorted(singles, key=importance))
-        doomed = not_reprieved(dry_run, breaking)
-        more = pods_of([*doomed, *not_reprieved(dry_run, others)])
+        doomed = reprieve(dry_run, breaking)
+        more = pods_of([*doomed, *reprieve(dry_run, others)])
         return Victims(
             (*victims.uids, *(assigned_pod.uid for assigned_pod in more)), victims.broken_budgets + len(doomed)
         )
@@ -257,7 +257,7 @@ class ExtenderPods:
         if row is None:
             return assigned_pod_for(dry_runs.pod_info, node)
         with dry_runs.on(row, nominated) as dry_run:
-            return dry_run.assigned()
+            return dry_run.assigned_pod()
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Return the reason against the node itself, whichever pods run there."""

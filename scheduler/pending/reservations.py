@@ -16,7 +16,7 @@ class Reservations(ReservedRoom):
     """The current reservations; the end of one requeues the pods that its room can help."""
 
     def __init__(self, queue: Queue, end_of: EndOf = lambda _, __: None) -> None:
-        super().__init__({}, {}, end_of)
+        super().__init__(end_of)
         self._queue = queue
 
     def __len__(self) -> int:

@@ -226,7 +226,7 @@ class Machine:
     @property
     def budget_spent(self) -> int:
         """How many searches for a placement have run out of steps so far."""
-        return self._scheduling_cycle.budget_spent
+        return self._scheduling_cycle.overruns
 
     def check(self) -> None:
         self.state.check()

@@ -107,7 +107,7 @@ class NominationTakeover:
         with DryRuns(pod_info, self.state.cache, Steps(), reserves_only=True).on(
             row, rivals, off=leaving_pods
         ) as dry_run:
-            room = replace(dry_run.assigned(), priority=priority)
+            room = replace(dry_run.assigned_pod(), priority=priority)
         rooms_by_node[node].append(room)
         return room, len(rivals) + len(leaving_pods)
 

@@ -94,7 +94,7 @@ class NominationWaits(Part):
         if not stuck:
             state.reservations.wait_no_more(reservation)
             return []
-        reasons = {room.uid: self.preemption.stop_waiting(room.node) for room in stuck}
+        reasons = {room.uid: self.preemption.end_wait(room.node) for room in stuck}
         state.reservations.reject(reservation, now)
         return [
             report

@@ -149,7 +149,7 @@ def _scheduling_cycle(
             cache.volumes.take(stored, Changed(identity_of(item), item))
     for reservation in _reservations(live, scheduler, kinds):
         reservations.add(reservation)
-    return SchedulingCycle(cache, reservations, preemption, max_named_nodes=len(objects[Node]))
+    return SchedulingCycle(cache, reservations, preemption, max_names=len(objects[Node]))
 
 
 def _put_node(cache: Cache, node: Node, now: float) -> None:

@@ -138,7 +138,7 @@ class EarliestStart:
         """Place the group at a time, on the promised nodes if given; None if too few members fit."""
         budget.renew_placement()
         snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._reserved)
-        snapshot.reserved.look_ahead(at)
+        snapshot.reserved.advance(at)
         gone = [(end, assigned_pod) for end, assigned_pod in ends if end <= at]
         yield from budget.move_all(snapshot.remove, [assigned_pod for _, assigned_pod in gone])
         self._end_spares(snapshot, frozenset(assigned_pod.uid for _, assigned_pod in gone))

@@ -86,15 +86,15 @@ class GroupCycle:
     ) -> Turns[tuple[GroupSnapshot, DomainPlacement | GroupUnschedulable]]:
         """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
         if self._cycle.refusing_nodes.concern(member.pod for member in demand.members):
-            snapshot = self._snapshot(demand, only_elsewhere=True)
+            snapshot = self._snapshot(demand, avoids_nodes=True)
             outcome = yield from place_group(snapshot, demand, budget)
             if isinstance(outcome, DomainPlacement):
                 return snapshot, outcome
         snapshot = self._snapshot(demand)
         return snapshot, (yield from place_group(snapshot, demand, budget))
 
-    def _snapshot(self, demand: GroupDemand, *, only_elsewhere: bool = False) -> GroupSnapshot:
-        return GroupSnapshot(demand, self._cache, self._cycle, self._reserved, only_elsewhere=only_elsewhere)
+    def _snapshot(self, demand: GroupDemand, *, avoids_nodes: bool = False) -> GroupSnapshot:
+        return GroupSnapshot(demand, self._cache, self._cycle, self._reserved, avoids_nodes=avoids_nodes)
 
     def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
         """Build the columns of labels, one after another: this snapshot and the next decision both use them."""

@@ -102,7 +102,7 @@ def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBud
     """Return the rows that pass for each shape of members, each row evaluated by itself."""
     rows_of_shapes = list[Rows]()
     for member in demand.shapes:
-        rows = yield from budget.evaluate(partial(snapshot.cycle.passing, member, budget.placement))
+        rows = yield from budget.evaluate(partial(snapshot.cycle.passing_rows, member, budget.placement))
         rows_of_shapes.append(rows)
         budget.charge_shape(snapshot.cache.nodes.size)
     return rows_of_shapes

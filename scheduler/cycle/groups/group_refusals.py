@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cache.node_columns import NodeColumns, Rows
-from scheduler.cycle.cycle import NAMED
+from scheduler.cycle.cycle import NAME_COUNT
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Target
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
@@ -98,7 +98,7 @@ def _hanging_on(
     """
     placed_rows = [nodes.row_of[node] for node in placed_on]
     free = inside[~np.isin(inside, placed_rows)]
-    rows = [*free[:NAMED].tolist(), *dict.fromkeys(placed_rows)][:NAMED]
+    rows = [*free[:NAME_COUNT].tolist(), *dict.fromkeys(placed_rows)][:NAME_COUNT]
     about = {
         "member": refusal.pod_info.pod.metadata.name,
         "fitting": len(placed_on),

@@ -18,7 +18,7 @@ from scheduler.kube.pod_info import PodInfo
 class GroupSnapshot:
     """A snapshot of the live cache and of the nominations; ``cycle`` schedules on it.
 
-    With ``only_elsewhere``, ``cycle`` excludes nodes that have just refused such a member.
+    With ``avoids_nodes``, it excludes nodes that have just refused such a member.
     """
 
     def __init__(
@@ -28,16 +28,14 @@ class GroupSnapshot:
         cycle: SchedulingCycle,
         reserved: ReservedRoom,
         *,
-        only_elsewhere: bool = False,
+        avoids_nodes: bool = False,
     ) -> None:
         self._live, self._live_nominations = cache, reserved
         self._group, self._priority = demand.group.key, demand.priority
         self._has_volumes = any(kind.volumes for kind in demand.kinds)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.reserved = reserved.snapshot()
-        self.cycle = cycle.on(
-            self.cache, self.reserved, only_elsewhere=only_elsewhere, keeps_few=demand.has_many_shapes
-        )
+        self.cycle = cycle.on(self.cache, self.reserved, avoids_nodes=avoids_nodes, keeps_few=demand.has_many_shapes)
         self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.

@@ -44,26 +44,23 @@ class Budgets:
         self._budgets: dict[str, dict[str, _Budget]] = {}
         # The budgets that count, by a label that a pod must have to be selected; under None those without such a label.
         self._by_label: dict[str, dict[tuple[str, str] | None, list[_Budget]]] = {}
-        # How many selectors have been compared with pods so far.
-        self.compared = 0
-        # How often any relevant field of a budget has changed.
-        self.changes = 0
+        # How many selectors have been compared with pods, and how often a relevant field of a budget has changed.
+        self.comparisons = self.changes = 0
         # The budgets that select pods of one signature; cleared whenever a budget changes.
-        self._about: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
+        self._of_signature: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget; raise ValueError for a malformed selector."""
+        namespace, name, status = budget.metadata.namespace, budget.metadata.name, budget.status
         selector = read_selector(budget.spec.selector)
         if selector in (EVERYTHING, NOTHING):
-            self.remove(budget.metadata.namespace, budget.metadata.name)
+            self.remove(namespace, name)
             return
-        status, budgets = budget.status, self._budgets.setdefault(budget.metadata.namespace, {})
         new = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
-        if budgets.get(budget.metadata.name) == new:
-            # Its status also counts pods, and changes with each of them.
-            return
-        self._forget(budget.metadata.namespace)
-        budgets[budget.metadata.name] = new
+        # The status also counts pods, and changes with each of them.
+        if self._budgets.get(namespace, {}).get(name) != new:
+            self._forget(namespace)
+            self._budgets.setdefault(namespace, {})[name] = new
 
     def remove(self, namespace: str, name: str) -> None:
         self._forget(namespace)
@@ -73,7 +70,7 @@ class Budgets:
             self._budgets.pop(namespace, None)
 
     def _forget(self, namespace: str) -> None:
-        self._about.clear()
+        self._of_signature.clear()
         self._by_label.pop(namespace, None)
         self.changes += 1
 
@@ -86,12 +83,12 @@ class Budgets:
         for assigned_pod in assigned_pods if self._budgets else ():
             if (info := assigned_pod.affinity_info) is None:
                 continue
-            budgets = self._about.get(info)
+            budgets = self._of_signature.get(info)
             if budgets is None:
-                budgets = self._about[info] = self._budgets_of(info)
+                budgets = self._of_signature[info] = self._budgets_of(info)
             if budgets:
-                self.compared += len(budgets)
-                violations += _breaks(assigned_pod, budgets, counts)
+                self.comparisons += len(budgets)
+                violations += _violates(assigned_pod, budgets, counts)
         return violations
 
     def _budgets_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
@@ -99,9 +96,9 @@ class Budgets:
         if not affinity_info.labels:
             return ()
         by_label = self._budgets_by_label(affinity_info.namespace)
-        near = [budget for label in (None, *affinity_info.labels) for budget in by_label.get(label, ())]
-        self.compared += len(near)
-        return tuple(budget for budget in near if budget.selector.selects(affinity_info.labels))
+        candidates = [budget for label in (None, *affinity_info.labels) for budget in by_label.get(label, ())]
+        self.comparisons += len(candidates)
+        return tuple(budget for budget in candidates if budget.selector.selects(affinity_info.labels))
 
     def _budgets_by_label(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
         """Return the budgets of a namespace that count: the first ones by name."""
@@ -116,7 +113,7 @@ class Budgets:
         return self._by_label[namespace]
 
 
-def _breaks(assigned_pod: AssignedPod, budgets: Iterable[_Budget], counts: dict[int, int]) -> bool:
+def _violates(assigned_pod: AssignedPod, budgets: Iterable[_Budget], counts: dict[int, int]) -> bool:
     """Count a pod against each of its budgets; return whether one of them has no disruption left."""
     is_violation, name = False, assigned_pod.pod.partition("/")[2]
     for budget in budgets:

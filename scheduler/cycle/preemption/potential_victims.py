@@ -26,20 +26,20 @@ from scheduler.kube.group_membership import GroupKey
 # Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
 _ABOVE_ZERO = 1 << 31
 # Later than any RFC 3339 time: for a pod that has not started yet.
-_NOT_STARTED = "~"
+_NO_START = "~"
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """Pods that are removed together; ``here`` are those on the evaluated node.
+    """Pods that are removed together; ``node_pods`` are those on the evaluated node.
 
-    ``started`` is the start time of the pod that has run longest. ``group`` is set if the victim is a whole group, or a
+    ``start`` is the start time of the pod that has run longest. ``group`` is set if the victim is a whole group, or a
     member beyond ``min`` of one that is also removed with the whole. It is None for other pods.
     """
 
     pods: tuple[AssignedPod, ...]
-    here: tuple[AssignedPod, ...]
+    node_pods: tuple[AssignedPod, ...]
     priority: int
-    started: str
+    start: str
     group: GroupKey | None = None
     is_whole: bool = False
 
@@ -52,37 +52,46 @@ class Victim(msgspec.Struct, frozen=True):
 def single(assigned_pod: AssignedPod, priority: int, group: GroupKey | None = None) -> Victim:
     """Return a pod as a victim by itself, with its priority as a victim."""
     pods = (assigned_pod,)
-    return Victim(pods, pods, priority, assigned_pod.started or _NOT_STARTED, group)
+    return Victim(pods, pods, priority, assigned_pod.started or _NO_START, group)
 
 
-# The loss of a set of victims, the smallest first: violated budgets, highest priority, groups by annotation of that
-# priority, sum of priorities, number of victims, number of pods of groups by annotation.
-Loss = tuple[int, int, int, int, int, int]
+class Loss(NamedTuple):
+    """The loss of a set of victims in kube-scheduler's order, extended by groups; no victims are the smallest loss.
+
+    ``groups`` are those by annotation of the highest priority, ``group_pods`` the pods of all groups by annotation.
+    """
+
+    broken_budgets: int = 0
+    highest_priority: int = -1
+    groups: int = 0
+    priorities: int = 0
+    victims: int = 0
+    group_pods: int = 0
+
+
+NO_LOSS = Loss()
 
 
 def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
-    """Return the loss in kube-scheduler's order, extended by groups; no victims are the smallest loss."""
     highest = max((victim.priority + _ABOVE_ZERO for victim in victims), default=-1)
     groups = sum(victim.count > 1 and victim.priority + _ABOVE_ZERO == highest for victim in victims)
     priorities = sum((victim.priority + _ABOVE_ZERO) * victim.count for victim in victims)
-    pods_of_groups = sum(victim.count for victim in victims if victim.count > 1)
-    return broken_budgets, highest, groups, priorities, sum(victim.count for victim in victims), pods_of_groups
+    group_pods = sum(victim.count for victim in victims if victim.count > 1)
+    return Loss(broken_budgets, highest, groups, priorities, sum(victim.count for victim in victims), group_pods)
 
 
-NO_LOSS = loss_of((), 0)
-
-
-def add_loss(loss: Loss, more: Loss) -> Loss:
+def add_loss(first: Loss, second: Loss) -> Loss:
     """Return the loss of two sets of victims together."""
-    highest = max(loss[1], more[1])
-    groups = sum(part[2] for part in (loss, more) if part[1] == highest)
-    return loss[0] + more[0], highest, groups, loss[3] + more[3], loss[4] + more[4], loss[5] + more[5]
+    highest = max(first.highest_priority, second.highest_priority)
+    groups = sum(loss.groups for loss in (first, second) if loss.highest_priority == highest)
+    sums = map(sum, zip(first, second, strict=True))
+    return Loss(*sums)._replace(highest_priority=highest, groups=groups)
 
 
-def since(victims: Sequence[Victim]) -> str:
+def start_of(victims: Sequence[Victim]) -> str:
     """Return the start time of the longest running victim of the highest priority."""
     highest = max((victim.priority for victim in victims), default=0)
-    return min((victim.started for victim in victims if victim.priority == highest), default=_NOT_STARTED)
+    return min((victim.start for victim in victims if victim.priority == highest), default=_NO_START)
 
 
 def importance(victim: Victim) -> tuple[int, bool, int, str]:
@@ -90,19 +99,19 @@ def importance(victim: Victim) -> tuple[int, bool, int, str]:
 
     The order is by priority, then groups before pods, large groups before small ones, then the earliest start.
     """
-    return -victim.priority, not victim.is_whole, -len(victim.pods), victim.started
+    return -victim.priority, not victim.is_whole, -len(victim.pods), victim.start
 
 
 def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) -> list[Victim]:
     """Return victims; if groups are disrupted as a whole, also the candidates that are their members beyond ``min``."""
     whole_groups = {victim.group for victim in victims if victim.is_whole}
-    chosen = set(map(id, victims))
-    spare_members = (victim for victim in candidates if victim.group in whole_groups and id(victim) not in chosen)
+    ids = set(map(id, victims))
+    spare_members = (victim for victim in candidates if victim.group in whole_groups and id(victim) not in ids)
     return [*victims, *spare_members] if whole_groups else list(victims)
 
 
-def here(victims: Iterable[Victim]) -> list[AssignedPod]:
-    return [assigned_pod for victim in victims for assigned_pod in victim.here]
+def node_pods_of(victims: Iterable[Victim]) -> list[AssignedPod]:
+    return [assigned_pod for victim in victims for assigned_pod in victim.node_pods]
 
 
 def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
@@ -127,15 +136,15 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
 class _Group(NamedTuple):
     """A group on the evaluated nodes: its pods there, of which ``spare`` can be removed one by one.
 
-    The pods that are ``leaving`` are being deleted without the others.
+    The pods of ``deletions`` are being deleted without the others.
     """
 
     key: GroupKey
     pods: tuple[AssignedPod, ...]
     spare: int
-    leaving: Set[str]
+    deletions: Set[str]
     priority: int
-    started: str
+    start: str
 
 
 class PotentialVictims:
@@ -166,7 +175,7 @@ class PotentialVictims:
         if not self._groups.has_members:
             # The same as `single`, without a call for each pod: every evaluated node has such pods.
             return [
-                Victim((pod,), (pod,), pod.priority, pod.started or _NOT_STARTED)
+                Victim((pod,), (pod,), pod.priority, pod.started or _NO_START)
                 for pod in on_node
                 if pod.priority < priority and pod.uid not in self._exempt_uids
             ]
@@ -184,17 +193,15 @@ class PotentialVictims:
             victims += self._divide(self._group(key), pods)
         return [victim for victim in victims if victim.priority < priority]
 
-    def _divide(self, group: _Group, pods_here: Sequence[AssignedPod]) -> Iterator[Victim]:
-        """Yield a group's members on a node as victims: the least important ones that it can spare, and the whole
-        group.
-        """
-        singles = sorted((single(pod, self._rank(pod), group.key) for pod in pods_here), key=importance)
+    def _divide(self, group: _Group, node_pods: Sequence[AssignedPod]) -> Iterator[Victim]:
+        """Yield a group's members on a node as victims: the least important that it can spare, and the whole group."""
+        singles = sorted((single(pod, self._rank(pod), group.key) for pod in node_pods), key=importance)
         rest = max(len(singles) - group.spare, 0)
         yield from singles[rest:]
         if rest:
             spare_uids = {pod.uid for pod in pods_of(singles[rest:])}
             pods = tuple(pod for pod in group.pods if pod.uid not in spare_uids) if spare_uids else group.pods
-            yield Victim(pods, pods_of(singles[:rest]), group.priority, group.started, group.key, is_whole=True)
+            yield Victim(pods, pods_of(singles[:rest]), group.priority, group.start, group.key, is_whole=True)
 
     def has_below(self, priority: int) -> bool:
         """Return whether anything may be below a priority; False is definite."""
@@ -229,14 +236,14 @@ class PotentialVictims:
 
     def _rank(self, assigned_pod: AssignedPod) -> int:
         """Return the priority of a pod as a victim by itself."""
-        own = self._groups.priority_as_victim(assigned_pod.uid)
-        return assigned_pod.priority if own is None else own
+        priority = self._groups.priority_as_victim(assigned_pod.uid)
+        return assigned_pod.priority if priority is None else priority
 
     def _group_of(self, uid: str) -> _Group | None:
         """Return the group of a pod if not every member may be removed by itself."""
         key = self._groups.victim_group(uid)
         group = self._group(key) if key is not None else None
-        return group if group is not None and group.spare < len(group.pods) and uid not in group.leaving else None
+        return group if group is not None and group.spare < len(group.pods) and uid not in group.deletions else None
 
     def _group(self, key: GroupKey) -> _Group:
         if key not in self._by_key:
@@ -246,11 +253,12 @@ class PotentialVictims:
     def _read_group(self, key: GroupKey) -> _Group:
         members = self._groups.placed_members(key)
         pods = tuple(pod for uid in members.uids if (pod := self._pod(uid)) is not None)
-        own = self._groups.priority_as_victim(pods[0].uid) if pods else None
-        rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if own is None else own
-        start = min((assigned_pod.started or _NOT_STARTED for assigned_pod in pods), default=_NOT_STARTED)
-        may_each_go = members.spare == len(members.uids)
-        spare = len(pods) if may_each_go else max(members.spare - (len(members.uids) - len(pods)), 0)
+        priority = self._groups.priority_as_victim(pods[0].uid) if pods else None
+        rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if priority is None else priority
+        start = min((assigned_pod.started or _NO_START for assigned_pod in pods), default=_NO_START)
+        # Members that are not on the evaluated nodes count as removed.
+        may_each_leave = members.spare == len(members.uids)
+        spare = len(pods) if may_each_leave else max(members.spare - (len(members.uids) - len(pods)), 0)
         return _Group(key, pods, spare, members.leaving, rank, start)
 
     def _pod(self, uid: str) -> AssignedPod | None:
@@ -258,5 +266,5 @@ class PotentialVictims:
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or uid in self._exempt_uids:
             return None
-        is_there = self._snapshot is self._cache or self._snapshot.assigned_on(assigned_pod.node, uid) is not None
-        return assigned_pod if is_there else None
+        is_evaluated = self._snapshot is self._cache or self._snapshot.assigned_on(assigned_pod.node, uid) is not None
+        return assigned_pod if is_evaluated else None

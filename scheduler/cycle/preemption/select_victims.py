@@ -21,12 +21,12 @@ from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import (
     Loss,
     Victim,
-    here,
     importance,
     loss_of,
+    node_pods_of,
     pods_of,
-    since,
     split,
+    start_of,
     with_spare_members,
 )
 from scheduler.placement.place import SEARCHED_AT_ONCE
@@ -48,74 +48,64 @@ class Candidate:
     """A node that the pod fits on without these victims, the most important first."""
 
     row: int
-    chosen: tuple[Victim, ...]
+    victims: tuple[Victim, ...]
     broken_budgets: int
     loss: Loss
 
     @property
-    def victims(self) -> tuple[AssignedPod, ...]:
+    def pods(self) -> tuple[AssignedPod, ...]:
         """Return all pods that must leave, including those of groups on other nodes."""
-        return pods_of(self.chosen)
-
-    @property
-    def since(self) -> str:
-        return since(self.chosen)
+        return pods_of(self.victims)
 
 
 # The result for a node: its victims, or why removing pods does not help.
-Found = Candidate | Texts
-# Returns the result, and how many pods it checked.
-SelectVictims = Callable[[int], tuple[Found, int]]
+NodeResult = Candidate | Texts
+# Returns the result for a row, and how many pods it checked.
+SelectVictims = Callable[[int], tuple[NodeResult, int]]
 
 
 def select_victims_on_node(
-    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated: Iterable[AssignedPod], budgets: Objections
-) -> Found:
+    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated_pods: Iterable[AssignedPod], budgets: Objections
+) -> NodeResult:
     """Return which of the ``lower`` victims must leave a node for the pod to fit, or why it does not fit
     without them.
     """
     if not lower:
         return (NO_VICTIMS,)
-    with dry_runs.on(row, nominated, by_sums=True) as dry_run:
-        dry_run.take_off(*here(lower))
+    with dry_runs.on(row, nominated_pods, by_sums=True) as dry_run:
+        dry_run.take_off(*node_pods_of(lower))
         if refusal := dry_run.refusal():
             return refusal
         violators, rest = split(budgets, sorted(lower, key=importance))
-        violating_victims = not_reprieved(dry_run, violators)
-        victims = with_spare_members([*violating_victims, *not_reprieved(dry_run, rest)], lower)
+        violating_victims = reprieve(dry_run, violators)
+        victims = with_spare_members([*violating_victims, *reprieve(dry_run, rest)], lower)
         victims.sort(key=importance)
     if not victims:
         return (NO_VICTIMS,)
-    broken_budgets = _count_violations(violating_victims, budgets)
+    # A pod that was found to violate a budget counts whatever is removed with it.
+    counts: dict[int, int] = {}
+    broken_budgets = sum(max(budgets.violations(victim.pods, counts), 1) for victim in violating_victims)
     return Candidate(row, tuple(victims), broken_budgets, loss_of(victims, broken_budgets))
 
 
-def _count_violations(victims: Sequence[Victim], budgets: Objections) -> int:
-    """Return how many removals violate a budget; a pod that was found to violate one counts whatever is removed with
-    it.
-    """
-    counts: dict[int, int] = {}
-    return sum(max(budgets.violations(victim.pods, counts), 1) for victim in victims)
-
-
-def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+def reprieve(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
     """Put victims back in order as long as the dry run's pod fits; return those that must leave.
 
     A pod that fits together with a set of pods also fits with each of them, so several are tried at once.
     """
-    if not victims or dry_run.admits(here(victims)):
+    if not victims or dry_run.admits(node_pods_of(victims)):
         return []
-    return _split_victims(dry_run, victims)
+    return _reprieve_some(dry_run, victims)
 
 
-def _split_victims(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
-    """Split victims with all of which the pod does not fit, as `not_reprieved` does."""
+def _reprieve_some(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+    """Put some victims back, as `reprieve` does; the pod does not fit with all of them."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
-    first = not_reprieved(dry_run, victims[:half])
+    first = reprieve(dry_run, victims[:half])
     # If the first half is back, the pod does not fit with the second half: that would be all of them again.
-    search = not_reprieved if first else _split_victims
+    search = reprieve if first else _reprieve_some
     return [*first, *search(dry_run, victims[half:])]
 
 
@@ -129,7 +119,7 @@ class VictimSearch:
         """Check at most this many pods in one turn; without a limit, one turn is enough."""
         self._portion = portion
         self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
-        self._results: dict[int, Found] = {}
+        self._results: dict[int, NodeResult] = {}
         self._candidates: list[Candidate] = []
         # The number of the row change up to which the results are valid.
         self._changes_end = 0
@@ -139,47 +129,41 @@ class VictimSearch:
         """Return whether anything was searched or spent; an unused search serves any pod."""
         return bool(self._changes_end or self.placement.spent)
 
-    def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: SelectVictims) -> bool:
+    def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims: SelectVictims) -> bool:
         """Check rows in order until enough results can be compared; return whether there are enough."""
         for row in nodes.changes.since(self._changes_end) if self._results else ():
             self._results.pop(row, None)
-        self._changes_end, self._candidates, any_harmless = nodes.changes.end, [], False
-        remaining, enough = self._portion, min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
+        self._changes_end, self._candidates, has_harmless = nodes.changes.end, [], False
+        pods_to_check, min_candidates = self._portion, min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
         for row in rows:
             result = self._results.get(row)
             if result is None:
-                if remaining <= 0 or self.placement.turn_is_spent:
+                if pods_to_check <= 0 or self.placement.is_turn_over:
                     return False
                 if self.placement.is_spent:
                     continue
-                result, pods = self._select_victims(row, select_victims_on_node)
-                remaining -= 1 + pods
+                result, pod_count = select_victims(row)
+                self._results[row] = result
+                pods_to_check -= 1 + pod_count
             if isinstance(result, Candidate):
                 self._candidates.append(result)
-                any_harmless = any_harmless or not result.broken_budgets
-                if any_harmless and len(self._candidates) >= enough:
+                has_harmless = has_harmless or not result.broken_budgets
+                if has_harmless and len(self._candidates) >= min_candidates:
                     break
         return True
 
     def best(self) -> Candidate | None:
         """Return the node with the smallest loss; None if preemption helps nowhere."""
-        if not self._candidates:
-            return None
-        min_loss = min(candidate.loss for candidate in self._candidates)
-        return max(
-            (candidate for candidate in self._candidates if candidate.loss == min_loss),
-            key=lambda candidate: candidate.since,
-        )
+        min_loss = min((candidate.loss for candidate in self._candidates), default=None)
+        equal_candidates = (candidate for candidate in self._candidates if candidate.loss == min_loss)
+        return max(equal_candidates, key=lambda candidate: start_of(candidate.victims), default=None)
 
-    def is_valid(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
+    def is_valid(self, best: Candidate, select_victims: SelectVictims) -> bool:
         """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
-        return self._select_victims(best.row, select_victims_on_node)[0] == best
+        self._results[best.row], _ = select_victims(best.row)
+        return self._results[best.row] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Count the reasons why removing pods from these rows does not help."""
         results = (self._results.get(row, ()) for row in rows)
         return Counter(text for texts in results if not isinstance(texts, Candidate) for text in texts)
-
-    def _select_victims(self, row: int, select_victims_on_node: SelectVictims) -> tuple[Found, int]:
-        self._results[row], pods = select_victims_on_node(row)
-        return self._results[row], pods

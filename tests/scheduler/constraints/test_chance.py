@@ -102,10 +102,11 @@ def _pod_info(pod: Pod, kinds: Kinds) -> PodInfo:
 
 
 def _says(signature_scores: SignatureScores) -> object:
-    for row in signature_scores.passing():
+    for row in signature_scores.passing_rows():
         signature_scores.exact(int(row), PlacementBudget())
-    refused = {(int(row), texts) for _, texts, rows in signature_scores.refused() for row in rows}
-    return refused, signature_scores.passing().tolist(), signature_scores.scores(signature_scores.passing()).tolist()
+    refused = {(int(row), texts) for _, texts, rows in signature_scores.refusals() for row in rows}
+    rows = signature_scores.passing_rows()
+    return refused, rows.tolist(), signature_scores.scores(rows).tolist()
 
 
 @pytest.mark.parametrize("seed", range(10))

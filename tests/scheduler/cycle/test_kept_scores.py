@@ -8,7 +8,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle import kept_scores
 from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.signature_scores import rows_kept
+from scheduler.cycle.signature_scores import row_capacity
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.state.machine import Machine
@@ -21,7 +21,7 @@ Uses = Callable[[int, str], int]
 def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
     """Return scores with room for 40 shapes."""
     machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
-    monkeypatch.setattr(kept_scores, "_MOST_ROWS", 40 * rows_kept(machine.cache.nodes))
+    monkeypatch.setattr(kept_scores, "_MOST_ROWS", 40 * row_capacity(machine.cache.nodes))
     return KeptSignatureScores(machine.cache.nodes)
 
 

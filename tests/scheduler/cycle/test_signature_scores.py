@@ -99,7 +99,7 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
     for number in range(6):
         see(number, "2")
     kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    assert (kept._fact_parts, len(kept.passing())) == (None, 0)
+    assert (kept._fact_parts, len(kept.passing_rows())) == (None, 0)
     see(2, "3")
     kept.refresh(Steps())
     assert kept._fact_parts is None
@@ -121,10 +121,10 @@ def _pod_info(pod: Pod) -> PodInfo:
 def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
     """Return all results: refusals by node, scores of the nodes that pass."""
     names = machine.cache.nodes.names
-    for row in signature_scores.passing():
+    for row in signature_scores.passing_rows():
         signature_scores.exact(int(row), PlacementBudget())
-    refused = {names[row]: (rule.name, texts) for rule, texts, rows in signature_scores.refused() for row in rows}
-    rows = signature_scores.passing()
+    refused = {names[row]: (rule.name, texts) for rule, texts, rows in signature_scores.refusals() for row in rows}
+    rows = signature_scores.passing_rows()
     return {
         "refused": refused,
         "scores": dict(zip([names[row] for row in rows], signature_scores.scores(rows), strict=True)),
@@ -177,7 +177,7 @@ def test_scores_are_what_plain_arithmetic_gives(
         machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
     pod_info = _pod_info(_pod(random, make_pod))
     signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    for row in signature_scores.passing():
+    for row in signature_scores.passing_rows():
         node = nodes[machine.cache.nodes.names[row]]
         assigned = [pod for pod in there if pod.spec.node_name == node.metadata.name]
         parts = signature_scores.parts(row)

@@ -79,7 +79,7 @@ def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
     assert pod_info.request is not None
     part = VfPart(pod_info.request, left)
     signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    reasons = [text for rule, texts, _ in signature_scores.refused() if rule.name == "RdmaVfs" for text in texts]
+    reasons = [text for rule, texts, _ in signature_scores.refusals() if rule.name == "RdmaVfs" for text in texts]
     chosen = signature_scores.exact(0, PlacementBudget()) if not reasons else Refused(reasons[0])
     assert chosen is not None
     if isinstance(chosen, Refused):

@@ -33,7 +33,7 @@ from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import NO_LOSS, Loss, Victim, add_loss, loss_of, pods_of, since
+from scheduler.cycle.preemption.potential_victims import NO_LOSS, Loss, Victim, add_loss, loss_of, pods_of, start_of
 from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
@@ -61,7 +61,7 @@ class RemovedVictims:
     @property
     def cost(self) -> Cost:
         """What kube-scheduler compares, as a sort key: the best first."""
-        return self.loss, tuple(-ord(letter) for letter in since(self.victims))
+        return self.loss, tuple(-ord(letter) for letter in start_of(self.victims))
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
         if not counts:
@@ -180,14 +180,14 @@ class VictimPlacement:
             if not search.is_valid(best, find):
                 # Victims elsewhere have since used a budget, or members that a group can spare.
                 continue
-            yield from budget.move_all(snapshot.remove, best.victims)
+            yield from budget.move_all(snapshot.remove, best.pods)
             decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
             if isinstance(decision, Bind):
                 self._counts.append((len(snapshot.binds), len(self.removed.victims)))
-                self.removed.add(best.chosen)
+                self.removed.add(best.victims)
                 return decision
             # The dry run counts VFs, and does not choose them.
-            yield from budget.move_all(snapshot.restore, best.victims)
+            yield from budget.move_all(snapshot.restore, best.pods)
             rows.remove(best.row)
         return None
 

@@ -28,7 +28,7 @@ from scheduler.cycle.groups.preemption.reprieve import A_VICTIM
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
-from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
+from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
@@ -97,7 +97,7 @@ class GroupPreemption:
         if not self.concerns(demand.priority):
             return NOBODY_PREEMPTED
         if any(member.pod.spec.preemption_policy == "Never" for member in demand.members):
-            return GroupPreempted(reason=NEVER)
+            return GroupPreempted(reason=POLICY_NEVER)
         if _has_rules(demand):
             return GroupPreempted(reason=_RULED)
         if demand.has_many_shapes:

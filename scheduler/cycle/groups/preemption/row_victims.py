@@ -21,8 +21,8 @@ from scheduler.cycle.groups.group_demand import GroupDemand, needs
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, here, is_terminating
-from scheduler.cycle.preemption.select_victims import Found, SelectVictims, select_victims_on_node
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, node_pods_of
+from scheduler.cycle.preemption.select_victims import NodeResult, SelectVictims, select_victims_on_node
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
@@ -127,8 +127,8 @@ class RowVictims:
 
     def _possible_rows(self, member: PodInfo) -> Turns[Rows]:
         cache, placement = self.snapshot.cache, self.budget.placement
-        passing = partial(self.snapshot.cycle.passing_without_pods, member, placement)
-        rows = DryRuns(member, cache, placement).large_enough((yield from self.budget.evaluate(passing)))
+        passing = partial(self.snapshot.cycle.rows_without_pods, member, placement)
+        rows = DryRuns(member, cache, placement).rows_if_empty((yield from self.budget.evaluate(passing)))
         self.budget.charge_shape(cache.nodes.size)
         # Stuck nodes do not release the VFs of the pods that leave.
         return rows[np.isin(rows, self.rows_of(self._stuck_nodes), invert=True)] if member.interfaces else rows
@@ -142,7 +142,7 @@ class RowVictims:
         dry_runs = DryRuns(member, self.snapshot.cache, self.budget.placement)
         names, victims = self.snapshot.cache.nodes.names, self._victims.on(self.snapshot.cache, self._exempt_uids)
 
-        def find(row: int) -> tuple[Found, int]:
+        def find(row: int) -> tuple[NodeResult, int]:
             lower = victims.below(names[row], self.goal.below)
             nominated = self._nominated.get(names[row], ())
             found = select_victims_on_node(dry_runs, row, lower, nominated, objections)
@@ -160,7 +160,7 @@ class RowVictims:
         if self.goal.is_for_room:
             # Nearly all pods are possible victims.
             return unused(free_vfs.pfs)
-        leaving = here(self._victims.below(node, self.goal.below)) if free_vfs.pfs else ()
+        leaving = node_pods_of(self._victims.below(node, self.goal.below)) if free_vfs.pfs else ()
         if leaving and free_vfs.shared_ports:
             return unused(free_vfs.pfs)
         capacities = list(free_vfs.capacities)

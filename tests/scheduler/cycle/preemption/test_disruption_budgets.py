@@ -55,7 +55,7 @@ def test_of_a_namespace_so_many_budgets_count_as_are_soon_read() -> None:
     most = MOST_OF_NAMESPACE // 64
     for number in range(50):
         assert budgets.violations([_pod(number, app=f"a{number}")], {}) == 1
-    assert budgets.compared == 50 * most * 2, "each pod with each budget once, and those found are gone through"
+    assert budgets.comparisons == 50 * most * 2, "each pod with each budget once, and those found are gone through"
     # A budget that comes last by name counts again when those before it are gone, and so does another namespace's.
     for number in range(most, 3000):
         budgets.remove("ns", f"b{number:04}")
@@ -73,4 +73,4 @@ def test_budgets_that_name_a_label_cost_only_pods_with_it() -> None:
     for number in range(500):
         _put(budgets, f"b{number}", {"matchLabels": {"app": f"a{number}"}})
     assert budgets.violations([_pod(7, app="a7")], {}) == 1
-    assert budgets.compared == 2
+    assert budgets.comparisons == 2

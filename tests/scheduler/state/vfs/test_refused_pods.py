@@ -8,7 +8,7 @@ import pytest
 from mooring.annotations.inventory import LOST, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.refusing_nodes import AVOIDED_S, RefusingNodes
+from scheduler.cycle.refusing_nodes import AVOIDANCE_S, RefusingNodes
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed
@@ -51,7 +51,7 @@ def test_a_node_that_rejected_a_pod_is_avoided_for_ten_minutes(life: Life) -> No
     assert {first.spec.node_name, second.spec.node_name, third.spec.node_name} == {"n1", "n2", "n3"}
     life.see(changed(third, **REJECTED))
     assert place(life, "d").spec.node_name in ("n1", "n2", "n3")
-    later = place(life, "e", "job-2", later_s=AVOIDED_S)
+    later = place(life, "e", "job-2", later_s=AVOIDANCE_S)
     assert place(life, "f").spec.node_name == later.spec.node_name
 
 
@@ -65,7 +65,7 @@ def test_a_standby_does_not_keep_what_is_over(make_pod: Callable[..., Pod]) -> N
         for name in ("a", "b")
     )
     nodes.note(first, "n1", 0.0)
-    nodes.note(second, "n1", AVOIDED_S + 1.0)
+    nodes.note(second, "n1", AVOIDANCE_S + 1.0)
     assert (nodes.concern([first]), nodes.concern([second])) == (False, True)
 
 
