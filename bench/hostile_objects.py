@@ -29,7 +29,7 @@ from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
 from scheduler.server.reporting.report_bodies import status_patch
-from scheduler.server.watching.reflectors import SOURCES
+from scheduler.server.watches import SOURCES
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")

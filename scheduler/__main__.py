@@ -175,7 +175,7 @@ async def _run(config: Config, access: Access) -> None:
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
             policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))
             async with (
-                serve(config.metrics_addr, loop.not_ready),
+                serve(config.metrics_addr, loop.reflectors.not_ready),
                 extend(config.extender_addr, handlers, tls),
                 _beside(policies.run()),
             ):
@@ -219,7 +219,7 @@ async def _stand(election: Election, loop: Loop) -> None:
 async def _lead(election: Election, loop: Loop) -> None:
     # A scheduler that is ready has the state of the cluster: it leads at once, and its second list finds little that is
     # new.
-    await loop.ready()
+    await loop.reflectors.ready.wait()
     took_over = await election.acquire()
     # A Binding that an earlier leader sent may still arrive for as long as its requests last.
     loop.lead(time.monotonic() + _REQUEST_S if took_over else 0.0)

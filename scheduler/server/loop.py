@@ -8,40 +8,22 @@ lists everything again, so that all writes of an earlier leader are included, an
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import chain
 
-import msgspec
 import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.events import Synced
-from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import (
-    DeleteVictims,
-    Evict,
-    Instruction,
-    Notice,
-    Order,
-    PreBind,
-    Report,
-    ReportGroup,
-    ReportRates,
-    Result,
-    WriteRates,
-)
+from scheduler.cycle.instructions import Instruction, Notice, Order, Report, ReportGroup, ReportRates
 from scheduler.server import metrics
-from scheduler.server.bind import bind, pre_bind, write_rates
-from scheduler.server.evict import delete_victims, evict
-from scheduler.server.reporting.writer import Writer, timestamp
-from scheduler.server.watching.inbox import Inbox
-from scheduler.server.watching.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
+from scheduler.server.reporting.writer import Writer
+from scheduler.server.watches import EndOfList, Inbox, Message, OpenList, Reflectors, WatchEvent, list_messages
+from scheduler.server.writes import WriteResult, Writes
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
-_T = TypeVar("_T")
 # Seconds after which the machine's task yields to the readers.
 _SLICE_S = 0.01
 # Seconds of messages without a pause after which a slice goes to decisions: a node may change faster than its changes
@@ -52,38 +34,13 @@ _LOOK_S = 0.25
 # The number of connections, and of a few Bindings that wait for the next answer; not more, because a decision should
 # use the newest state. With this many in progress, the next pods are scheduled together once fewer are, and not before
 # this many seconds: working in one batch takes a tenth less CPU.
-_MOST_BINDS = 160
+_MAX_BINDS = 160
 _FEWER_BINDS = 96
-_TOGETHER_S = 0.002
+_BATCH_S = 0.002
 # While this many are in progress, events wait.
-_PRESSED = 16
-# Seconds after which a write without a definite answer no longer counts as in progress: its namespace gets few at once
-# (`scheduler/state/open_writes.py`).
-_LONG_S = 1.0
+_BINDS_BEFORE_EVENTS = 16
 # Seconds for which the loop waits for Bindings when it ends: well within a pod's 30 s of grace.
 _DRAIN_S = 20.0
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A write that has ended, and its result."""
-
-    order: Order
-    result: Result
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenList:
-    """A whole list that is being processed: entry by entry, before all later messages, in slices like all other work.
-
-    All entries have one time of arrival, so that pods that wait together are ordered by age, and not by their place in
-    the list.
-    """
-
-    rest: Iterator[WatchEvent | EndOfList | None]
-    at: float
-
-
-_Message = WatchEvent | EndOfList | _OpenList | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +52,7 @@ class ApiClients:
 
 
 class Loop:
-    """One running scheduler; ``settled`` is called when all lists have been processed.
+    """One running scheduler; ``end_of_lists`` is called when all lists have been processed.
 
     ``clock`` is monotonic, in seconds. An administrator or NTP may set UNIX time back or forward; pods would then wait
     for hours, or healthy ones would be evicted. UNIX time is only for what the API server shows.
@@ -105,55 +62,46 @@ class Loop:
         self,
         machine: Machine,
         clients: ApiClients,
-        writer: Writer,
+        reports: Writer,
         clock: Callable[[], float],
         may_decide: Callable[[], bool] = lambda: True,
-        settled: Callable[[], object] = lambda: None,
+        end_of_lists: Callable[[], object] = lambda: None,
     ) -> None:
         self._machine = machine
-        self._clients = clients
-        self._writer = writer
+        self._reports = reports
         self._clock = clock
         self._read_unix_time()
         self._may_decide = may_decide
-        self._settled = settled
+        self._end_of_lists = end_of_lists
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
-        # The time of a decision that needs another step.
-        self._timed: metrics.DecisionTiming | None = None
-        self._inbox: Inbox[_Message] = Inbox()
+        # Of a decision that needs another step.
+        self._timing: metrics.DecisionTiming | None = None
+        self._inbox = Inbox()
         # When messages last did not delay decisions.
-        self._undisturbed = time.monotonic()
+        self._last_turn_s = time.monotonic()
         self._awake = asyncio.Event()
-        self._reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
+        self.reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
+        self.writes = Writes(machine, clients.leaders, reports, self._receive, self._awake.set)
         self._group: asyncio.TaskGroup | None = None
-        # Ordered, so that a simulation with the same seed gives the same result.
-        self._writes: dict[asyncio.Task[Any], float] = {}
         self._leads = False
-        self._stopping = False
-        self._not_before = 0.0
-        self._was_held_up = False
-        self._has_most = False
+        self._is_stopped = False
+        self._first_decision_s = 0.0
+        self._is_held_up = False
+        self._has_max_binds = False
 
-    def not_ready(self) -> str:
-        """Return why this scheduler cannot take over yet; empty if it can, or already leads."""
-        return self._reflectors.never_listed()
-
-    async def ready(self) -> None:
-        await self._reflectors.followed.wait()
-
-    def lead(self, not_before: float = 0.0) -> None:
-        """List everything again, then decide; no Binding starts before ``not_before`` on the monotonic clock.
+    def lead(self, first_decision_s: float = 0.0) -> None:
+        """List everything again, then decide; nothing is decided before ``first_decision_s`` on the monotonic clock.
 
         Nothing starts after `stop`: it would keep `run` from ending, and the next leader from getting the lease.
         """
-        if self._stopping:
+        if self._is_stopped:
             return
-        self._leads, self._not_before = True, not_before
+        self._leads, self._first_decision_s = True, first_decision_s
         self._read_unix_time()
         # Messages that are already in the inbox are older than the lists to come.
         self._inbox.clear()
         if self._group is not None:
-            self._reflectors.begin(self._group)
+            self.reflectors.begin(self._group)
 
     def _read_unix_time(self) -> None:
         offset_s = time.time() - self._clock()  # noqa: TID251 - the API server's times are UNIX time
@@ -163,68 +111,59 @@ class Loop:
         """Work until `stop`, then wait for the Bindings in progress; return whether all of them have ended."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._reflectors.begin(self._group)
-                writing = self._group.create_task(self._writer.run())
+                self.reflectors.begin(self._group)
+                reports = self._group.create_task(self._reports.run())
                 await self._work()
-                drained = await self._drain()
-                await self._reflectors.ended()
-                writing.cancel()
+                await self._drain()
+                all_ended = not self.writes
+                await self.reflectors.end()
+                reports.cancel()
         finally:
-            for task in self._writes:
-                task.cancel()
-        return drained
+            self.writes.cancel()
+        return all_ended
 
     def standing_by(self) -> str:
         """Return why the extender may not decide now; empty if it may, as a leader that has listed everything."""
-        if self._stopping:
+        if self._is_stopped:
             return "is shutting down"
         if not self._leads or not self._may_decide():
             return "does not lead"
-        if missing := self._reflectors.missing():
-            return missing
-        return "" if time.monotonic() >= self._not_before else "has just become the leader"
-
-    def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
-        """Start a write that must finish before the loop ends; what it releases is assigned again when it has ended."""
-        task = asyncio.create_task(write)
-        self._writes[task] = time.monotonic()
-        task.add_done_callback(self._ended)
-        return task
+        if reason := self.reflectors.unlisted_kinds():
+            return reason
+        return "" if time.monotonic() >= self._first_decision_s else "has just become the leader"
 
     def stop(self) -> None:
-        self._stopping = True
+        self._is_stopped = True
         self._awake.set()
 
-    def _receive(self, message: _Message) -> None:
+    def _receive(self, message: Message) -> None:
         self._inbox.put(message)
         self._awake.set()
 
     async def _work(self) -> None:
-        while not self._stopping:
+        while not self._is_stopped:
             self._awake.clear()
-            more = self._slice()
-            self._writer.give_way(pressed=self._are_under_way(_PRESSED), amid_decisions=more)
-            if more:
+            has_more = self._slice()
+            self._reports.give_way(is_busy=self.writes.reach(_BINDS_BEFORE_EVENTS), amid_decisions=has_more)
+            if has_more:
                 await asyncio.sleep(0)
             else:
                 await self._wait()
-                self._undisturbed = time.monotonic()
+                self._last_turn_s = time.monotonic()
 
-    async def _drain(self) -> bool:
-        if self._writes:
-            await asyncio.wait(self._writes, timeout=_DRAIN_S)
+    async def _drain(self) -> None:
+        await self.writes.drain(_DRAIN_S)
         while self._inbox:
-            if isinstance(message := self._inbox.take(), Finished):
+            if isinstance(message := self._inbox.take(), WriteResult):
                 self._follow(self._take(message))
-        self._writer.give_way(pressed=False)
-        await self._writer.flush()
-        return not self._writes
+        self._reports.give_way(is_busy=False)
+        await self._reports.flush()
 
     def _slice(self) -> bool:
         """Work for one slice; return whether there is more to do."""
-        began = time.monotonic()
-        decides = self._are_decisions_due(began)
-        while time.monotonic() < began + _SLICE_S:
+        start_s = time.monotonic()
+        decides = self._are_decisions_due(start_s)
+        while time.monotonic() < start_s + _SLICE_S:
             try:
                 if decides:
                     decides = self._decide()
@@ -237,7 +176,7 @@ class Loop:
 
     def _are_decisions_due(self, now: float) -> bool:
         """Return whether messages have come first for too long; a list is processed as a whole."""
-        return bool(self._inbox) and now - self._undisturbed > _MESSAGES_S and not self._inbox.starts_with(_OpenList)
+        return bool(self._inbox) and now - self._last_turn_s > _MESSAGES_S and not self._inbox.starts_with(OpenList)
 
     def _advance(self) -> bool:
         """Process one message, do what is due, or schedule one pod; return whether there was anything to do."""
@@ -248,120 +187,66 @@ class Loop:
 
     def _decide(self) -> bool:
         """Do what is due, or schedule one pod; return whether there was anything to do."""
-        self._undisturbed = time.monotonic()
-        self._has_most = self._are_under_way(_FEWER_BINDS if self._has_most else _MOST_BINDS)
-        self._was_held_up = self._held_up()
-        if self._was_held_up:
+        self._last_turn_s = time.monotonic()
+        self._has_max_binds = self.writes.reach(_FEWER_BINDS if self._has_max_binds else _MAX_BINDS)
+        self._is_held_up = self._may_not_decide()
+        if self._is_held_up:
             return False
         now = self._clock()
         self._follow(self._machine.tick(now))
-        timed = self._timed or metrics.DecisionTiming()
-        instructions = self._machine.step(now, timed.record_phase)
+        timing = self._timing or metrics.DecisionTiming()
+        instructions = self._machine.step(now, timing.record_phase)
         if instructions is None:
-            self._timed = None
+            self._timing = None
             return False
-        self._timed = timed if self._machine.is_trying else None
-        if self._timed is None and not self._machine.has_set_aside:
-            self._profile_metrics.decision(timed, instructions)
+        self._timing = timing if self._machine.is_trying else None
+        if self._timing is None and not self._machine.has_set_aside:
+            self._profile_metrics.decision(timing, instructions)
         self._follow(instructions)
         return True
 
-    def _held_up(self) -> bool:
-        """Return whether nothing may be decided now: another scheduler leads, lists are old, or too many Bindings are
-        in progress.
-        """
-        if not self._leads or not self._may_decide() or self._reflectors.missing():
+    def _may_not_decide(self) -> bool:
+        """Return whether another scheduler leads, lists are old, or too many Bindings are in progress."""
+        if not self._leads or not self._may_decide() or self.reflectors.unlisted_kinds():
             return True
-        return self._has_most or time.monotonic() < self._not_before
+        return self._has_max_binds or time.monotonic() < self._first_decision_s
 
-    def _are_under_way(self, count: int) -> bool:
-        """Return whether at least this many writes are in progress; those without an answer for long do not count."""
-        if len(self._writes) < count:
-            return False
-        # They are in the order in which they started.
-        earliest = next(islice(self._writes.values(), len(self._writes) - count, None))
-        return earliest > time.monotonic() - _LONG_S
-
-    def _take(self, message: _Message, at: float | None = None) -> list[Instruction]:
+    def _take(self, message: Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at
         match message:
-            case WatchEvent(kind, Synced() as listed):
-                steps = self._machine.event_handlers.handle_list(kind, listed.there, now)
-                self._inbox.put_first(_OpenList(chain(steps, taken_apart(kind, listed)), now))
-            case _OpenList(rest, came):
-                for first in rest:
+            case WatchEvent(kind, Synced() as synced):
+                steps = self._machine.event_handlers.handle_list(kind, synced.there, now)
+                self._inbox.put_first(OpenList(chain(steps, list_messages(kind, synced)), now))
+            case OpenList(rest, list_time):
+                for entry in rest:
                     self._inbox.put_first(message)
-                    return self._take(first, came) if first is not None else []
+                    return self._take(entry, list_time) if entry is not None else []
             case EndOfList():
-                self._reflectors.note(message, leads=self._leads)
-                if not self._reflectors.missing():
-                    self._settled()
-                return self._machine.report_again() if self._leads and not self._reflectors.missing() else []
+                self.reflectors.note(message, leads=self._leads)
+                if self.reflectors.unlisted_kinds():
+                    return []
+                self._end_of_lists()
+                return self._machine.report_again() if self._leads else []
             case WatchEvent(kind, event):
                 return self._machine.handle(kind, event, now)
-            case Finished(order, result):
+            case WriteResult(order, result):
                 return self._machine.finished(order, result, now)
         return []
 
     def _follow(self, instructions: list[Instruction]) -> None:
+        if orders := [instruction for instruction in instructions if isinstance(instruction, Order)]:
+            self.writes.put(orders, self._clock())
         for instruction in instructions:
             match instruction:
-                case Bind():
-                    waited = self._machine.pending_pods.waited(instruction.pod_info.uid)
-                    self.start(self._bind(instruction, *waited))
-                case PreBind() | Evict() | DeleteVictims() | WriteRates():
-                    self.start(self._carry_out(instruction))
-                case _:
-                    self._tell(instruction)
-
-    def _tell(self, instruction: Report | ReportGroup | ReportRates | Notice) -> None:
-        match instruction:
-            case Report():
-                self._report(instruction)
-            case ReportRates():
-                self._writer.put_rates(instruction)
-            case ReportGroup():
-                self._writer.put_group(instruction)
-            case Notice(subject, event, fields):
-                metrics.IGNORED_OBJECTS.labels(subject).inc()
-                _log.warning(event, **fields)
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._writes.pop(task, None)
-        self._awake.set()
-        if not task.cancelled() and (failed := task.exception()) is not None:
-            # The state that it was to write stays assumed.
-            _log.error("bug: a write failed", exc_info=failed, reason=str(failed))
-
-    async def _bind(self, decision: Bind, since: float, attempts: int) -> None:
-        began = time.monotonic()
-        outcome = await bind(self._clients.leaders, decision)
-        self._profile_metrics.bind(outcome, time.monotonic() - began)
-        if outcome.kind == "bound":
-            self._profile_metrics.scheduled(self._clock() - since, attempts)
-        self._receive(Finished(decision, outcome))
-
-    async def _carry_out(self, order: PreBind | Evict | DeleteVictims | WriteRates) -> None:
-        self._receive(Finished(order, await self._write(order)))
-
-    async def _write(self, order: PreBind | Evict | DeleteVictims | WriteRates) -> Result:
-        leaders = self._clients.leaders
-        match order:
-            case PreBind():
-                return await pre_bind(leaders, order)
-            case Evict():
-                ending = await evict(leaders, order)
-                metrics.EVICTIONS.labels(order.cause, ending).inc()
-                return ending
-            case DeleteVictims():
-                metrics.PREEMPTIONS.inc()
-                metrics.VICTIMS.observe(len(order.victims))
-                return await delete_victims(leaders, order, self._machine.scheduler_name)
-            case WriteRates():
-                self._writer.drop_rates(order)
-                result = await write_rates(leaders, order, timestamp())
-                metrics.RATE_CHANGES.labels(result.kind).inc()
-                return result
+                case Report():
+                    self._report(instruction)
+                case ReportRates():
+                    self._reports.put_rates(instruction)
+                case ReportGroup():
+                    self._reports.put_group(instruction)
+                case Notice(subject, event, fields):
+                    metrics.IGNORED_OBJECTS.labels(subject).inc()
+                    _log.warning(event, **fields)
 
     def _report(self, report: Report) -> None:
         if not self._leads:
@@ -369,14 +254,14 @@ class Loop:
         if report.reason in ("Unschedulable", "InvalidRequest"):
             fields = {"pod": report.pod.key, "uid": report.pod.metadata.uid, "reason": report.message}
             _log.info("pod not scheduled", **fields)
-        self._writer.put(report)
+        self._reports.put(report)
 
     async def _wait(self) -> None:
         """Sleep until a message arrives, something is due, the first Binding may start or the Lease may be certain
         again.
         """
-        if self._has_most:
-            await asyncio.sleep(_TOGETHER_S)
+        if self._has_max_binds:
+            await asyncio.sleep(_BATCH_S)
         try:
             async with asyncio.timeout(self._idle_s()):
                 await self._awake.wait()
@@ -385,11 +270,11 @@ class Loop:
 
     def _idle_s(self) -> float | None:
         """Return the longest time without work unless a message arrives, in seconds; None without limit."""
-        if self._held_up():
+        if self._may_not_decide():
             # A late renewal sends no message, nor does a write that becomes old.
-            early = self._not_before - time.monotonic()
-            return (min(_LOOK_S, early) if early > 0 else _LOOK_S) if self._leads else None
-        if self._was_held_up:
+            remaining_s = self._first_decision_s - time.monotonic()
+            return (min(_LOOK_S, remaining_s) if remaining_s > 0 else _LOOK_S) if self._leads else None
+        if self._is_held_up:
             return 0.0
-        due = self._machine.next_due()
-        return None if due is None else max(due - self._clock(), 0.0)
+        due_s = self._machine.next_due()
+        return None if due_s is None else max(due_s - self._clock(), 0.0)

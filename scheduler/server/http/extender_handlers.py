@@ -221,7 +221,7 @@ class ExtenderHandlers:
         decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
         if isinstance(decision, Refused):
             return decision
-        under_way = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
+        under_way = self._under_way[args.uid] = _UnderWay(args.node, self._loop.writes.start(self._write(decision)))
         return under_way
 
     async def _write(self, decision: Bind) -> Outcome:

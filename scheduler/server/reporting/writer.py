@@ -127,7 +127,7 @@ class Writer:
         self._conditions.put(pod.namespace, pod.uid, newer)
         self._condition_lanes.wake()
 
-    def give_way(self, *, pressed: bool, amid_decisions: bool = False) -> None:
+    def give_way(self, *, is_busy: bool, amid_decisions: bool = False) -> None:
         """Write no events while many Bindings are in progress, and few reports while pods wait for their decision.
 
         The reports that accumulate are written afterwards.
@@ -136,7 +136,7 @@ class Writer:
             self._decided.clear()
         else:
             self._decided.set()
-        if pressed:
+        if is_busy:
             self._calm.clear()
         else:
             self._calm.set()

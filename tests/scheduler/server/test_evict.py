@@ -20,7 +20,7 @@ def _evictions() -> float:
 
 
 async def _have_ended(stage: Stage) -> bool:
-    return not stage.loop._writes
+    return not stage.loop.writes
 
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}]

@@ -52,7 +52,7 @@ async def test_jobs_are_followed_and_without_the_right_there_are_none(is_forbidd
         loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(30):
-            await loop.ready()
+            await loop.reflectors.ready.wait()
         await until(lambda: count() == (0 if is_forbidden else 3))
         await client.request("DELETE", f"{_JOBS}/train")
         await until(lambda: count() == 0)

@@ -18,7 +18,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
-from scheduler.server.watching.reflectors import WatchEvent
+from scheduler.server.watches import WatchEvent
 from tests.scheduler.server.stage import MakeNode, MakePf, Stage
 from tests.support.polling import eventually
 
@@ -56,20 +56,20 @@ async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, m
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
         await eventually(lambda: _is_ready(stage))
-        ended = stage.loop._reflectors.ended
+        ended = stage.loop.reflectors.end
 
         async def late() -> None:
             await ended()
             stage.loop.lead()
 
-        stage.loop._reflectors.ended = late  # type: ignore[method-assign]
+        stage.loop.reflectors.end = late  # type: ignore[method-assign]
         stage.loop.stop()
         async with asyncio.timeout(90):
             await asyncio.shield(running)
 
 
 async def _is_ready(stage: Stage) -> bool:
-    return stage.loop.not_ready() == ""
+    return stage.loop.reflectors.not_ready() == ""
 
 
 async def test_pods_that_are_listed_together_go_by_age(
@@ -125,7 +125,7 @@ async def test_events_wait_until_few_binds_are_under_way(
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An API server that is busy with binds gets no events besides; none is lost."""
-    monkeypatch.setattr(looping, "_PRESSED", 3)
+    monkeypatch.setattr(looping, "_BINDS_BEFORE_EVENTS", 3)
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
     pods = ["quick", "slow-0", "slow-1", "slow-2"]
@@ -144,7 +144,7 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
-    monkeypatch.setattr(looping, "_MOST_BINDS", 4)
+    monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
     await stage.add_node(make_node("n1"))
     for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
@@ -163,11 +163,11 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
 
 
 async def _so_many(stage: Stage, count: int) -> bool:
-    return len(stage.loop._writes) == count
+    return len(stage.loop.writes) == count
 
 
 async def _are_under_way(stage: Stage, count: int) -> bool:
-    return await stage.is_bound("quick") and len(stage.loop._writes) == count
+    return await stage.is_bound("quick") and len(stage.loop.writes) == count
 
 
 async def _are_told(stage: Stage, pods: list[str]) -> bool:

@@ -17,10 +17,10 @@ from mooring.kube.client import STRATEGIC_PATCH, Client
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
+from scheduler.server import watches
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
-from scheduler.server.watching import reflectors
-from scheduler.server.watching.reflectors import OPTIONAL
+from scheduler.server.watches import OPTIONAL
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually, until
 
@@ -32,8 +32,8 @@ COSCHEDULING = GroupKey("coscheduling", "default", "train")
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for an API that is not served many times a second."""
-    monkeypatch.setattr(reflectors, "_LOOK_S", 0.05)
-    monkeypatch.setattr(reflectors, "_MOMENT_S", 0.05)
+    monkeypatch.setattr(watches, "_LOOK_S", 0.05)
+    monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def _followed(server: ApiServer) -> AsyncIterator[tuple[Machine, Client]]:
         loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(30):
-            await loop.ready()
+            await loop.reflectors.ready.wait()
         yield machine, client
         loop.stop()
         await running
@@ -101,7 +101,7 @@ async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
     code: int, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members of a group that goes as a whole would be preempted one by one meanwhile."""
-    monkeypatch.setattr(reflectors, "_MOMENT_S", 0.05)
+    monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
         await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is not None)

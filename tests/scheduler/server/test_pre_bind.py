@@ -130,7 +130,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
         loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), clock)
         running = asyncio.create_task(loop.run())
         try:
-            await loop.ready()
+            await loop.reflectors.ready.wait()
             loop.lead()
             yield
         finally:
@@ -282,7 +282,7 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         )
 
         async def said() -> str:
-            return lacking if loop.not_ready() == lacking else ""
+            return lacking if loop.reflectors.not_ready() == lacking else ""
 
         await eventually(said)
         loop.stop()

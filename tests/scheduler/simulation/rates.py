@@ -44,6 +44,8 @@ class Rates:
         self.unled: set[str] = set()
         self.broken: list[str] = []
         self._written: dict[str, PodRates] = {}
+        # When a node went back to an earlier version, and what its pods reserved until then, with their rates.
+        self._before: dict[str, tuple[float, dict[str, tuple[PodRates | None, tuple[int, ...]]]]] = {}
         self.met = Counter[str]()
 
     def see(self, request: Request) -> None:
@@ -71,8 +73,17 @@ class Rates:
         self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, _STALE_S)]
 
     def reserved(self, pod: PodState) -> tuple[int, ...]:
-        """Return what each VF of a pod reserves, by what the API says of it and of its node."""
-        return reserved_by(pod, None if pod.uid in self.unled else allocated(pod), self._node(pod))
+        """Return what each VF of a pod reserves, by what the API says of it and of its node.
+
+        A leader may learn late that a node has gone back to an earlier version; what is in force stays for so long.
+        """
+        rates = None if pod.uid in self.unled else allocated(pod)
+        reserved = reserved_by(pod, rates, self._node(pod))
+        at, before = self._before.get(pod.node, (float("-inf"), {}))
+        rates_before, reserved_before = before.get(pod.uid, (None, ()))
+        if self._world.loop.time() - at > _STALE_S or rates is None or rates != rates_before:
+            return reserved
+        return tuple(map(min, reserved, reserved_before))
 
     def _node(self, pod: PodState) -> Json:
         return self._cluster.nodes().get(pod.node, {})
@@ -138,6 +149,9 @@ class Rates:
 
     def go_back(self, name: str) -> None:
         """Let a node have programs of an earlier version: what is said to be in force stays."""
+        pods = [pod for pod in self._cluster.live() if pod.node == name]
+        before = {pod.uid: (allocated(pod), self.reserved(pod)) for pod in pods}
+        self._before[name] = (self._world.loop.time(), before)
         self._agents[name].hardware.rates = False
         self._world.tell(name)
         self.met["went back"] += 1

@@ -26,7 +26,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Outcome
-from scheduler.server.watching.reflectors import SOURCES
+from scheduler.server.watches import SOURCES
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.feed import Feed
 from tests.scheduler.simulation.malformed import line, mutate, pierce, wild

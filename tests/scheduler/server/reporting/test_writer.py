@@ -78,7 +78,7 @@ async def test_while_pods_wait_for_their_decision_few_reports_are_written(
     monkeypatch.setattr(writing, "_AMID_DECISIONS_PER_S", 1e-6)
     monkeypatch.setattr(writing, "_AMID_DECISIONS_AT_ONCE", 3.0)
     writer = Writer(client, "mooring")
-    writer.give_way(pressed=False, amid_decisions=True)
+    writer.give_way(is_busy=False, amid_decisions=True)
     pod = await _create(client, "p")
     for number in range(20):
         writer.put(Report(pod, "Scheduled", f"message {number}"))
@@ -88,7 +88,7 @@ async def test_while_pods_wait_for_their_decision_few_reports_are_written(
         # As long as a token is awaited nothing more is written: this round trip takes longer than an event.
         await _create(client, "other")
         assert len(await _events(client)) == 3
-        writer.give_way(pressed=False, amid_decisions=False)
+        writer.give_way(is_busy=False, amid_decisions=False)
         await eventually(lambda: _are_told(client, 20))
         task.cancel()
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.watching.inbox import Inbox
-from scheduler.server.watching.reflectors import EndOfList, WatchEvent
+from scheduler.server.watches import EndOfList, Inbox, WatchEvent
 
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
@@ -16,7 +15,7 @@ def about(kind: type[Any], event: Any) -> WatchEvent:
     return WatchEvent(kind, event)
 
 
-def taken(inbox: Inbox[EndOfList]) -> list[Any]:
+def taken(inbox: Inbox) -> list[Any]:
     messages = []
     while inbox:
         message = inbox.take()
@@ -25,7 +24,7 @@ def taken(inbox: Inbox[EndOfList]) -> list[Any]:
 
 
 def test_a_node_has_one_change_that_waits_and_it_is_the_newest(make_node: MakeNode, make_pod: MakePod) -> None:
-    inbox = Inbox[EndOfList]()
+    inbox = Inbox()
     changes = [Changed(Identity("n1", resource_version=str(version)), make_node("n1")) for version in range(1000)]
     other, pod = Changed(Identity("n2"), make_node("n2")), Changed(Identity("p"), make_pod("p"))
     for change in changes[:500]:
@@ -41,7 +40,7 @@ def test_a_node_has_one_change_that_waits_and_it_is_the_newest(make_node: MakeNo
 
 def test_a_change_never_comes_before_what_was_said_of_nodes_before_it(make_node: MakeNode) -> None:
     """A node that is deleted and made again; a whole list."""
-    inbox = Inbox[EndOfList]()
+    inbox = Inbox()
     old, new = (Changed(Identity("n1", resource_version=version), make_node("n1")) for version in "12")
     listed = Synced[Node](())
     for event in (old, Removed(Identity("n1")), new, listed, old, new):
@@ -51,7 +50,7 @@ def test_a_change_never_comes_before_what_was_said_of_nodes_before_it(make_node:
 
 def test_pods_changes_all_stay(make_node: MakeNode, make_pod: MakePod) -> None:
     """Who is told of a change depends on what changed since the one before."""
-    inbox = Inbox[EndOfList]()
+    inbox = Inbox()
     pods = [Changed(Identity("p", resource_version=str(version)), make_pod("p")) for version in range(3)]
     for pod in pods:
         inbox.put(about(Pod, pod))

@@ -1,0 +1,99 @@
+"""How orders are carried out: how many writes start at once, and what ends with them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Evict, Order
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo
+from scheduler.server.reporting.writer import Writer
+from scheduler.server.writes import PORTION, WriteResult, Writes
+from scheduler.state.machine import Machine
+
+
+class _Client(Client):
+    """A client that counts the iterations of the event loop, and in which of them each request was sent."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self.iterations: list[int] = []
+
+    async def request(self, *_: Any, **__: Any) -> bytes:
+        self.iterations.append(self.iteration)
+        await asyncio.sleep(0)
+        return b"{}"
+
+    def count(self) -> None:
+        self.iteration += 1
+        asyncio.get_running_loop().call_soon(self.count)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine("mooring")
+
+
+def _writes(machine: Machine, client: Client, results: list[WriteResult]) -> Writes:
+    return Writes(machine, client, Writer(client, "mooring"), results.append, lambda: None)
+
+
+def _binds(machine: Machine, make_pod: Callable[..., Pod], count: int) -> list[Order]:
+    orders: list[Order] = []
+    for number in range(count):
+        pod = make_pod(f"p{number}")
+        machine.handle(Pod, Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 1.0)
+        pod_info = machine.pending_pods.pending[pod.metadata.uid].pod_info
+        assert isinstance(pod_info, PodInfo)
+        orders.append(Bind(pod_info, AssignedPod(pod.metadata.uid, pod.key, "n1", assumed=True), {}, {}))
+    return orders
+
+
+@pytest.mark.parametrize("order", ["bind", "evict"])
+async def test_the_writes_of_a_large_group_start_in_portions(
+    machine: Machine, make_pod: Callable[..., Pod], order: str
+) -> None:
+    """No iteration of the event loop starts more than a portion, and what comes later waits its turn."""
+    client, results = _Client(), list[WriteResult]()
+    count = 4 * PORTION + 1
+    orders = _binds(machine, make_pod, count)
+    if order == "evict":
+        orders = [Evict(make_pod(f"e{number}"), "HalfGroup") for number in range(count)]
+    writes = _writes(machine, client, results)
+    client.count()
+    writes.put(orders[:-1], 1.0)
+    writes.put(orders[-1:], 1.0)
+    assert len(writes) == count
+    await writes.drain(20.0)
+    starts = [client.iterations.count(iteration) for iteration in sorted(set(client.iterations))]
+    assert max(starts) <= PORTION, starts
+    assert sum(starts) == count
+    assert [result.order for result in results] == orders
+
+
+async def test_a_single_order_starts_at_once(machine: Machine, make_pod: Callable[..., Pod]) -> None:
+    client, results = _Client(), list[WriteResult]()
+    client.count()
+    iteration = client.iteration
+    _writes(machine, client, results).put(_binds(machine, make_pod, 1), 1.0)
+    await asyncio.sleep(0)
+    assert client.iterations == [iteration + 1]
+
+
+async def test_orders_that_wait_count_as_in_progress(machine: Machine, make_pod: Callable[..., Pod]) -> None:
+    """The next pods are not decided meanwhile; a loop that ends abnormally starts no more of them."""
+    client, results = _Client(), list[WriteResult]()
+    writes = _writes(machine, client, results)
+    writes.put(_binds(machine, make_pod, PORTION + 10), 1.0)
+    assert writes.reach(PORTION + 10)
+    assert not writes.reach(PORTION + 11)
+    writes.cancel()
+    assert len(writes) == PORTION
+    await writes.drain(20.0)
+    assert not writes
