@@ -27,8 +27,7 @@ from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
 from scheduler.cache.pods_by_node import PodsByNode
 from scheduler.cache.reserved_rates import ReservedRates
 from scheduler.cache.unit_pools import Unit, UnitPools
-from scheduler.cache.volumes.usage import Usage
-from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.cache.volumes.volume_cache import Usage, VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
 from scheduler.kube.resources import SCORED, add_to
@@ -282,7 +281,9 @@ class Cache:
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
         self.volumes.check()
-        usage = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._pods.by_uid.values())
+        usage = Usage()
+        for assigned_pod in self._pods.by_uid.values():
+            usage.shift(assigned_pod.node, assigned_pod.volumes, 1)
         assert self.volumes.usage == usage, "the volumes in use are not those of the pods"
         self.pod_counts.check(
             (self.nodes.row_of[assigned_pod.node], assigned_pod.affinity_info)

@@ -114,7 +114,7 @@ class VolumeWaits:
     def check(self) -> None:
         """Raise AssertionError unless exactly the plans of waiting pods are assumed."""
         plans = {uid: case.decision.plan for uid, case in self._cases.items()}
-        assert self._storage.assumed.plans == plans
+        assert self._storage.plans.by_uid == plans
 
     def _look(self, case: _Case) -> str | None:
         """Return None while the pod must wait, otherwise the result for `settled`."""

@@ -49,30 +49,30 @@ _Fact = tuple[tuple[Literal["volume", "claim", "node"], str], str]
 
 
 @dataclass(slots=True)
-class AssumedVolumes:
+class VolumePlans:
     """Plans by pod uid that the API does not show yet; pods that share a claim have the same plan for it."""
 
-    plans: dict[str, VolumePlan] = field(default_factory=dict)
+    by_uid: dict[str, VolumePlan] = field(default_factory=dict)
     # The plans of the group decision in progress.
     trial_uids: set[str] = field(default_factory=set)
     # By subject, and by the uid of each pod.
     _facts: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
-    def copy(self) -> "AssumedVolumes":
-        copy = AssumedVolumes()
-        for uid, plan in self.plans.items():
+    def copy(self) -> "VolumePlans":
+        copy = VolumePlans()
+        for uid, plan in self.by_uid.items():
             copy.add(uid, plan, is_tried=uid in self.trial_uids)
         return copy
 
     def add(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
-        self.plans[uid] = plan
+        self.by_uid[uid] = plan
         if is_tried:
             self.trial_uids.add(uid)
         for subject, value in _facts_of(plan):
             self._facts.setdefault(subject, {})[uid] = value
 
     def drop(self, uid: str) -> VolumePlan | None:
-        plan = self.plans.pop(uid, None)
+        plan = self.by_uid.pop(uid, None)
         self.trial_uids.discard(uid)
         for subject, _ in _facts_of(plan) if plan is not None else ():
             self._facts[subject].pop(uid)

@@ -5,16 +5,16 @@ An object that cannot be read counts as absent: a pod that needs it waits, and i
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from mooring.kube.events import Change, Changed, Identity
-from scheduler.cache.volumes.plan import AssumedVolumes, VolumePlan
-from scheduler.cache.volumes.pv_index import PvIndex
-from scheduler.cache.volumes.storage_capacity import Capacities
-from scheduler.cache.volumes.usage import Usage
+from scheduler.cache.row_counts import shift
+from scheduler.cache.volumes.plan import VolumePlan, VolumePlans
+from scheduler.cache.volumes.storage_index import Capacities, PvIndex
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.storage_objects import (
+    ClaimUse,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -24,9 +24,15 @@ from scheduler.kube.storage_objects import (
     VolumeAttachment,
 )
 
-# What new volumes are provisioned from, and how large they may be.
-VolumeSource = StorageClass | CSIDriver | CSIStorageCapacity
-StorageObject = PersistentVolumeClaim | PersistentVolume | VolumeSource | CSINode | VolumeAttachment
+StorageObject = (
+    PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSIDriver
+    | CSIStorageCapacity
+    | CSINode
+    | VolumeAttachment
+)
 PATHS: Mapping[type[StorageObject], str] = {
     PersistentVolumeClaim: "/api/v1/persistentvolumeclaims",
     PersistentVolume: "/api/v1/persistentvolumes",
@@ -37,8 +43,18 @@ PATHS: Mapping[type[StorageObject], str] = {
     VolumeAttachment: "/apis/storage.k8s.io/v1/volumeattachments",
 }
 _IN_NAMESPACE = (PersistentVolumeClaim, CSIStorageCapacity)
-_NO_LIMITS: Mapping[str, int] = {}
-_NO_KEYS: Mapping[str, Collection[str]] = {}
+
+
+class _CsiNode(NamedTuple):
+    """How many volumes each driver can attach to a node, if it publishes a limit; and by driver the node labels that
+    determine where its volumes can be used.
+    """
+
+    limits: Mapping[str, int]
+    topology_keys: Mapping[str, Collection[str]]
+
+
+_NO_CSI_NODE = _CsiNode({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,33 @@ class StorageChange:
         return StorageChange(self.helps | other.helps, self.claims | other.claims)
 
 
+@dataclass(slots=True)
+class Usage:
+    """The claims that assigned pods use on each node, and the nodes of each claim, with the number of pods."""
+
+    _claims_on: dict[str, Counter[str]] = field(default_factory=dict)
+    _nodes_of: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def copy(self) -> "Usage":
+        return Usage(self._claims_on.copy(), self._nodes_of.copy())
+
+    def shift(self, node: str, claims: Iterable[ClaimUse], by: int) -> None:
+        """Add a pod's claims on a node (``by`` 1), or remove them (-1)."""
+        for claim in claims:
+            for counters, key, item in ((self._claims_on, node, claim.key), (self._nodes_of, claim.key, node)):
+                # A copy of the usage may share the counter.
+                counters[key] = Counter(counters.get(key))
+                shift(counters[key], item, by)
+                if not counters[key]:
+                    del counters[key]
+
+    def is_used(self, claim: str) -> bool:
+        return claim in self._nodes_of
+
+    def claims_on(self, node: str) -> Collection[str]:
+        return self._claims_on.get(node, ())
+
+
 class VolumeCache:
     """All storage objects: namespaced ones by namespace/name, the others by name."""
 
@@ -59,11 +102,10 @@ class VolumeCache:
         self.pv_index = PvIndex()
         self.capacities = Capacities()
         self.usage = Usage()
-        self.assumed = AssumedVolumes()
+        self.plans = VolumePlans()
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
-        self._limits: dict[str, Mapping[str, int]] = {}
-        self._topology_keys: dict[str, Mapping[str, Collection[str]]] = {}
+        self._csi_nodes: dict[str, _CsiNode] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
         # Counts all changes except those of what pods use, which a change of their node's row shows.
@@ -74,17 +116,10 @@ class VolumeCache:
         snapshot = VolumeCache()
         snapshot.usage, snapshot.changes = self.usage.copy(), self.changes
         if has_volumes:
-            snapshot.pv_index, snapshot.assumed, snapshot.capacities = (
-                self.pv_index.copy(),
-                self.assumed.copy(),
-                self.capacities,
-            )
-            snapshot._claims, snapshot._classes, snapshot._limits = (
-                self._claims.copy(),
-                self._classes.copy(),
-                self._limits.copy(),
-            )
-            snapshot._topology_keys, snapshot._attachments = self._topology_keys.copy(), self._attachments.copy()
+            snapshot.pv_index, snapshot.plans = self.pv_index.copy(), self.plans.copy()
+            snapshot.capacities, snapshot._csi_nodes = self.capacities, self._csi_nodes.copy()
+            snapshot._claims, snapshot._classes = self._claims.copy(), self._classes.copy()
+            snapshot._attachments = self._attachments.copy()
             snapshot._attached_to = {node: attachments.copy() for node, attachments in self._attached_to.items()}
         return snapshot
 
@@ -96,11 +131,11 @@ class VolumeCache:
 
     def limits(self, node: str) -> Mapping[str, int]:
         """Return how many volumes each driver can attach to a node, if it publishes a limit."""
-        return self._limits.get(node, _NO_LIMITS)
+        return self._csi_nodes.get(node, _NO_CSI_NODE).limits
 
     @property
     def has_limits(self) -> bool:
-        return any(self._limits.values())
+        return any(csi_node.limits for csi_node in self._csi_nodes.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
         attachments = self._attached_to.get(node)
@@ -108,11 +143,11 @@ class VolumeCache:
 
     def selected_node(self, claim: PersistentVolumeClaim) -> str:
         """Return the node for which a claim's volume is, or will be, provisioned; empty if none is selected yet."""
-        return self.assumed.node_of(claim.key) or claim.selected_node
+        return self.plans.node_of(claim.key) or claim.selected_node
 
     def is_only_tried(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether a claim's node is selected only by the group decision in progress."""
-        return not claim.selected_node and self.assumed.is_only_tried(claim.key)
+        return not claim.selected_node and self.plans.is_only_tried(claim.key)
 
     def topology_keys(self, node: str, driver: str) -> Collection[str]:
         """Return the node labels that determine where a driver's volumes can be used; none if the node has no such
@@ -120,11 +155,11 @@ class VolumeCache:
 
         Source: topologyKeys of CSINodeDriver in staging/src/k8s.io/api/storage/v1/types.go of Kubernetes.
         """
-        return self._topology_keys.get(node, _NO_KEYS).get(driver, ())
+        return self._csi_nodes.get(node, _NO_CSI_NODE).topology_keys.get(driver, ())
 
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
         """Return the claim for which a volume is reserved, and its uid if known; empty if the volume is free."""
-        assumed_for = self.assumed.claim_of(volume.metadata.name)
+        assumed_for = self.plans.claim_of(volume.metadata.name)
         if assumed_for:
             return assumed_for, ""
         reference = volume.spec.claim_ref
@@ -132,20 +167,20 @@ class VolumeCache:
 
     def is_free(self, volume: PersistentVolume) -> bool:
         """Return whether a volume is reserved for no claim, neither by its claimRef nor by an assumed plan."""
-        return volume.spec.claim_ref is None and not self.assumed.claim_of(volume.metadata.name)
+        return volume.spec.claim_ref is None and not self.plans.claim_of(volume.metadata.name)
 
     def assume(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         """Let later decisions see what was decided for a pod, or is tried for a member of a group, until `forget`."""
         self.changes += 1
-        self.assumed.add(uid, plan, is_tried=is_tried)
+        self.plans.add(uid, plan, is_tried=is_tried)
         for match in plan.matches:
-            self.pv_index.count_assumed(match.volume.metadata.name, 1)
+            self.pv_index.count_plan(match.volume.metadata.name, 1)
 
     def forget(self, uid: str) -> None:
         self.changes += 1
-        plan = self.assumed.drop(uid)
+        plan = self.plans.drop(uid)
         for match in plan.matches if plan is not None else ():
-            self.pv_index.count_assumed(match.volume.metadata.name, -1)
+            self.pv_index.count_plan(match.volume.metadata.name, -1)
 
     def take(self, kind: type[StorageObject], event: Change[StorageObject]) -> StorageChange:
         self.changes += 1
@@ -159,7 +194,7 @@ class VolumeCache:
         return change
 
     def check(self) -> None:
-        plans = self.assumed.plans.values()
+        plans = self.plans.by_uid.values()
         self.capacities.check()
         self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
         names = {name for attachments in self._attached_to.values() for name in attachments}
@@ -170,7 +205,7 @@ class VolumeCache:
             PersistentVolumeClaim: self._claims,
             PersistentVolume: self.pv_index.names(),
             StorageClass: self._classes,
-            CSINode: self._limits,
+            CSINode: self._csi_nodes,
             CSIDriver: self.capacities.drivers(),
             CSIStorageCapacity: self.capacities.keys(),
             VolumeAttachment: self._attachments,
@@ -178,88 +213,72 @@ class VolumeCache:
         return keys[kind]
 
     def _put(self, item: StorageObject) -> StorageChange:
-        name = item.metadata.name
+        name, helps, claims = item.metadata.name, NO_EVENT, frozenset[str]()
         match item:
             case PersistentVolumeClaim():
-                previous, self._claims[item.key] = self._claims.get(item.key), item
-                is_change = previous is None or _substance(previous) != _substance(item)
-                return StorageChange(ClusterEvent.CLAIM if is_change else NO_EVENT, frozenset((item.key,)))
+                old_claim, self._claims[item.key] = self._claims.get(item.key), item
+                claims = frozenset((item.key,))
+                helps = _event(ClusterEvent.CLAIM, old_claim is None or _substance(old_claim) != _substance(item))
             case PersistentVolume():
                 old_volume = self.pv_index.get(name)
                 self.pv_index.put(item)
-                is_change = old_volume is None or _substance(old_volume) != _substance(item)
-                claims = self._claims_of(item) | (
-                    self._claims_of(old_volume) if old_volume is not None else frozenset()
-                )
-                return StorageChange(ClusterEvent.VOLUME if is_change else NO_EVENT, claims)
-            case StorageClass() | CSIDriver() | CSIStorageCapacity():
-                return StorageChange(ClusterEvent.STORAGE_CLASS if self._adds_sources(item) else NO_EVENT)
+                claims = self._claims_of(item) | self._claims_of(old_volume)
+                helps = _event(ClusterEvent.VOLUME, old_volume is None or _substance(old_volume) != _substance(item))
+            case StorageClass():
+                old_class, self._classes[name] = self._classes.get(name), item
+                is_change = old_class is None or old_class.allowed_topologies != item.allowed_topologies
+                helps = _event(ClusterEvent.STORAGE_CLASS, is_change)
+            case CSIDriver():
+                helps = _event(ClusterEvent.STORAGE_CLASS, self.capacities.put_driver(item))
+            case CSIStorageCapacity():
+                helps = _event(ClusterEvent.STORAGE_CLASS, self.capacities.put(item))
             case CSINode():
-                limits, self._limits[name] = self._limits.get(name), item.limits
-                keys, self._topology_keys[name] = self._topology_keys.get(name, _NO_KEYS), item.topology_keys
-                helps = ClusterEvent.ATTACHMENTS if limits != item.limits else NO_EVENT
-                if keys != item.topology_keys:
-                    # Members that share a claim may be allowed on other nodes.
-                    helps |= ClusterEvent.STORAGE_CLASS
-                return StorageChange(helps)
+                old_node, self._csi_nodes[name] = self._csi_nodes.get(name), _CsiNode(item.limits, item.topology_keys)
+                helps = _event(ClusterEvent.ATTACHMENTS, old_node is None or old_node.limits != item.limits)
+                # Members that share a claim may be allowed on other nodes.
+                is_change = (old_node or _NO_CSI_NODE).topology_keys != item.topology_keys
+                helps |= _event(ClusterEvent.STORAGE_CLASS, is_change)
             case VolumeAttachment():
                 old_attachment = self._attachments.get(name)
-                if old_attachment is not None and old_attachment.spec == item.spec:
-                    # An attachment's status changes; only its existence counts.
-                    return StorageChange()
-                change = self._remove(VolumeAttachment, name)
-                self._attachments[name] = item
-                self._attached_to.setdefault(item.spec.node_name, {})[name] = item
-                return change
+                # An attachment's status changes; only its existence counts.
+                if old_attachment is None or old_attachment.spec != item.spec:
+                    helps = self._remove(VolumeAttachment, name).helps
+                    self._attachments[name] = item
+                    self._attached_to.setdefault(item.spec.node_name, {})[name] = item
+        return StorageChange(helps, claims)
 
     def _remove(self, kind: type[StorageObject], key: str) -> StorageChange:
+        helps, claims = NO_EVENT, frozenset[str]()
         if kind is PersistentVolumeClaim:
             # A pod that waits for the claim need not wait any longer.
-            return (
-                StorageChange(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else StorageChange()
-            )
-        if kind is PersistentVolume:
-            volume = self.pv_index.remove(key)
-            return StorageChange(claims=self._claims_of(volume)) if volume is not None else StorageChange()
-        if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
-            return StorageChange(ClusterEvent.STORAGE_CLASS if self._adds_sources_without(kind, key) else NO_EVENT)
-        if kind is CSINode:
-            self._topology_keys.pop(key, None)
-            return StorageChange(ClusterEvent.ATTACHMENTS if self._limits.pop(key, None) else NO_EVENT)
-        attachment = self._attachments.pop(key, None)
-        if attachment is None:
-            return StorageChange()
-        node = attachment.spec.node_name
-        del self._attached_to[node][key]
-        if not self._attached_to[node]:
-            del self._attached_to[node]
-        return StorageChange(ClusterEvent.ATTACHMENTS)
-
-    def _adds_sources(self, item: VolumeSource) -> bool:
-        """Record it; return whether volumes can be provisioned now that could not be before."""
-        match item:
-            case StorageClass():
-                name = item.metadata.name
-                old, self._classes[name] = self._classes.get(name), item
-                return old is None or old.allowed_topologies != item.allowed_topologies
-            case CSIDriver():
-                return self.capacities.put_driver(item)
-            case CSIStorageCapacity():
-                return self.capacities.put(item)
-
-    def _adds_sources_without(self, kind: type[StorageObject], key: str) -> bool:
-        if kind is CSIDriver:
-            return self.capacities.remove_driver(key)
-        if kind is CSIStorageCapacity:
-            self.capacities.remove(key)
-        else:
+            claims = frozenset([key] if self._claims.pop(key, None) is not None else ())
+        elif kind is PersistentVolume:
+            claims = self._claims_of(self.pv_index.remove(key))
+        elif kind is StorageClass:
             self._classes.pop(key, None)
-        return False
+        elif kind is CSIDriver:
+            helps = _event(ClusterEvent.STORAGE_CLASS, self.capacities.remove_driver(key))
+        elif kind is CSIStorageCapacity:
+            self.capacities.remove(key)
+        elif kind is CSINode:
+            helps = _event(ClusterEvent.ATTACHMENTS, bool(self._csi_nodes.pop(key, _NO_CSI_NODE).limits))
+        elif (attachment := self._attachments.pop(key, None)) is not None:
+            helps, attachments = ClusterEvent.ATTACHMENTS, self._attached_to[attachment.spec.node_name]
+            del attachments[key]
+            if not attachments:
+                del self._attached_to[attachment.spec.node_name]
+        return StorageChange(helps, claims)
 
-    def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
-        """Return the claims for which a volume is reserved, by its claimRef or by an assumed plan."""
+    def _claims_of(self, volume: PersistentVolume | None) -> frozenset[str]:
+        """Return the claims for which a volume is reserved, by its claimRef or by a plan."""
+        if volume is None:
+            return frozenset()
         claim = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
-        return frozenset(key for key in (claim, self.assumed.claim_of(volume.metadata.name)) if key)
+        return frozenset(filter(None, (claim, self.plans.claim_of(volume.metadata.name))))
+
+
+def _event(cluster_event: ClusterEvent, is_change: bool) -> ClusterEvent:
+    return cluster_event if is_change else NO_EVENT
 
 
 def _key(kind: type[StorageObject], identity: Identity) -> str:

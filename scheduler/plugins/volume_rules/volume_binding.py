@@ -12,7 +12,7 @@ import numpy as np
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.plan import VolumePlan
-from scheduler.cache.volumes.pv_index import PvIndex, affinity_keys
+from scheduler.cache.volumes.storage_index import PvIndex, affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector

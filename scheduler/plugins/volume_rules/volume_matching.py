@@ -10,8 +10,8 @@ from heapq import merge
 from itertools import repeat
 from typing import NamedTuple
 
-from scheduler.cache.volumes.label_index import Label
 from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
+from scheduler.cache.volumes.storage_index import Label
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.outcomes import Refused
@@ -214,7 +214,7 @@ def _find_volume(
 
 def _own_volumes(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
-    assumed_volume = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
+    assumed_volume = volume_cache.pv_index.get(volume_cache.plans.volume_of(claim.key))
     candidates = [] if assumed_volume is None else [assumed_volume]
     candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda volume: volume.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -146,7 +146,7 @@ def facts(cache: Cache) -> dict[str, object]:
             {one.uid for one in cache.assigned_pods_on(name)},
             cache.vf_accounting(name).free_vfs,
         )
-    return found | answers(cache.pod_counts, cache) | {"usage": vars(cache.volumes.usage)}
+    return found | answers(cache.pod_counts, cache) | {"usage": asdict(cache.volumes.usage)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,6 +1,6 @@
 """Which node labels find a free volume."""
 
-from scheduler.cache.volumes.pv_index import PvIndex
+from scheduler.cache.volumes.storage_index import PvIndex
 from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.volume_store import HOST, Store, on
 
@@ -21,12 +21,12 @@ def test_a_label_finds_a_free_volume_until_each_is_reserved_or_assumed(store: St
     assert free_nodes() == ["n1", "n2"]
     assert not free_nodes("another")
     assert not index.has_free("late", None)
-    index.count_assumed("disk-of-n1", 1)
-    index.count_assumed("disk-of-n1", 1)
-    index.count_assumed("disk-of-n1", -1)
+    index.count_plan("disk-of-n1", 1)
+    index.count_plan("disk-of-n1", 1)
+    index.count_plan("disk-of-n1", -1)
     index.put(_disk(store, "n1"))
     assert free_nodes() == ["n2"]
-    index.count_assumed("disk-of-n1", -1)
+    index.count_plan("disk-of-n1", -1)
     assert free_nodes() == ["n1", "n2"]
     index.put(_disk(store, "n2", CLAIM))
     index.remove("disk-of-n1")
