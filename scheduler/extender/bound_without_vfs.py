@@ -32,65 +32,55 @@ class BoundWithoutVfs(Part):
     def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
         self._scheduler_name = scheduler_name
         self._pods: dict[str, Pod] = {}
-        self._offered: OrderedDict[str, None] = OrderedDict()
+        self._offers: OrderedDict[str, None] = OrderedDict()
         # The pods that kube-scheduler seems to have bound itself.
-        self._unasked: set[str] = set()
+        self._evidence: set[str] = set()
         # Whether kube-scheduler has bound through the extender, in this process or before.
         self._has_bound = False
 
     @property
     def fault(self) -> str:
-        """Return a message if kube-scheduler does not bind through the extender, with a pod that shows it; empty if it
-        does.
-        """
-        uid = next(iter(self._unasked), None)
-        if (
-            uid is not None
-            and self._has_bound
-            and len({self._pods[pod_uid].metadata.namespace for pod_uid in self._unasked}) == 1
-        ):
+        """Return a message with a pod that shows that kube-scheduler binds without the extender; empty if none does."""
+        pods = [self._pods[uid] for uid in self._evidence]
+        if not pods or (self._has_bound and len({pod.metadata.namespace for pod in pods}) == 1):
             return ""
-        return "" if uid is None else f"{NO_BIND_VERB} (after adding it, delete pod {self._pods[uid].key})"
+        return f"{NO_BIND_VERB} (after adding it, delete pod {pods[0].key})"
 
-    def offered(self, uid: str) -> None:
+    def offer(self, uid: str) -> None:
         """Record that kube-scheduler has received the nodes that fit a pod."""
-        self._offered[uid] = None
-        self._offered.move_to_end(uid)
-        if len(self._offered) > _MAX_OFFERS:
-            self._offered.popitem(last=False)
+        self._offers[uid] = None
+        self._offers.move_to_end(uid)
+        if len(self._offers) > _MAX_OFFERS:
+            self._offers.popitem(last=False)
 
-    def bound(self, uid: str) -> None:
+    def clear_evidence(self, uid: str) -> None:
         """Record that the extender was asked to bind a pod; a missing assignment is then not kube-scheduler's fault."""
-        self._offered.pop(uid, None)
-        self._unasked.clear()
+        self._offers.pop(uid, None)
+        self._evidence.clear()
         self._has_bound = True
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Check a bound pod; report it once if it requests VFs and has none."""
         pod, uid = change.pod, change.assigned.uid
-        was_offered = uid in self._offered
-        self._offered.pop(uid, None)
+        has_offer, is_new = uid in self._offers, uid not in self._pods
+        self._offers.pop(uid, None)
         if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
             self._has_bound = True
         if not _is_bound_without_vfs(pod):
-            self._drop(uid)
+            self.pod_deleted(uid, None, now)
             return []
-        is_new = uid not in self._pods
         self._pods[uid] = pod
-        if was_offered:
-            self._unasked.add(uid)
+        if has_offer:
+            self._evidence.add(uid)
         if not is_new:
             return []
         about = {"pod": pod.key, "uid": uid, "node": pod.spec.node_name or ""}
         return [Notice("assignment", "pod that requests VFs was bound without them", about), _report(pod)]
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
-        self._drop(uid)
-
-    def _drop(self, uid: str) -> None:
         self._pods.pop(uid, None)
-        self._unasked.discard(uid)
-        self._offered.pop(uid, None)
+        self._evidence.discard(uid)
+        self._offers.pop(uid, None)
 
     def report_again(self) -> Iterator[Instruction]:
         return (_report(pod) for pod in self._pods.values())
@@ -98,13 +88,10 @@ class BoundWithoutVfs(Part):
 
 def _is_bound_without_vfs(pod: Pod) -> bool:
     """Return whether a bound pod requests VFs and has no assignment; an unreadable request counts as none."""
-    annotations = pod.annotations
-    if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
-        return False
-    if names.REQUEST not in annotations and names.RIT_REQUEST not in annotations:
+    if names.ASSIGNMENT in pod.annotations or pod.metadata.deletion_timestamp is not None:
         return False
     try:
-        request = read_request(annotations)
+        request = read_request(pod.annotations)
     except AnnotationError:
         return False
     return request is not None and bool(request.interfaces)

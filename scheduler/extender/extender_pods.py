@@ -2,11 +2,11 @@
 
 Only what Mooring assigns is evaluated here: whether the VFs, and units of other kinds, fit on a node in addition to its
 pods and nominated pods. All other rules are kube-scheduler's own, and it chooses the node. The exact VFs are chosen
-here. They are reserved from `reserve` until `ended`, or until the watch shows the result of the Binding. Only pods that
-the watch has shown get any: a list that was requested earlier may lack the others, and would free their VFs.
+here. They are reserved from `reserve` until `finish`, or until the watch shows the result of the Binding. Only pods
+that the watch has shown get any: a list that was requested earlier may lack the others, and would free their VFs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -24,7 +24,7 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victi
 from scheduler.cycle.preemption.select_victims import reprieve
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
-from scheduler.extender.resource_claims import Claimed
+from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
@@ -40,8 +40,8 @@ from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not in Mooring's cache yet"
 _NO_GROUPS = "the extender does not support groups: only Mooring's own scheduler places their pods"
-_FEW_THERE = "not enough free RDMA VFs or bandwidth there"
-UNSEEN = "the pod is not in Mooring's cache yet"
+_LACK = "not enough free RDMA VFs or bandwidth there"
+UNKNOWN_POD = "the pod is not in Mooring's cache yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,16 @@ class Verdict:
 
 @dataclass(slots=True)
 class ExtenderPods:
-    """The cluster for pods of another scheduler, until they are bound."""
+    """The cluster for pods of another scheduler, until they are bound.
+
+    The VFs of some pods must be near ``devices`` that their resource claims have.
+    """
 
     scheduler_name: str
     cache: Cache
     pending_pods: PendingPods
     queue: Queue
-    reserved: ReservedRoom
+    reservations: ReservedRoom
     budgets: Budgets
     groups: GroupCache
     kinds: Kinds
@@ -85,19 +88,20 @@ class ExtenderPods:
     def offer(self, pod_info: PodInfo) -> None:
         """Record that kube-scheduler has received the nodes that fit a pod."""
         if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
-            self.bound_without_vfs.offered(pod_info.uid)
+            self.bound_without_vfs.offer(pod_info.uid)
 
     def judge(
-        self, pod_info: PodInfo, nodes: Sequence[str], now: float, claimed: Claimed | None = None
+        self, pod_info: PodInfo, nodes: Iterable[str], now: float, devices: ClaimedDevices | None = None
     ) -> Iterator[tuple[str, Verdict]]:
-        """Yield the reason against each node; each is evaluated on the current state when the iterator reaches it.
-
-        ``claimed`` are devices near which the VFs must be.
-        """
+        """Yield the reason against each node; each is evaluated on the current state when the iterator reaches it."""
         self.cache.tick(now)
-        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
+        nominations, dry_runs = self.reservations.counting_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
+            nominees = nominations.get(node, ())
+            verdict = self._judge(dry_runs, node, nominees)
+            if devices is not None and not verdict.reason and self.cache.assigned(pod_info.uid) is None:
+                verdict = self._judge_near(devices, pod_info, node, nominees)
+            yield node, verdict
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MAX_PRIORITY`."""
@@ -113,17 +117,18 @@ class ExtenderPods:
                 weights += WEIGHT_OF[plugin.name]
         return total * MAX_PRIORITY // (100 * max(weights, 1))
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | Refused:
-        """Reserve exact VFs on the chosen node, near ``claimed`` devices; return the Bind, or why there are none."""
+    def reserve(
+        self, pod_info: PodInfo, node: str, now: float, devices: ClaimedDevices | None = None
+    ) -> Bind | Refused:
+        """Reserve exact VFs on the chosen node; return the Bind, or why there are none."""
         self.cache.tick(now)
-        if reason := self._not_ours(pod_info):
+        if reason := self._binding_fault(pod_info):
             return Refused(reason)
-        self.bound_without_vfs.bound(pod_info.uid)
-        nominated = self._nominated_for(pod_info).get(node, [])
-        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
+        self.bound_without_vfs.clear_evidence(pod_info.uid)
+        ((_, verdict),) = self.judge(pod_info, (node,), now, devices)
         if verdict.reason:
             return Refused(f"node {node!r}: {verdict.reason}")
-        assigned_pod = self._assigned(dry_runs, node, nominated)
+        assigned_pod = self._assign(_near(pod_info, devices), node)
         text = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
         annotations = annotations_of(text, self.sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
@@ -132,17 +137,19 @@ class ExtenderPods:
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned_pod, annotations, {"v": 1, "node": node})
 
-    def _not_ours(self, pod_info: PodInfo) -> str:
+    def _binding_fault(self, pod_info: PodInfo) -> str:
         """Return why a pod must not be bound here, or no longer; empty if it may."""
         if pod_info.pod.spec.scheduler_name == self.scheduler_name:
             return f"pods with schedulerName {self.scheduler_name!r} are bound by that scheduler only"
-        if not _is_managed(pod_info):
+        # kube-scheduler had a reason to ask: a request, even an empty one, or a managed resource.
+        has_request = pod_info.request is not None or bool(pod_info.wishes)
+        if not has_request and not pod_info.resources.keys() & names.EXTENDED_RESOURCES:
             return f"pod {pod_info.pod.key} requests no resource of Mooring"
         if (assigned_pod := self.cache.assigned(pod_info.uid)) is not None:
-            return _elsewhere(assigned_pod)
-        return "" if self.knows(pod_info.uid) else UNSEEN
+            return _in_progress(assigned_pod)
+        return "" if self.knows(pod_info.uid) else UNKNOWN_POD
 
-    def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
+    def finish(self, decision: Bind, outcome: Outcome, now: float) -> None:
         """Record a Binding's definite outcome."""
         uid = decision.pod_info.uid
         if outcome.kind == "bound":
@@ -151,84 +158,70 @@ class ExtenderPods:
             self.pending_pods.forget_assumed(uid, now)
 
     def make_room(
-        self, pod_info: PodInfo, node: str, victims: Victims, now: float, claimed: Claimed | None = None
+        self, pod_info: PodInfo, node: str, victims: Victims, now: float, devices: ClaimedDevices | None = None
     ) -> Victims | None:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
         row = self.cache.nodes.row_of.get(node)
-        if row is None or self._fault(pod_info, row) or (claimed is not None and node != claimed.node):
+        if row is None or self._node_fault(pod_info, row) or (devices is not None and node != devices.node):
             return None
-        return self._room_for(pod_info if claimed is None else _near(pod_info, claimed), node, row, victims)
+        nominees = self.reservations.counting_for(pod_info).get(node, ())
+        with self._dry_runs(_near(pod_info, devices)).on(row, nominees) as dry_run:
+            uids = set(victims.uids)
+            dry_run.take_off(*(pod for pod in self.cache.assigned_pods_on(node) if pod.uid in uids))
+            if not dry_run.refusal():
+                return victims
+            potential_victims = PotentialVictims(self.cache, self.groups).on(self.cache, uids)
+            return self._add_victims(dry_run, victims, potential_victims.below(node, pod_info.priority))
 
-    def sparing_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
+    def _add_victims(self, dry_run: NodeDryRun, victims: Victims, candidates: list[Victim]) -> Victims | None:
+        """Add less important pods that must also leave; kube-scheduler has no information about the assumed ones.
+
+        No group is removed as a whole, because kube-scheduler deletes only pods of the one node.
+        """
+        singles = [victim for victim in candidates if not victim.is_whole and not victim.pods[0].assumed]
+        dry_run.take_off(*pods_of(singles))
+        if dry_run.refusal():
+            return None
+        violators, rest = split(self.budgets, sorted(singles, key=importance))
+        violating_victims = reprieve(dry_run, violators)
+        pods = pods_of([*violating_victims, *reprieve(dry_run, rest)])
+        return Victims((*victims.uids, *(pod.uid for pod in pods)), victims.broken_budgets + len(violating_victims))
+
+    def spare_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
         """Exclude nodes where a group loses more members than it can spare, if another node loses nothing more
         important.
 
         kube-scheduler does not support groups by annotation, and chooses among the remaining nodes.
         """
-        highest, harmless = dict[str, int](), list[int]()
+        priorities = dict[str, int]()
         for node, victims in victims_by_node.items():
-            pods = [pod for uid in victims.uids if (pod := self.cache.assigned(uid)) is not None]
-            highest[node] = max((pod.priority for pod in pods), default=0)
-            if self.groups.can_spare(victims.uids):
-                harmless.append(highest[node])
-        least = min(harmless, default=None)
+            pods = filter(None, map(self.cache.assigned, victims.uids))
+            priorities[node] = max((pod.priority for pod in pods), default=0)
+        harmless_nodes = {node for node, victims in victims_by_node.items() if self.groups.can_spare(victims.uids)}
+        lowest = min((priorities[node] for node in harmless_nodes), default=None)
         return {
             node: victims
             for node, victims in victims_by_node.items()
-            if least is None or least > highest[node] or self.groups.can_spare(victims.uids)
+            if node in harmless_nodes or lowest is None or priorities[node] < lowest
         }
 
-    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
-        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
-        assigned_pods = {assigned_pod.uid: assigned_pod for assigned_pod in self.cache.assigned_pods_on(node)}
-        with dry_runs.on(row, nominated) as dry_run:
-            for uid in victims.uids:
-                if uid in assigned_pods:
-                    dry_run.take_off(assigned_pods.pop(uid))
-            if not dry_run.refusal():
-                return victims
-            potential_victims = PotentialVictims(self.cache, self.groups).on(self.cache, frozenset(victims.uids))
-            return self._more(dry_run, victims, potential_victims.below(node, pod_info.priority))
-
-    def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[Victim]) -> Victims | None:
-        """Add less important pods that must also leave; kube-scheduler has no information about the assumed ones.
-
-        No group is removed as a whole, because kube-scheduler deletes only pods of the one node.
-        """
-        singles = [victim for victim in lower if not victim.is_whole and not victim.pods[0].assumed]
-        dry_run.take_off(*pods_of(singles))
-        if dry_run.refusal():
-            return None
-        breaking, others = split(self.budgets, sorted(singles, key=importance))
-        doomed = reprieve(dry_run, breaking)
-        more = pods_of([*doomed, *reprieve(dry_run, others)])
-        return Victims(
-            (*victims.uids, *(assigned_pod.uid for assigned_pod in more)), victims.broken_budgets + len(doomed)
-        )
-
-    def _fitting(
-        self,
-        dry_runs: DryRuns,
-        node: str,
-        nominated: list[AssignedPod],
-        claimed: Claimed | None,
-    ) -> tuple[DryRuns, Verdict]:
-        """Evaluate a node, and return the result with the dry runs of the pod, near claimed devices if it has any."""
-        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
-        pod_info = dry_runs.pod_info
-        if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
-            return dry_runs, verdict
-        if node != claimed.node:
-            return dry_runs, Verdict(claimed.elsewhere, for_good=True)
-        near_pod = _near(pod_info, claimed)
-        near_runs = self._dry_runs(near_pod)
-        if not (reason := self._judge(near_runs, node, nominated).reason):
-            return near_runs, Verdict()
+    def _judge_near(
+        self, devices: ClaimedDevices, pod_info: PodInfo, node: str, nominees: Sequence[AssignedPod]
+    ) -> Verdict:
+        """Evaluate a node that has the pod's VFs: are they near the devices?"""
+        row = self.cache.nodes.row_of.get(node)
+        if row is None:
+            return Verdict()
+        if node != devices.node:
+            return Verdict(devices.location, for_good=True)
+        near_pod = _near(pod_info, devices)
+        reason = self._judge(self._dry_runs(near_pod), node, nominees).reason
+        if not reason:
+            return Verdict()
         if self._never_fits(near_pod, row):
-            return dry_runs, Verdict(claimed.refusal(NO_DIVISION), for_good=True)
-        is_lack = reason in (*NOT_ENOUGH.values(), NO_DIVISION)
-        return dry_runs, Verdict(claimed.refusal(_FEW_THERE if is_lack else reason))
+            return Verdict(devices.refusal(NO_DIVISION), for_good=True)
+        return Verdict(devices.refusal(_LACK if reason in (*NOT_ENOUGH.values(), NO_DIVISION) else reason))
 
     def _never_fits(self, pod_info: PodInfo, row: int) -> bool:
         """Return whether a pod's VFs do not fit on a node even if all VFs are free."""
@@ -239,30 +232,23 @@ class ExtenderPods:
         placement = place_request(request, demands, free_vfs, Steps())
         return isinstance(placement, Refused) and placement.reason != OUT_OF_BUDGET
 
-    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
+    def _judge(self, dry_runs: DryRuns, node: str, nominees: Sequence[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
         if (assigned_pod := self.cache.assigned(pod_info.uid)) is not None:
-            return Verdict("" if assigned_pod.node == node else _elsewhere(assigned_pod), for_good=True)
+            return Verdict("" if assigned_pod.node == node else _in_progress(assigned_pod), for_good=True)
         if not pod_info.interfaces and not pod_info.wishes:
             return Verdict()
         if row is None:
             return Verdict(UNKNOWN_NODE, for_good=True, blind=True)
-        if fault := self._fault(pod_info, row):
+        if fault := self._node_fault(pod_info, row):
             return fault
-        with dry_runs.on(row, nominated) as dry_run:
+        with dry_runs.on(row, nominees) as dry_run:
             return Verdict("".join(dry_run.refusal()[:1]))
 
-    def _assigned(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> AssignedPod:
-        row = self.cache.nodes.row_of.get(node)
-        if row is None:
-            return assigned_pod_for(dry_runs.pod_info, node)
-        with dry_runs.on(row, nominated) as dry_run:
-            return dry_run.assigned_pod()
-
-    def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
+    def _node_fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Return the reason against the node itself, whichever pods run there."""
-        if given_twice := node_programs.gpu_refusal(pod_info, self.cache.nodes, row):
-            return Verdict(given_twice, for_good=True)
+        if reason := node_programs.gpu_refusal(pod_info, self.cache.nodes, row):
+            return Verdict(reason, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.models[row][0], self.cache.nodes.free_vfs_of_row[row].pfs
@@ -271,24 +257,23 @@ class ExtenderPods:
         demands = demands_on(pod_info.request, pfs)
         return Verdict(demands.reason, for_good=True) if isinstance(demands, Refused) else None
 
-    def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        return self.reserved.counting_for(pod_info)
+    def _assign(self, pod_info: PodInfo, node: str) -> AssignedPod:
+        row = self.cache.nodes.row_of.get(node)
+        if row is None:
+            return assigned_pod_for(pod_info, node)
+        with self._dry_runs(pod_info).on(row, self.reservations.counting_for(pod_info).get(node, ())) as dry_run:
+            return dry_run.assigned_pod()
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
         return DryRuns(pod_info, self.cache, Steps(), reserves_only=True)
 
 
-def _near(pod_info: PodInfo, claimed: Claimed) -> PodInfo:
-    """Return a pod whose VFs must be near claimed devices."""
-    request = None if pod_info.request is None else replace(pod_info.request, devices=claimed.devices)
-    return msgspec.structs.replace(pod_info, request=request)
+def _near(pod_info: PodInfo, devices: ClaimedDevices | None) -> PodInfo:
+    """Return a pod whose VFs must be near claimed devices, if it has any."""
+    if devices is None or pod_info.request is None:
+        return pod_info
+    return msgspec.structs.replace(pod_info, request=replace(pod_info.request, devices=devices.roots))
 
 
-def _elsewhere(assigned_pod: AssignedPod) -> str:
+def _in_progress(assigned_pod: AssignedPod) -> str:
     return f"the pod is being bound to node {assigned_pod.node!r}"
-
-
-def _is_managed(pod_info: PodInfo) -> bool:
-    """Return whether kube-scheduler had a reason to ask: a request, even an empty one, or a managed resource."""
-    has_request = pod_info.request is not None or bool(pod_info.wishes)
-    return has_request or bool(pod_info.resources.keys() & names.EXTENDED_RESOURCES)

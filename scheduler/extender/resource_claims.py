@@ -4,7 +4,7 @@ A claim's status lists its allocated devices, by driver, pool and device. The dr
 have the PCIe root of each device, if the driver publishes it. Source: k8s.io/api/resource/v1/types.go.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,7 +20,6 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 MOST_CLAIMS, MOST_DRIVERS = 16, 8
 # For one driver on one node, of up to 128 devices each.
 MOST_SLICES = 16
-_NODE_NAME = "metadata.name"
 
 
 class _Result(Struct):
@@ -59,6 +58,11 @@ class _Device(Struct):
     name: str = ""
     attributes: dict[str, _Attribute] | None = None
 
+    @property
+    def roots(self) -> frozenset[str]:
+        root = (self.attributes or {}).get(PCIE_ROOT, _Attribute())
+        return frozenset(root.strings or ([root.string] if root.string else ()))
+
 
 class _Pool(Struct):
     name: str = ""
@@ -86,24 +90,13 @@ class ResourceSlices(Struct):
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Device:
-    """A DRA device: pool names are unique within a driver, and device names within a pool."""
-
-    driver: str
-    pool: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.name}"
+# Driver, pool and name: pool names are unique within a driver, and device names within a pool.
+Device = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The allocation of a pod's claims: devices in order, and their node, None if unknown.
-
-    ``names`` are the claims' names, for messages.
-    """
+    """The allocation of a pod's claims: devices in order, and their node, None if unknown."""
 
     names: tuple[str, ...]
     devices: tuple[Device, ...]
@@ -115,31 +108,31 @@ class Allocation:
 
     @property
     def drivers(self) -> list[str]:
-        return sorted({device.driver for device in self.devices})
+        return sorted({driver for driver, _, _ in self.devices})
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """The claimed devices of a pod on a node: the roots of each. ``title`` names the claims."""
+class ClaimedDevices:
+    """The PCIe roots of each of a pod's devices on a node. ``title`` names the claims."""
 
     title: str
     node: str
-    devices: tuple[frozenset[str], ...]
+    roots: tuple[frozenset[str], ...]
 
     @property
-    def elsewhere(self) -> str:
-        """Return the message for another node: where the devices are."""
+    def location(self) -> str:
+        """Return the message for another node."""
         return f"{self.title} has devices on node {self.node!r}"
 
     def refusal(self, reason: str) -> str:
         """Return why the VFs are not available near the devices, and what to do: the claims stay allocated."""
-        roots = sorted(frozenset().union(*self.devices))[:_MAX_ROOTS_SHOWN]
+        roots = sorted(frozenset().union(*self.roots))[:_MAX_ROOTS]
         place = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
         return f"{place}: {reason}. {_REMEDY}"
 
 
-# A node has about eight.
-_MAX_ROOTS_SHOWN = 16
+# In a message; a node has about eight.
+_MAX_ROOTS = 16
 _REMEDY = (
     "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"
@@ -151,46 +144,43 @@ def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
     claims = pod.spec.resource_claims or ()
     if len(claims) > MOST_CLAIMS:
         return Refused(f"{len(claims)} resource claims exceed the limit of {MOST_CLAIMS}")
-    status_of = {claim.name: claim for claim in pod.status.resource_claim_statuses or ()}
-    claim_keys = []
+    generated_names = {claim.name: claim.resource_claim_name for claim in pod.status.resource_claim_statuses or ()}
+    names = []
     for claim in claims:
-        if claim.resource_claim_name:
-            claim_keys.append(claim.resource_claim_name)
-        elif claim.name not in status_of:
+        if not claim.resource_claim_name and claim.name not in generated_names:
             return Refused(f"claim {claim.name!r} of the pod has not been created from its template yet")
-        elif generated_name := status_of[claim.name].resource_claim_name:
-            claim_keys.append(generated_name)
-        # Else none is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
-    # They become parts of a path, and who asks may have sent the pod himself.
-    strange = next((name for name in (*claim_keys, pod.metadata.namespace) if not is_subdomain(name)), None)
-    if strange is not None:
-        return Refused(f"{shorten(strange)} is not the name of a claim or namespace")
-    return tuple(dict.fromkeys(claim_keys))
+        # Without a generated name no claim is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
+        if name := claim.resource_claim_name or generated_names[claim.name]:
+            names.append(name)
+    # They become parts of a path, and a client may have sent any pod.
+    invalid_name = next((name for name in (*names, pod.metadata.namespace) if not is_subdomain(name)), None)
+    if invalid_name is not None:
+        return Refused(f"{shorten(invalid_name)} is not the name of a claim or namespace")
+    return tuple(dict.fromkeys(names))
 
 
-def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
+def read_allocation(claims: Sequence[ResourceClaim]) -> Allocation | None:
     """Return the allocation of claims; None while one of them is not allocated."""
     allocations = [claim.status.allocation for claim in claims if claim.status and claim.status.allocation]
     if len(allocations) < len(claims):
         return None
-    devices = [
-        Device(result.driver, result.pool, result.device)
+    devices = tuple(
+        (result.driver, result.pool, result.device)
         for allocation in allocations
         for result in (allocation.devices.results if allocation.devices else None) or ()
         # Admin access takes no device: others have it.
         if not result.admin_access
-    ]
-    nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
-    return Allocation(
-        tuple(claim.metadata.name for claim in claims), tuple(devices), nodes.pop() if len(nodes) == 1 else None
     )
+    nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
+    node = nodes.pop() if len(nodes) == 1 else None
+    return Allocation(tuple(claim.metadata.name for claim in claims), devices, node)
 
 
 def _nodes(selector: NodeSelector | None) -> Iterator[str]:
     """Yield the nodes that a selector names. The selector of local devices names their node."""
     for term in (selector.node_selector_terms if selector else None) or ():
         for field in term.match_fields or ():
-            if field.key == _NODE_NAME and field.operator == "In":
+            if field.key == "metadata.name" and field.operator == "In":
                 yield from field.values or ()
 
 
@@ -198,30 +188,15 @@ def roots_of(
     allocation: Allocation, slices: Iterable[ResourceSlice], node: str
 ) -> tuple[frozenset[str], ...] | Refused:
     """Return the PCIe roots of each allocated device that has any, in order, or why there is none."""
-    roots_by_device = _published(slices)
-    if missing := next((device for device in allocation.devices if device not in roots_by_device), None):
-        return Refused(f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
-    roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
-    if not roots:
-        return Refused(
-            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
-        )
-    return tuple(roots)
-
-
-def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str]]:
-    """Return the roots of each device; while a pool is being replaced, its newest generation counts."""
-    roots_by_device: dict[Device, frozenset[str]] = {}
-    for resource_slice in sorted(slices, key=lambda resource_slice: resource_slice.spec.pool.generation):
-        for device in resource_slice.spec.devices or ():
-            roots_by_device[Device(resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)] = _roots(
-                device
-            )
-    return roots_by_device
-
-
-def _roots(device: _Device) -> frozenset[str]:
-    attribute = (device.attributes or {}).get(PCIE_ROOT)
-    if attribute is None:
-        return frozenset()
-    return frozenset(attribute.strings or ([attribute.string] if attribute.string else ()))
+    # While a pool is being replaced, its newest generation counts.
+    specs = sorted((resource_slice.spec for resource_slice in slices), key=lambda spec: spec.pool.generation)
+    roots_by_device = {
+        (spec.driver, spec.pool.name, device.name): device.roots for spec in specs for device in spec.devices or ()
+    }
+    for device in allocation.devices:
+        if device not in roots_by_device:
+            return Refused(f"device {'/'.join(device)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
+    roots = tuple(roots_by_device[device] for device in allocation.devices if roots_by_device[device])
+    return roots or Refused(
+        f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
+    )

@@ -5,7 +5,8 @@ reads them case-insensitively. Earlier names (``nodenames``, ``nodeToVictims``) 
 in lower case here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -16,13 +17,11 @@ from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, Pod, Struct
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
 _pod = msgspec.json.Decoder(Pod).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_NULL = b"null"
 # The highest score of a node. Source: extender/v1 MaxExtenderPriority.
 MAX_PRIORITY = 10
-
-
 # The fields of ExtenderBindingArgs, each with its rule: they become parts of a path, where ".." is a step up.
 _BINDING: Mapping[str, Callable[[str], bool]] = {
     "podnamespace": is_subdomain,
@@ -30,6 +29,7 @@ _BINDING: Mapping[str, Callable[[str], bool]] = {
     "poduid": is_uid,
     "node": is_subdomain,
 }
+_VICTIMS = ("nodenametometavictims", "nodenametovictims", "nodetovictims")
 
 
 class ProtocolError(ValueError):
@@ -38,7 +38,7 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """ExtenderArgs: a pod and the nodes to evaluate, by name; ``items`` are the nodes themselves if they were sent."""
+    """A pod and the nodes to evaluate, by name; ``items`` are the nodes themselves if they were sent."""
 
     pod: Pod
     nodes: Sequence[str]
@@ -55,7 +55,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderPreemptionArgs:
-    """ExtenderPreemptionArgs: a pod that fits nowhere, and by node the victims whose eviction would make it fit."""
+    """A pod that fits nowhere, and by node the victims whose eviction would make it fit."""
 
     pod: Pod
     victims: Mapping[str, Victims]
@@ -77,13 +77,13 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class FailedNodes:
-    """Why nodes do not fit the pod, by name; ``for_good`` are those where no eviction helps."""
+    """Why nodes do not fit the pod, by name; no eviction helps on ``unresolvable`` ones."""
 
-    for_now: Mapping[str, str]
-    for_good: Mapping[str, str]
+    failures: Mapping[str, str]
+    unresolvable: Mapping[str, str]
 
 
-class _Object(Struct):
+class _Node(Struct):
     metadata: Metadata
 
 
@@ -91,85 +91,86 @@ class _Nodes(Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_node = msgspec.json.Decoder(_Object).decode
+_node = msgspec.json.Decoder(_Node).decode
 
 
 def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
     """Read the arguments of `filter` and `prioritize`; raise ProtocolError."""
-    try:
+    with _reading("ExtenderArgs"):
         fields = _fields(body)
         pod = _read_pod(fields)
-        if (names_sent := fields.get("nodenames")) is not None:
-            return ExtenderArgs(pod, msgspec.json.decode(names_sent, type=list[str]))
-        node_list = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
+        if "nodenames" in fields:
+            return ExtenderArgs(pod, _decode(fields["nodenames"], type=list[str]))
+        node_list = _decode(fields.get("nodes", b"{}"), type=_Nodes)
         items = {_node(item).metadata.name: item for item in node_list.items or ()}
-    except UNREADABLE as wrong:
-        raise ProtocolError(f"request is not an ExtenderArgs: {wrong}") from wrong
-    return ExtenderArgs(pod, list(items), items)
+        return ExtenderArgs(pod, list(items), items)
 
 
 def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
     """Read the arguments of `preempt`; raise ProtocolError."""
-    try:
+    with _reading("ExtenderPreemptionArgs"):
         fields = _fields(body)
         pod = _read_pod(fields)
-        keys = ("nodenametometavictims", "nodenametovictims", "nodetovictims")
-        sent = next((fields[key] for key in keys if key in fields), msgspec.Raw(b"{}"))
-        return ExtenderPreemptionArgs(pod, {node: _victims(victims) for node, victims in _raw_fields(sent).items()})
-    except UNREADABLE as wrong:
-        raise ProtocolError(f"request is not an ExtenderPreemptionArgs: {wrong}") from wrong
+        by_node = _raw_fields(next((fields[key] for key in _VICTIMS if key in fields), b"{}"))
+        return ExtenderPreemptionArgs(pod, {node: _read_victims(victims) for node, victims in by_node.items()})
 
 
 def read_binding(body: bytes | memoryview) -> Binding:
     """Read the arguments of `bind`; raise ProtocolError."""
-    try:
+    kind = "ExtenderBindingArgs"
+    with _reading(kind):
         fields = _fields(body)
-        values = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
-    except UNREADABLE as wrong:
-        raise ProtocolError(f"request is not an ExtenderBindingArgs: {wrong}") from wrong
+        values = [_decode(fields.get(key, b'""'), type=str) for key in _BINDING]
     for (key, is_name), value in zip(_BINDING.items(), values, strict=True):
         if not is_name(value):
-            raise ProtocolError(f"request is not an ExtenderBindingArgs: {key}: {shorten(value)} is not a name")
+            raise ProtocolError(f"request is not an {kind}: {key}: {shorten(value)} is not a name")
     return Binding(*values)
 
 
-def filtered(args: ExtenderArgs, failures: FailedNodes) -> bytes:
-    """Return an ExtenderFilterResult: the nodes that pass, in the form in which they were sent."""
-    passing = [node for node in args.nodes if node not in failures.for_now and node not in failures.for_good]
-    nodes = None if args.items is None else {"items": [args.items[node] for node in passing]}
+def filter_result(args: ExtenderArgs, nodes: FailedNodes) -> bytes:
+    """Return an ExtenderFilterResult: the nodes that fit, in the form in which they were sent."""
+    names = [node for node in args.nodes if node not in nodes.failures and node not in nodes.unresolvable]
     return _encode(
         {
-            "Nodes": nodes,
-            "NodeNames": passing if args.items is None else None,
-            "FailedNodes": failures.for_now,
-            "FailedAndUnresolvableNodes": failures.for_good,
+            "Nodes": None if args.items is None else {"items": [args.items[node] for node in names]},
+            "NodeNames": names if args.items is None else None,
+            "FailedNodes": nodes.failures,
+            "FailedAndUnresolvableNodes": nodes.unresolvable,
             "Error": "",
         }
     )
 
 
-def failed(error: str) -> bytes:
+def error_result(error: str) -> bytes:
     """Return the ExtenderFilterResult or ExtenderBindingResult with this error; empty for success."""
     return _encode({"Error": error})
 
 
-def prioritized(scores: Mapping[str, int]) -> bytes:
+def host_priorities(scores: Mapping[str, int]) -> bytes:
     """Return a HostPriorityList of scores from 0 to `MAX_PRIORITY`."""
     return _encode([{"Host": node, "Score": score} for node, score in scores.items()])
 
 
-def preempted(victims: Mapping[str, Victims]) -> bytes:
+def preemption_result(victims_by_node: Mapping[str, Victims]) -> bytes:
     """Return an ExtenderPreemptionResult, which names pods by uid for either form of the request."""
     result = {
-        node: {"Pods": [{"UID": uid} for uid in node_victims.uids], "NumPDBViolations": node_victims.broken_budgets}
-        for node, node_victims in victims.items()
+        node: {"Pods": [{"UID": uid} for uid in victims.uids], "NumPDBViolations": victims.broken_budgets}
+        for node, victims in victims_by_node.items()
     }
     return _encode({"NodeNameToMetaVictims": result})
 
 
+@contextmanager
+def _reading(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as unreadable:
+        raise ProtocolError(f"request is not an {kind}: {unreadable}") from unreadable
+
+
 def _fields(body: bytes | memoryview | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Return an object's fields by their names in lower case; null fields are left out."""
-    return {key.lower(): value for key, value in _raw_fields(body).items() if bytes(value) != _NULL}
+    return {key.lower(): value for key, value in _raw_fields(body).items() if bytes(value) != b"null"}
 
 
 def _read_pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
@@ -181,15 +182,15 @@ def _read_pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
     return pod
 
 
-def _victims(raw: msgspec.Raw) -> Victims:
+def _read_victims(raw: msgspec.Raw) -> Victims:
     """Read Victims, which contain whole pods, or MetaVictims, which contain uids."""
     fields = _fields(raw)
-    pods = msgspec.json.decode(fields.get("pods", b"[]"), type=list[msgspec.Raw])
-    violations = msgspec.json.decode(fields.get("numpdbviolations", b"0"), type=int)
+    pods = _decode(fields.get("pods", b"[]"), type=list[msgspec.Raw])
+    violations = _decode(fields.get("numpdbviolations", b"0"), type=int)
     return Victims(tuple(_uid(_fields(pod)) for pod in pods), violations)
 
 
 def _uid(pod: Mapping[str, msgspec.Raw]) -> str:
     if "uid" in pod:
-        return msgspec.json.decode(pod["uid"], type=str)
-    return msgspec.json.decode(pod.get("metadata", b"{}"), type=Metadata).uid
+        return _decode(pod["uid"], type=str)
+    return _decode(pod.get("metadata", b"{}"), type=Metadata).uid

@@ -242,7 +242,7 @@ def _extender_pods(
         cache=state.cache,
         pending_pods=state.pending_pods,
         queue=state.queue,
-        reserved=state.reservations,
+        reservations=state.reservations,
         budgets=state.budgets,
         groups=state.group_cache,
         kinds=kinds,

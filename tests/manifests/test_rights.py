@@ -40,10 +40,10 @@ from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_ent
 from mooring.records.node_check import NodeCheck, dump_node_check
 from mooring.records.pod_record import PodRecord
 from scheduler.cycle.instructions import Evict
-from scheduler.extender.resource_claims import Claimed
+from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.kube.objects import Pod
 from scheduler.server.evict import evict
-from scheduler.server.http.claimed_devices import read_claimed
+from scheduler.server.http.claimed_devices import read_claimed_devices
 from tests.manifests.accounts import NAMESPACE, NODE_NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.kustomize import COMPONENTS, render
@@ -262,8 +262,8 @@ async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster
     await claims.allocate("c", "n1", "gpu-0")
     pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
     async with cluster.acting(EXTENDER, tmp_path) as client:
-        found = await read_claimed(client, msgspec.convert(pod, Pod))
-    assert found == Claimed("claim 'c'", "n1", (frozenset({"pci0000:15"}),))
+        found = await read_claimed_devices(client, msgspec.convert(pod, Pod))
+    assert found == ClaimedDevices("claim 'c'", "n1", (frozenset({"pci0000:15"}),))
     if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
         assert authorizer.refused == {}
         idle = unneeded(EXTENDER.rights(), authorizer.asked(EXTENDER.user))

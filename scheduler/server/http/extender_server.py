@@ -14,7 +14,7 @@ from aiohttp import web
 
 from mooring.http.application import Body, listen, read_body
 from mooring.http.connections import Limits
-from scheduler.extender.wire_format import ProtocolError, failed
+from scheduler.extender.wire_format import ProtocolError, error_result
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 
@@ -25,53 +25,25 @@ _LARGEST = 32 << 20
 _LIMITS = Limits(connections=512, body_bytes=_LARGEST + (16 << 20), turns_per_s=5000)
 _PREFIX = "/scheduler"
 Answer = Callable[[Body], Awaitable[bytes]]
+ErrorResponse = Callable[[str], web.Response]
 
 
 def serve(
     address: str, extender_handlers: ExtenderHandlers, tls: ssl.SSLContext | None = None
 ) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``; empty does not listen)."""
-    # The last path is the one of rit-k8s-rdma's scheduler extension, on port 8888.
-    verbs = (
-        ("filter", extender_handlers.filter, _error),
-        ("bind", extender_handlers.bind, _error),
-        ("rdma_scheduling", extender_handlers.filter_as_seeds, _error),
-        # Their responses have no field for an error.
-        ("prioritize", extender_handlers.prioritize, _refused),
-        ("preempt", extender_handlers.preempt, _refused),
-    )
     routes = [
-        web.post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, tell)) for verb, answer, tell in verbs
+        _route("filter", extender_handlers.filter, extender_handlers),
+        _route("bind", extender_handlers.bind, extender_handlers),
+        # The path of rit-k8s-rdma's scheduler extension, on port 8888.
+        _route("rdma_scheduling", extender_handlers.rdma_scheduling, extender_handlers),
+        # Their responses have no field for an error.
+        _route("prioritize", extender_handlers.prioritize, extender_handlers, _bad_request),
+        _route("preempt", extender_handlers.preempt, extender_handlers, _bad_request),
     ]
     if address and (tls is None or tls.verify_mode != ssl.CERT_REQUIRED):
         _log.warning("extender accepts every client that reaches its port", address=address)
     return listen(address, routes, _LIMITS, tls)
-
-
-def _route(
-    verb: str, answer: Answer, extender_handlers: ExtenderHandlers, tell: Callable[[str], web.Response]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(request: web.Request) -> web.Response:
-        if reason := extender_handlers.standing_by():
-            return _standing_by(reason)
-        try:
-            return _json(await answer(await read_body(request, _LARGEST)))
-        except ProtocolError as wrong:
-            return tell(str(wrong))
-
-    async def counted(request: web.Request) -> web.Response:
-        response = await respond(request)
-        metrics.EXTENDER_REQUESTS.labels(verb, str(response.status)).inc()
-        return response
-
-    return counted
-
-
-def _standing_by(reason: str) -> web.Response:
-    answer = web.Response(text=f"this scheduler {reason}", status=503)
-    # Behind a Service the next connection may reach the leader; this connection never would.
-    answer.force_close()
-    return answer
 
 
 def _json(body: bytes) -> web.Response:
@@ -79,8 +51,32 @@ def _json(body: bytes) -> web.Response:
 
 
 def _error(error: str) -> web.Response:
-    return _json(failed(error))
+    return _json(error_result(error))
 
 
-def _refused(error: str) -> web.Response:
+def _bad_request(error: str) -> web.Response:
     return web.Response(text=error, status=400)
+
+
+def _route(
+    verb: str, answer: Answer, extender_handlers: ExtenderHandlers, error_response: ErrorResponse = _error
+) -> web.RouteDef:
+    async def respond(request: web.Request) -> web.Response:
+        if reason := extender_handlers.standing_by():
+            response = _standing_by(reason)
+        else:
+            try:
+                response = _json(await answer(await read_body(request, _LARGEST)))
+            except ProtocolError as error:
+                response = error_response(str(error))
+        metrics.EXTENDER_REQUESTS.labels(verb, str(response.status)).inc()
+        return response
+
+    return web.post(f"{_PREFIX}/{verb}", respond)
+
+
+def _standing_by(reason: str) -> web.Response:
+    response = web.Response(text=f"this scheduler {reason}", status=503)
+    # Behind a Service the next connection may reach the leader; this connection never would.
+    response.force_close()
+    return response

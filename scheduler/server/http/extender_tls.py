@@ -46,25 +46,22 @@ class _CurrentContext:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._stamps = files.stamps()
-        self._reported = ""
+        self._fault = ""
         self.context = files.context()
 
     def renew(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         """Let a connection whose handshake has begun use the current files."""
         try:
-            self._look()
+            stamps = self._files.stamps()
+            if stamps != self._stamps:
+                self.context = self._files.context()
+                self._stamps, self._fault = stamps, ""
+                _log.info("certificates of the extender reloaded", certificate=str(self._files.certificate))
         except OSError as unusable:
-            if str(unusable) != self._reported:
-                self._reported = str(unusable)
-                _log.warning("certificates of the extender not reloaded", reason=self._reported)
+            if str(unusable) != self._fault:
+                self._fault = str(unusable)
+                _log.warning("certificates of the extender not reloaded", reason=self._fault)
         connection.context = self.context
-
-    def _look(self) -> None:
-        stamps = self._files.stamps()
-        if stamps != self._stamps:
-            self.context = self._files.context()
-            self._stamps, self._reported = stamps, ""
-            _log.info("certificates of the extender reloaded", certificate=str(self._files.certificate))
 
 
 def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | None:

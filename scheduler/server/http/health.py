@@ -9,10 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from mooring.http.application import listen
 from mooring.http.recent import Recent
 
-Why = Callable[[], str]
 
-
-def serve(address: str, not_ready: Why) -> AbstractAsyncContextManager[None]:
+def serve(address: str, not_ready: Callable[[], str]) -> AbstractAsyncContextManager[None]:
     """Listen on ``address`` (``host:port``; empty does not listen); ``not_ready`` returns why not, empty when ready."""
     recent = Recent(generate_latest)
 

@@ -12,7 +12,7 @@ from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict
-from scheduler.extender.resource_claims import Claimed
+from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
@@ -44,7 +44,7 @@ def judged(
         machine.pods(Changed(Identity(meta.namespace, meta.name, meta.uid, ""), pod), NOW)
         pod_info = machine.extender_pods.read(pod)
         assert isinstance(pod_info, PodInfo), pod_info
-        claimed = Claimed("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
+        claimed = ClaimedDevices("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
         # A collection of what the tests before have left is not counted.
         gc.collect()
         began_s = time.process_time()
@@ -88,7 +88,7 @@ def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside
     see(pod)
     pod_info = machine.extender_pods.read(pod)
     assert isinstance(pod_info, PodInfo)
-    claimed = Claimed("claim 'c'", node, (frozenset({"pci0000:04"}),))
+    claimed = ClaimedDevices("claim 'c'", node, (frozenset({"pci0000:04"}),))
     assert dict(machine.extender_pods.judge(pod_info, [node], NOW, claimed)) == {node: Verdict()}
     machine.check()
 

@@ -12,7 +12,7 @@ from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender import wire_format
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
-from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
+from scheduler.extender.extender_pods import UNKNOWN_NODE, UNKNOWN_POD, Verdict
 from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome, Refused
@@ -112,7 +112,7 @@ def test_the_last_vf_is_given_once(scene: Scene) -> None:
     decision = scene.reserve(first)
     assert scene.extender_pods.reserve(second, "n1", NOW) == Refused(f"node 'n1': {FULL}")
     assert scene.judge(second, "n1") == {"n1": Verdict(FULL)}
-    scene.extender_pods.ended(decision, Outcome("gated"), NOW)
+    scene.extender_pods.finish(decision, Outcome("gated"), NOW)
     assert scene.reserve(second).assigned.assignment is not None
 
 
@@ -122,7 +122,7 @@ def test_a_written_assignment_counts_when_the_watch_shows_it(scene: Scene) -> No
     pod_info = scene.pod_info()
     pod = pod_info.pod
     decision = scene.reserve(pod_info)
-    scene.extender_pods.ended(decision, BOUND, NOW)
+    scene.extender_pods.finish(decision, BOUND, NOW)
     pod.spec.node_name = "n1"
     pod.metadata.annotations = pod.annotations | dict(decision.annotations)
     assert scene.see(pod) == []
@@ -141,10 +141,10 @@ def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: 
     unseen = scene.extender_pods.read(scene.pod())
     assert isinstance(unseen, PodInfo)
     assert scene.judge(unseen, "n1") == {"n1": Verdict()}
-    assert scene.extender_pods.reserve(unseen, "n1", NOW) == Refused(UNSEEN)
+    assert scene.extender_pods.reserve(unseen, "n1", NOW) == Refused(UNKNOWN_POD)
     gone = scene.pod_info()
     machine.handle(Pod, Synced(()), NOW)
-    assert scene.extender_pods.reserve(gone, "n1", NOW) == Refused(UNSEEN)
+    assert scene.extender_pods.reserve(gone, "n1", NOW) == Refused(UNKNOWN_POD)
     scene.reserve(scene.pod_info())
 
 
@@ -267,8 +267,8 @@ def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: 
     member, _ = (scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(2))
     alone = scene.assigned("n2", [0], priority=priority)
     chosen = {"n1": Victims((member.metadata.uid,), 0), "n2": Victims((alone.metadata.uid,), 0)}
-    assert scene.extender_pods.sparing_groups(chosen).keys() == nodes
-    assert scene.extender_pods.sparing_groups({"n1": chosen["n1"]}).keys() == {"n1"}
+    assert scene.extender_pods.spare_groups(chosen).keys() == nodes
+    assert scene.extender_pods.spare_groups({"n1": chosen["n1"]}).keys() == {"n1"}
 
 
 @pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
@@ -319,7 +319,7 @@ def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
     stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
     scene.see(stray)
     assert scene.extender_pods.bound_without_vfs.fault == ""
-    scene.extender_pods.bound_without_vfs.offered(asked.metadata.uid)
+    scene.extender_pods.bound_without_vfs.offer(asked.metadata.uid)
     scene.see(asked)
     assert scene.extender_pods.bound_without_vfs.fault.startswith(NO_BIND_VERB)
     assert asked.key in scene.extender_pods.bound_without_vfs.fault
@@ -334,7 +334,7 @@ def test_a_tenant_who_binds_pods_of_its_own_does_not_stop_the_extender(scene: Sc
 
     def bound_elsewhere(namespace: str = "default") -> Pod:
         pod = scene.pod(node="n1", spec={"nodeName": "n1"}, metadata={"namespace": namespace})
-        extender.offered(pod.metadata.uid)
+        extender.offer(pod.metadata.uid)
         scene.see(pod)
         return pod
 
@@ -356,7 +356,7 @@ def test_a_new_leader_sees_by_bound_pods_that_kube_scheduler_binds_through_the_e
     scene.add_node("n1")
     scene.see(scene.pod(node="n1", spec={"nodeName": "n1", **FOREIGN}, annotations={names.ASSIGNMENT: "{}"}))
     pod = scene.pod(node="n1", spec={"nodeName": "n1"})
-    scene.extender_pods.bound_without_vfs.offered(pod.metadata.uid)
+    scene.extender_pods.bound_without_vfs.offer(pod.metadata.uid)
     scene.see(pod)
     assert scene.extender_pods.bound_without_vfs.fault == ""
 
@@ -366,7 +366,7 @@ def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bin
     scene.add_node("n1")
     scene.extender_pods.offer(scene.pod_info(name="p"))
     pod_info = scene.pod_info([], name="q")
-    scene.extender_pods.bound_without_vfs.offered(pod_info.uid)
+    scene.extender_pods.bound_without_vfs.offer(pod_info.uid)
     scene.reserve(pod_info)
     scene.extender_pods.offer(pod_info)
     pod_info.pod.metadata.annotations = {names.REQUEST: "[{}]"}

@@ -9,11 +9,10 @@ from scheduler.extender.resource_claims import (
     MOST_CLAIMS,
     PCIE_ROOT,
     Allocation,
-    Device,
     ResourceClaim,
     ResourceSlice,
-    allocated,
     claim_names,
+    read_allocation,
     roots_of,
 )
 from scheduler.kube.objects import Pod
@@ -66,12 +65,12 @@ def test_devices_are_known_once_all_claims_are_allocated() -> None:
     """One that is looked at as an administrator is nobody's; the node is the one that the allocation names."""
     waiting = msgspec.convert({"metadata": {"name": "more"}, "status": {}}, ResourceClaim)
     claim = _claim(_result("gpu-1"), _result("gpu-0"), _result("gpu-2", adminAccess=True))
-    assert allocated([claim, waiting]) is None
-    found = allocated([claim, _claim(_result("gpu-7"), nodes=(), name="more")])
+    assert read_allocation([claim, waiting]) is None
+    found = read_allocation([claim, _claim(_result("gpu-7"), nodes=(), name="more")])
     assert found is not None
-    assert [device.name for device in found.devices] == ["gpu-1", "gpu-0", "gpu-7"]
+    assert [device[2] for device in found.devices] == ["gpu-1", "gpu-0", "gpu-7"]
     assert (found.title, found.node) == ("claims 'gpus', 'more'", "n1")
-    assert (elsewhere := allocated([claim, _claim(nodes=("n2",))])) is not None
+    assert (elsewhere := read_allocation([claim, _claim(nodes=("n2",))])) is not None
     assert elsewhere.node is None
 
 
@@ -82,9 +81,9 @@ def test_a_device_lies_under_the_root_that_its_slice_says() -> None:
     """
     devices = [_at("gpu-0", "pci0000:15"), _at("gpu-1", ["pci0000:26", "pci0000:37"]), _at("imex", None)]
     slices = [_slice(*devices, generation=2), _slice(_at("gpu-0", "pci0000:99"), generation=1)]
-    found = Allocation(("gpus",), tuple(Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
+    found = Allocation(("gpus",), tuple((DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
     assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
-    (only,) = (Allocation(("gpus",), (Device(DRIVER, "n1", "imex"),)),)
+    (only,) = (Allocation(("gpus",), ((DRIVER, "n1", "imex"),)),)
     assert roots_of(only, slices, "n1") == Refused(
         "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not publish "
         "the location"

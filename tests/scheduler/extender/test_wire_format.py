@@ -17,7 +17,7 @@ POD = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}
 def test_names_are_answered_by_names(pod: str, key: str) -> None:
     """In the Go fields' spelling and in that before it."""
     asked = wire_format.read_extender_args(json.dumps({pod: POD, "Nodes": None, key: ["a", "b", "c"]}).encode())
-    answer = json.loads(wire_format.filtered(asked, wire_format.FailedNodes({"b": "full"}, {"c": "no PF"})))
+    answer = json.loads(wire_format.filter_result(asked, wire_format.FailedNodes({"b": "full"}, {"c": "no PF"})))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["a"],
@@ -32,7 +32,7 @@ def test_nodes_sent_whole_are_answered_whole_and_unchanged() -> None:
     nodes = [{"metadata": {"name": name}, "spec": {"strange": [1.5, None]}} for name in ("a", "b")]
     body = json.dumps({"Pod": POD, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}).encode()
     answer = json.loads(
-        wire_format.filtered(wire_format.read_extender_args(body), wire_format.FailedNodes({"b": "full"}, {}))
+        wire_format.filter_result(wire_format.read_extender_args(body), wire_format.FailedNodes({"b": "full"}, {}))
     )
     assert (answer["Nodes"], answer["NodeNames"]) == ({"items": nodes[:1]}, None)
 
@@ -49,7 +49,7 @@ def test_victims_are_read_in_each_form_and_answered_by_uid(victims: dict[str, An
     """kube-scheduler takes the answer in one form only."""
     asked = wire_format.read_preemption(json.dumps({"Pod": POD} | victims).encode())
     assert asked.victims == {"n1": Victims(("v",), 2)}
-    told = json.loads(wire_format.preempted(asked.victims))
+    told = json.loads(wire_format.preemption_result(asked.victims))
     assert told == {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "v"}], "NumPDBViolations": 2}}}
 
 

@@ -14,7 +14,7 @@ from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
-from scheduler.extender.resource_claims import Claimed
+from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.pending_groups import GroupOptions
@@ -84,14 +84,16 @@ class _Recorded(Machine):
 class RecordedExtenderPods(ExtenderPods):
     """The decisions for kube-scheduler, recorded as well."""
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | Refused:
-        decision = super().reserve(pod_info, node, now, claimed)
+    def reserve(
+        self, pod_info: PodInfo, node: str, now: float, devices: ClaimedDevices | None = None
+    ) -> Bind | Refused:
+        decision = super().reserve(pod_info, node, now, devices)
         if isinstance(decision, Bind):
             _RUNNING.get()._record(decision)
         return decision
 
-    def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
-        super().ended(decision, outcome, now)
+    def finish(self, decision: Bind, outcome: Outcome, now: float) -> None:
+        super().finish(decision, outcome, now)
         assigned = self.cache.assigned(decision.pod_info.uid)
         assert assigned is None or not assigned.assumed, (
             f"what {assigned.pod} had reserved outlives its bind: {outcome}"

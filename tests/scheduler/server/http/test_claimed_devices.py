@@ -15,10 +15,10 @@ from mooring.annotations.assignment import verified_assignment
 from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from scheduler.extender.resource_claims import Claimed
+from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Refused
-from scheduler.server.http.claimed_devices import read_claimed
+from scheduler.server.http.claimed_devices import read_claimed_devices
 from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage
 from tests.support.polling import eventually
@@ -140,7 +140,7 @@ async def test_a_server_without_resource_claims_is_said() -> None:
         server.cluster.catalog.forget(GROUP, "v1", "resourceclaims")
         pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
         claim = "resource.k8s.io/v1/namespaces/default/resourceclaims/c"
-        assert await read_claimed(client, pod) == Refused(f"{claim} does not exist")
+        assert await read_claimed_devices(client, pod) == Refused(f"{claim} does not exist")
 
 
 async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> None:
@@ -152,10 +152,10 @@ async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> No
         await claims.claim("c")
         await claims.allocate("c", "n1", "gpu-0")
         pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
-        assert await read_claimed(client, pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
+        assert await read_claimed_devices(client, pod) == ClaimedDevices("claim 'c'", "n1", (frozenset({A}),))
         await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
         expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
-        assert await read_claimed(client, pod) == Refused(expected)
+        assert await read_claimed_devices(client, pod) == Refused(expected)
 
 
 def _slice(node: str, name: str) -> bytes:

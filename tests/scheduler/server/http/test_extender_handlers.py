@@ -14,7 +14,7 @@ from mooring.kube.client import Client
 from scheduler.kube.objects import Node
 from scheduler.server.http import extender_handlers
 from scheduler.server.http import extender_server as servers
-from scheduler.server.http.extender_handlers import RIT_BLIND, RIT_FULL, RIT_MALFORMED
+from scheduler.server.http.extender_handlers import RIT_BLIND, RIT_FULL, RIT_INVALID
 from tests.scheduler.server.http.extender_stage import Stage
 from tests.support.polling import eventually
 
@@ -148,7 +148,7 @@ async def test_the_path_of_rit_k8s_rdma_answers_with_its_three_messages(stage: S
         await stage.bind(await stage.add_pod("a"))
         pod, wrong = await stage.add_pod("b"), await stage.add_pod("c", "no JSON")
         assert await stage.refused("rdma_scheduling", pod, "n1", "bare") == {"n1": RIT_FULL, "bare": RIT_BLIND}
-        assert await stage.refused("rdma_scheduling", wrong, "n1") == {"n1": RIT_MALFORMED}
+        assert await stage.refused("rdma_scheduling", wrong, "n1") == {"n1": RIT_INVALID}
         assert "mooring.dev/interfaces" in (await stage.refused("filter", wrong, "n1"))["n1"]
         nodes = {"items": [{"metadata": {"name": name}, "strange": name} for name in ("n1", "bare")]}
         empty = await stage.add_pod("d", "[]")
