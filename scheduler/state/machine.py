@@ -154,12 +154,12 @@ class Machine:
                 return []
             if not self._begin(now):
                 return None
-        is_group = self.group_scheduling.is_deciding
+        is_group = self.group_scheduling.decision is not None
         if is_group:
             instructions = self.group_scheduling.proceed(now, record_phase)
         else:
             instructions = self.pod_scheduling.proceed(self._current_entry, now, record_phase)
-        self.has_set_aside = instructions is None and is_group and not self.group_scheduling.is_deciding
+        self.has_set_aside = instructions is None and is_group and self.group_scheduling.decision is None
         if instructions is not None or self.has_set_aside:
             self._current_entry = ""
         return instructions or []
@@ -218,7 +218,7 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""
-        if self.is_trying or self.group_scheduling.has_paused_decision:
+        if self.is_trying or self.group_scheduling.paused_decisions:
             return 0.0
         times = [self.queue.next_ready(), *(part.next_due() for part in self.parts)]
         return min((time for time in times if time is not None), default=None)

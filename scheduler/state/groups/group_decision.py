@@ -1,6 +1,5 @@
 """A decision about a group: what the group asks for, when it must start again, and why too few members fit. Pure."""
 
-from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
@@ -87,17 +86,10 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     needed_spares = len(spares) if is_start and not has_victims else 0
     # An event since the first decision about these members may have helped in domains that it has already tried.
     first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.event_number)
+    uid_ranks, pod_infos = _ranks(group, members, placed_pods, state) if group.slices else {}, [*pod_infos, *spares]
+    min_members, spare_count = missing_count + needed_spares, len(spares)
     demand = GroupDemand(
-        group,
-        [*pod_infos, *spares],
-        missing_count + needed_spares,
-        priority,
-        placed_pods,
-        since,
-        first_domain,
-        len(spares),
-        needed_spares,
-        _ranks(group, members, placed_pods, state) if group.slices else {},
+        group, pod_infos, min_members, priority, placed_pods, since, first_domain, spare_count, needed_spares, uid_ranks
     )
     return demand, owners
 
@@ -131,18 +123,16 @@ def _spares(group: Group, pod_infos: list[PodInfo], state: SharedState) -> list[
 
 def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[str], count: int) -> list[PodInfo]:
     """Return the members to place together: if roles lack members, the first of each, and others up to ``count``."""
-    missing_counts = Counter(members.role_shortages(owners))
-    if not missing_counts:
+    shortages, selection = members.role_shortages(owners), set[str]()
+    if not shortages:
         return pod_infos
-    selection, remainder = set[str](), list[str]()
     for pod_info in pod_infos:
         role = members.pods[pod_info.uid].role
-        if missing_counts[role] > 0:
-            missing_counts[role] -= 1
+        if shortages[role] > 0:
+            shortages[role] -= 1
             selection.add(pod_info.uid)
-        else:
-            remainder.append(pod_info.uid)
-    selection.update(remainder[: count - len(selection)])
+    remainder = (pod_info.uid for pod_info in pod_infos if pod_info.uid not in selection)
+    selection.update(islice(remainder, max(count - len(selection), 0)))
     return [pod_info for pod_info in pod_infos if pod_info.uid in selection]
 
 
@@ -189,7 +179,7 @@ def _shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable
         is_mixed = any(kind_of(member) != kind_of(demand.members[0]) for member in demand.real_members)
         name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
         return f"group {members.title}: enough members are placed, but {name} is not: {refusal.reason}"
-    reason = for_member(refusal.reason, _ordinal(verdict.fitting + 1))
+    reason = for_member(refusal.reason, verdict.fitting + 1)
     domain = f" in {verdict.where}, the best domain" if verdict.where else ""
     if verdict.is_cut:
         domain += _MORE_DOMAINS if verdict.go_on_from else _MORE_COMBINATIONS
@@ -222,8 +212,3 @@ def _name_blockers(members: Members, verdict: GroupUnschedulable, cache: Cache) 
 
 def _vf_count(assigned_pod: AssignedPod) -> int:
     return len(assigned_pod.assignment.vfs) if assigned_pod.assignment is not None else 0
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

@@ -69,46 +69,37 @@ class GroupScheduling(Part):
         self._urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.decisions = Counter[DecisionResult](dict.fromkeys(get_args(DecisionResult), 0))
         self.placement_count = 0
-        self._decision: GroupDecision | None = None
+        self.decision: GroupDecision | None = None
         # The decisions that others have interrupted, and when the next one continues.
-        self._paused_decisions: dict[GroupKey, GroupDecision] = {}
+        self.paused_decisions: dict[GroupKey, GroupDecision] = {}
         self._resume_time = 0.0
 
     def begin(self, key: GroupKey) -> None:
         """Start a decision about a group that was popped from the queue."""
-        assert self._decision is None, "one group is decided about at a time"
-        self._paused_decisions.pop(key, None)
+        assert self.decision is None, "one group is decided about at a time"
+        self.paused_decisions.pop(key, None)
         self.state.group_reports.withdraw(key)
         demand, owners = demand_of(key, self.state)
         budget, changes = GroupBudget(self.portion), self.state.pending_groups.members(key).changes
-        self._decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, changes)
+        self.decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, changes)
 
     def resume(self, now: float) -> str:
         """Continue a paused decision if it is time; return its queue entry, otherwise empty."""
-        if not self._paused_decisions or (
-            now < self._resume_time and self._urgent_turn.is_over(self._paused_decisions, now)
-        ):
+        if self.paused_decisions and now < self._resume_time and self._urgent_turn.is_over(self.paused_decisions, now):
             return ""
-        key = self._first_paused_group()
+        key = self._first_group()
         if key is None:
-            self._paused_decisions.clear()
+            self.paused_decisions.clear()
             return ""
-        self._decision = self._paused_decisions.pop(key)
-        self._decision.budget.begin_slice()
+        self.decision = self.paused_decisions.pop(key)
+        self.decision.budget.begin_slice()
         return key.entry
 
-    def _first_paused_group(self) -> GroupKey | None:
-        """Return the first group by priority and age whose decision is paused."""
-        entries = {key.entry: key for key in self._paused_decisions if self.state.queue.is_in_flight(key.entry)}
+    def _first_group(self, *deciding: GroupKey) -> GroupKey | None:
+        """Return the first group by priority and age of those whose decision is paused, and of these."""
+        keys = (*self.paused_decisions, *deciding)
+        entries = {key.entry: key for key in keys if self.state.queue.is_in_flight(key.entry)}
         return entries.get(self.state.queue.earliest(entries))
-
-    @property
-    def is_deciding(self) -> bool:
-        return self._decision is not None
-
-    @property
-    def has_paused_decision(self) -> bool:
-        return bool(self._paused_decisions)
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
         """Pause a decision if its slice has ended and others wait."""
@@ -118,19 +109,16 @@ class GroupScheduling(Part):
             decision.exclusive_end = now + _EXCLUSIVE_S
         if decision.exclusive_end is not None and now < decision.exclusive_end:
             return
-        if not self._is_overtaking(decision.key) and not self._urgent_turn.is_over((decision.key,), now):
+        # A group that has waited long starts although an older one is paused; it gives way to that one.
+        is_first = self._first_group(decision.key) == decision.key
+        if is_first and not self._urgent_turn.is_over((decision.key,), now):
             return
-        self._decision, self._paused_decisions[decision.key] = None, decision
+        self.decision, self.paused_decisions[decision.key] = None, decision
         self._resume_time = now + _RESUME_S
 
-    def _is_overtaking(self, key: GroupKey) -> bool:
-        """Return whether the decision about an older group is paused; a group that has waited long starts anyway."""
-        first = self._first_paused_group()
-        return first is not None and self.state.queue.earliest((first.entry, key.entry)) == first.entry
-
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Continue the decision; return None if it needs another step, at once or after others (`is_deciding`)."""
-        decision = self._decision
+        """Continue the decision; return None if it needs another step, at once or after others."""
+        decision = self.decision
         assert decision is not None, "a decision has begun"
         if decision.must_restart(self.state.pending_groups):
             self.abandon()
@@ -140,7 +128,7 @@ class GroupScheduling(Part):
         try:
             next(decision.steps)
         except StopIteration as stop:
-            self._decision = None
+            self.decision = None
             verdict, preemption = stop.value
             if isinstance(verdict, GroupPlacement):
                 return self._assume(decision.demand, verdict, now)
@@ -196,18 +184,14 @@ class GroupScheduling(Part):
     def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
         self.decisions["scheduled"] += 1
         self.placement_count += len(placement.binds)
-        state, key, binds = self.state, demand.group.key, placement.binds
+        state, key = self.state, demand.group.key
         state.reservations.end(key, now)
-        state.pending_groups.place(key, [bind.pod_info.uid for bind in binds], now)
+        state.pending_groups.place(key, [bind.pod_info.uid for bind in placement.binds], now)
         state.queue.note_placement(key.entry)
         state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.
         state.pending_groups.requeue(key, now)
-        if demand.group.spares:
-            reservation = state.reservations.spares_of(key)
-            is_new = demand.spares or reservation is None
-            rooms = placement.spares if is_new or reservation is None else tuple(reservation.rooms.values())
-            binds = self.spares.keep(key, binds, rooms, demand.priority, now)
+        binds = self.spares.keep(demand, placement, now)
         return list(self._binding_cycle.begin(binds, now, demand.group))
 
     def _wait(
@@ -250,9 +234,9 @@ class GroupScheduling(Part):
 
     def abandon(self) -> None:
         """End a decision without an outcome and without a trace."""
-        if self._decision is not None:
-            self._decision.steps.close()
-            self._decision = None
+        if self.decision is not None:
+            self.decision.steps.close()
+            self.decision = None
 
     def give_up(self, entry: str) -> list[Instruction]:
         """Set a group aside whose decision failed because of a bug."""
@@ -286,9 +270,10 @@ class GroupScheduling(Part):
 
     def _report_portion(self) -> list[Instruction]:
         """Report to the next members that have not received their group's message."""
-        reports = list[Instruction]()
-        for uid, message, details in self.state.group_reports.take():
-            pending = self.state.pending_pods.get(uid)
-            if pending is not None and self.state.group_cache.state(uid) == "waiting":
-                reports += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, details)
-        return reports
+        pods, members = self.state.pending_pods, self.state.group_cache
+        return [
+            report
+            for uid, message, why in self.state.group_reports.take()
+            if uid in pods.pending and members.state(uid) == "waiting"
+            for report in pods.report_unschedulable(pods[uid], "Unschedulable", message, why)
+        ]

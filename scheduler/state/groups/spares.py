@@ -6,7 +6,7 @@ and a standby, read the newest record of each group, and of those that name one 
 deleted, or whose VFs a pod of a higher priority takes, is placed again with the next decision about the group.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from mooring import names
@@ -14,8 +14,8 @@ from mooring.annotations.assignment import Assignment
 from mooring.annotations.spares import dump_spares, read_spares
 from mooring.errors import AnnotationError
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.decisions import Bind, with_annotation
-from scheduler.cycle.groups.group_demand import is_spare
+from scheduler.cycle.decisions import Bind, GroupPlacement, with_annotation
+from scheduler.cycle.groups.group_demand import GroupDemand, is_spare
 from scheduler.cycle.instructions import Instruction, Notice
 from scheduler.cycle.reservations import reserve
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
@@ -35,14 +35,17 @@ class Spares(Part):
     _times: dict[GroupKey, str] = field(default_factory=dict)
     _next_check: float = 0.0
 
-    def keep(
-        self, key: GroupKey, binds: Sequence[Bind], rooms: Sequence[AssignedPod], priority: int, now: float
-    ) -> tuple[Bind, ...]:
-        """Keep the room of spares that a decision has placed; return the Binds with the record."""
-        self._put(key, (replace(room, priority=priority) for room in rooms), now)
+    def keep(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> tuple[Bind, ...]:
+        """Keep the room of spares that a decision has placed, or an earlier one; return the Binds with the record."""
+        key, rooms = demand.group.key, placement.spares
+        if not demand.group.spares:
+            return placement.binds
+        if not demand.spares and (reservation := self.state.reservations.spares_of(key)) is not None:
+            rooms = tuple(reservation.rooms.values())
+        self._put(key, (replace(room, priority=demand.priority) for room in rooms), now)
         self._times[key] = _NOW
         record = dump_spares(room.assignment or Assignment(room.uid, room.node, ()) for room in rooms)
-        return tuple(with_annotation(bind, names.SPARES, record) for bind in binds)
+        return tuple(with_annotation(bind, names.SPARES, record) for bind in placement.binds)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         pod, assigned_pod = change.pod, change.assigned

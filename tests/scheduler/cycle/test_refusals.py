@@ -6,5 +6,5 @@ from scheduler.cycle.refusals import for_member, no_node_available
 def test_a_reason_against_all_nodes_can_name_the_member_that_it_is_told_for() -> None:
     """The two texts stand in one module, and are changed together; another reason stays as it is."""
     reason = no_node_available(3, "3 Insufficient cpu")
-    assert for_member(reason, "2nd") == "0/3 nodes are available for the 2nd member: 3 Insufficient cpu."
-    assert for_member("its claim is lost", "2nd") == "its claim is lost"
+    assert for_member(reason, 2) == "0/3 nodes are available for the 2nd member: 3 Insufficient cpu."
+    assert for_member("its claim is lost", 2) == "its claim is lost"

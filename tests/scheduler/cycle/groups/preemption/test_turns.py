@@ -135,7 +135,7 @@ def test_a_search_that_was_set_aside_ends_with_a_member_that_goes(
     members = pair(life)
     _steps(life, 20)
     life.see(life.make_pod("innocent"))
-    while not life.machine.group_scheduling.has_paused_decision:
+    while not life.machine.group_scheduling.paused_decisions:
         assert not orders(_steps(life, 1))
     life.gone(members[0])
     assert victims(life.work()) == []
