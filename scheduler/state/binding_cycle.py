@@ -78,6 +78,17 @@ class BindingCycle(Part):
             if not self._batches[owner].binds:
                 self._end(self._batches[owner])
 
+    def release(self, uid: str, now: float) -> None:
+        """Release everything that is assumed for a pod whose Bind waits."""
+        self.drop(uid)
+        self._forget([uid], now)
+
+    def _forget(self, uids: Sequence[str], now: float) -> None:
+        for uid in uids:
+            self.state.volume_waits.drop(uid)
+        self.state.pending_pods.forget_all_assumed(uids, now)
+        self.state.pending_pods.give_up_volumes(now)
+
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         if previous is not None and previous.labels != node.labels:
             self.state.volume_waits.touch_node(node.name)
@@ -153,10 +164,7 @@ class BindingCycle(Part):
         """Remove the pods of a batch from their nodes, so that they are scheduled again, and report why."""
         self._end(batch)
         state, uids = self.state, list(batch.binds)
-        for uid in uids:
-            state.volume_waits.drop(uid)
-        state.pending_pods.forget_all_assumed(uids, now)
-        state.pending_pods.give_up_volumes(now)
+        self._forget(uids, now)
         if isinstance(batch.owner, GroupKey):
             state.pending_groups.back_off(uids[0], now)
             members = state.group_cache.get(batch.owner)

@@ -4,7 +4,7 @@ An object that cannot be read is ignored, and reported once with the reason. An 
 help.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synce
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.groups import group_sources
 from scheduler.cache.groups.group_members import Member, MemberState, node_times
-from scheduler.cache.node_info import NodeInfo, read_node
+from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
@@ -22,9 +22,37 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.binding_cycle import BindingCycle
-from scheduler.state.cluster_objects import ClusterObject
 from scheduler.state.shared_state import SharedState
-from scheduler.state.unreadable_objects import UnreadableObjects
+
+# Number of uids compared before other work gets its turn: less than a millisecond.
+_PORTION = 2048
+
+
+class UnreadableObjects:
+    """Which objects are ignored, and why, by kind, namespace and name: reported once, not at each of their events."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[tuple[type[Any], str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
+        """Return the notice unless its reason is already reported."""
+        key, reason = (kind, identity.namespace, identity.name), notice.fields["reason"]
+        previous, self._reasons[key] = self._reasons.get(key), reason
+        return [] if previous == reason else [notice]
+
+    def drop(self, kind: type[Any], identity: Identity) -> None:
+        """Record that the object is deleted, or has become readable."""
+        if self._reasons:
+            self._reasons.pop((kind, identity.namespace, identity.name), None)
+
+    def keep(self, kind: type[Any], identities: Iterable[Identity]) -> None:
+        """Drop objects of a kind that are not in a list of all of them."""
+        if any(key[0] is kind for key in self._reasons):
+            keys = {(kind, identity.namespace, identity.name) for identity in identities}
+            self._reasons = {key: why for key, why in self._reasons.items() if key[0] is not kind or key in keys}
 
 
 @dataclass(slots=True)
@@ -41,25 +69,23 @@ class EventHandlers:
             case Changed(identity, node):
                 return self._put_node(node, identity, now)
             case Unreadable(identity, reason):
-                return self._leave_out_node(identity, reason, now)
+                return self._ignore_node(identity, reason, now)
             case Removed(identity):
                 self.unreadable_objects.drop(Node, identity)
                 self._remove_node(identity.name, now)
                 return []
 
     def pods(self, event: Change[Pod], now: float) -> list[Instruction]:
-        match event:
-            case Changed(identity, pod) if identity.uid:
-                self.unreadable_objects.drop(Pod, identity)
-                return self._put_pod(pod, now)
-            case Changed(identity):
-                return self._leave_out_pod(identity, "metadata.uid is missing", now)
-            case Unreadable(identity, reason):
-                return self._leave_out_pod(identity, reason, now)
-            case Removed(identity):
-                self.unreadable_objects.drop(Pod, identity)
-                self._leave(identity.uid, now)
-                return []
+        identity = event.identity
+        if isinstance(event, Changed) and identity.uid:
+            self.unreadable_objects.drop(Pod, identity)
+            return self._put_pod(event.item, now)
+        if isinstance(event, Removed):
+            self.unreadable_objects.drop(Pod, identity)
+            self._leave(identity.uid, now)
+            return []
+        reason = event.why if isinstance(event, Unreadable) else "metadata.uid is missing"
+        return self._ignore_pod(identity, reason, now)
 
     def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         if isinstance(event, Synced):
@@ -71,13 +97,16 @@ class EventHandlers:
         if kind is Pod:
             return self.pods(event, now)
         if kind in volume_cache.PATHS:
-            return self.handle_volume_object(kind, event, now)
+            self.state.volume_events.take(kind, event, now)
+            return self._note_readability(kind, event, "storage")
         if kind in group_sources.PATHS:
             self.state.pending_groups.take_pod_group(kind, event, now)
         elif kind is Job:
             self.state.pending_groups.take_job(event, now)
         else:
-            return self.handle_cluster_object(kind, event, now)
+            cluster_event, fault = self.state.cluster_objects.take(kind, event)
+            self.state.queue.move_on_event(cluster_event, now)
+            return self._note_readability(kind, event, "cluster_objects", fault)
         return []
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
@@ -97,7 +126,7 @@ class EventHandlers:
         elif kind is Pod:
             ended_uids = self.state.group_cache.uids("succeeded", "failed")
             uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *ended_uids]
-            for uid in find_missing(uids, [identity.uid for identity in identities]):
+            for uid in absent_uids(uids, [identity.uid for identity in identities]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
@@ -110,19 +139,6 @@ class EventHandlers:
         else:
             self.state.queue.move_on_event(self.state.cluster_objects.keep(kind, identities), now)
         self.unreadable_objects.keep(kind, identities)
-
-    def handle_volume_object(
-        self, kind: type[volume_cache.StorageObject], event: Change[volume_cache.StorageObject], now: float
-    ) -> list[Instruction]:
-        self.state.volume_events.take(kind, event, now)
-        return self._note_readability(kind, event, "storage")
-
-    def handle_cluster_object(
-        self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
-    ) -> list[Instruction]:
-        cluster_event, fault = self.state.cluster_objects.take(kind, event)
-        self.state.queue.move_on_event(cluster_event, now)
-        return self._note_readability(kind, event, "cluster_objects", fault)
 
     def _note_readability(
         self, kind: type[Any], event: Change[Any], subject: Subject, fault: str = ""
@@ -141,24 +157,22 @@ class EventHandlers:
         try:
             node_info, error = read_node(node, previous, now)
         except ValueError as fault:
-            return self._leave_out_node(identity, str(fault), now)
+            return self._ignore_node(identity, str(fault), now)
         self.unreadable_objects.drop(Node, identity)
-        instructions: list[Instruction] = []
+        name, instructions = node_info.name, list[Instruction]()
         if node_info != previous:
             self.state.cache.put_node(node_info)
             self.state.queue.move_on_event(of_node(previous, node_info), now)
             for part in self.parts:
                 instructions += part.node_changed(previous, node_info, now)
-            instructions += self._inventory_notices(node_info)
+            for constraint, reason in self.state.cache.unit_pools.unreadable(name):
+                fields = {"node": name, "constraint": constraint, "reason": reason}
+                notice = Notice("constraint", "node ignored: inventory of another kind cannot be read", fields)
+                instructions.append(notice)
         if error:
-            fields = {"node": node_info.name, "reason": error}
+            fields = {"node": name, "reason": error}
             instructions.append(Notice("inventory", "node ignored: inventory cannot be read", fields))
         return instructions
-
-    def _inventory_notices(self, node_info: NodeInfo) -> Iterator[Instruction]:
-        for kind, reason in self.state.cache.unit_pools.unreadable(node_info.name):
-            fields = {"node": node_info.name, "constraint": kind, "reason": reason}
-            yield Notice("constraint", "node ignored: inventory of another kind cannot be read", fields)
 
     def _remove_node(self, name: str, now: float) -> None:
         self.state.cache.remove_node(name)
@@ -166,16 +180,15 @@ class EventHandlers:
         for part in self.parts:
             part.node_removed(name, now)
 
-    def _leave_out_node(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
+    def _ignore_node(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
         notice = Notice("node", "node ignored", {"node": identity.name, "reason": reason})
         return self.unreadable_objects.note(Node, identity, notice)
 
-    def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
+    def _ignore_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Ignore a pod from now on; keep its claims on its node."""
         if identity.uid in self.binding_cycle:
-            self.binding_cycle.drop(identity.uid)
-            self.state.pending_pods.forget_assumed(identity.uid, now)
+            self.binding_cycle.release(identity.uid, now)
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
             part.pod_unreadable(identity.uid)
@@ -191,7 +204,7 @@ class EventHandlers:
             self._note_state(pod, "succeeded" if pod.status.phase == "Succeeded" else "failed", now)
             return []
         if pod.spec.node_name:
-            is_latecomer = self._had_no_group(uid)
+            is_latecomer = self.state.cache.assigned(uid) is not None and self.state.group_cache.of(uid) is None
             instructions = self._put_assigned_pod(pod, now)
             member_state: MemberState = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
             self._note_state(pod, member_state, now, is_latecomer=is_latecomer)
@@ -200,7 +213,8 @@ class EventHandlers:
             if uid in self.binding_cycle and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
             elif uid in self.binding_cycle and self.state.pending_pods.has_changed(pod):
-                self._release_assumed(uid, now)
+                # Its decision was based on an earlier request.
+                self.binding_cycle.release(uid, now)
                 self._put_waiting_pod(pod, now)
                 return []
             self.state.pending_pods.renew(pod)
@@ -222,13 +236,6 @@ class EventHandlers:
         else:
             self.state.pending_pods.add(pod, now)
 
-    def _release_assumed(self, uid: str, now: float) -> None:
-        """Release everything that is held for a pod: its decision was based on an earlier request."""
-        self.binding_cycle.drop(uid)
-        self.state.volume_waits.drop(uid)
-        self.state.pending_pods.forget_assumed(uid, now)
-        self.state.pending_pods.give_up_volumes(now)
-
     def _note_state(self, pod: Pod, state: MemberState | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record the state of a pod in its group, if it has one, when it does not wait for this scheduler."""
         membership = membership_if_readable(pod)
@@ -238,9 +245,6 @@ class EventHandlers:
         is_foreign = pod.spec.scheduler_name != self.state.scheduler_name
         member = Member(state, node_times(pod), is_latecomer=is_latecomer or is_foreign)
         self.state.pending_groups.put(pod.metadata.uid, membership, member, now)
-
-    def _had_no_group(self, uid: str) -> bool:
-        return self.state.cache.assigned(uid) is not None and self.state.group_cache.of(uid) is None
 
     def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
@@ -275,20 +279,15 @@ class EventHandlers:
             part.pod_deleted(uid, assigned_pod, now)
 
 
-# Number of objects checked before other work gets its turn: less than a millisecond.
-_AT_ONCE = 2048
-
-
-def find_missing(known_uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
-    """Yield the missing objects in order, and None from time to time, when other work may run: there may be a hundred
-    thousand.
+def absent_uids(uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
+    """Yield the uids that are absent, in order, and None from time to time, when other work may run: there may be a
+    hundred thousand.
     """
-    present: set[str] = set()
-    for start in range(0, len(present_uids), _AT_ONCE):
-        present.update(present_uids[start : start + _AT_ONCE])
+    present, absent = set[str](), list[str]()
+    for start in range(0, len(present_uids), _PORTION):
+        present.update(present_uids[start : start + _PORTION])
         yield None
-    missing_uids: list[str] = []
-    for start in range(0, len(known_uids), _AT_ONCE):
-        missing_uids += [uid for uid in known_uids[start : start + _AT_ONCE] if uid not in present]
+    for start in range(0, len(uids), _PORTION):
+        absent += [uid for uid in uids[start : start + _PORTION] if uid not in present]
         yield None
-    yield from sorted(missing_uids)
+    yield from sorted(absent)

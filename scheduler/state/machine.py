@@ -5,13 +5,15 @@ pod, and `tick` does what is due. All return instructions: `Bind`, `PreBind`, `E
 `Report`, `ReportGroup`, `ReportRates` and `Notice`. Nothing here does I/O, so a test can replay a whole run.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from mooring.kube.events import Change, Event
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
-from scheduler.cycle.instructions import Instruction, Order, Result
+from scheduler.cycle.instructions import Instruction, Notice, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.cycle.refusing_nodes import RefusingNodes
@@ -23,13 +25,10 @@ from scheduler.pending.groups.group_evictions import MarkedMembers
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.pending.part import Part
 from scheduler.state.binding_cycle import BindingCycle
-from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.groups.group_scheduling import GroupScheduling
-from scheduler.state.nomination_takeover import NominationTakeover
-from scheduler.state.nomination_waits import NominationWaits
-from scheduler.state.open_binds import OpenBinds
-from scheduler.state.open_removals import OpenRemovals
+from scheduler.state.nominations import Nominations
+from scheduler.state.open_writes import OpenOrders
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
@@ -37,6 +36,16 @@ from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
+
+
+@dataclass(slots=True)
+class ConstraintFaults(Part):
+    """Reports the faults of constraints that each kind has recorded to the log."""
+
+    kinds: Kinds
+
+    def tick(self, now: float) -> Iterable[Instruction]:
+        return [Notice("constraint", text, {"constraint": kind}) for kind, text in self.kinds.take_faults()]
 
 
 class Machine:
@@ -69,6 +78,7 @@ class Machine:
         preemption = Preemption(state.cache, state.reservations, state.budgets, state.group_cache)
         self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
         self.binding_cycle = BindingCycle(state)
+        self.nominations = Nominations(state, preemption)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, self.binding_cycle, portion)
         self.group_scheduling = GroupScheduling(
             state, self._scheduling_cycle, preemption, self.binding_cycle, group_options, portion
@@ -78,10 +88,9 @@ class Machine:
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
-        self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
+        self._open_orders = OpenOrders(state)
         self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
         self.event_handlers = EventHandlers(state, self.binding_cycle, self.parts)
-        self.nomination_takeover = NominationTakeover(state)
         self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
 
     def _parts(
@@ -96,7 +105,7 @@ class Machine:
         return (
             self.state.run_times,
             self.binding_cycle,
-            NominationWaits(self.state, preemption),
+            self.nominations,
             self.pod_scheduling,
             self.group_scheduling.first_call,
             self.group_scheduling.backfill,
@@ -113,8 +122,7 @@ class Machine:
             self.rate_changes,
             bound_without_vfs,
             ConstraintFaults(kinds),
-            self._open_binds,
-            self._open_removals,
+            self._open_orders,
         )
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
@@ -135,8 +143,8 @@ class Machine:
 
     def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
         self.state.run_times.note_begun(instructions, now)
-        self._open_removals.note_begun(instructions)
-        return self._open_binds.note_begun(instructions, now)
+        self._open_orders.begin(instructions, now)
+        return instructions
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Schedule the next pod, or continue the current decision; return None if no pod is ready.
@@ -150,7 +158,7 @@ class Machine:
         self.has_set_aside, self.reservations.now = False, now
         if not (self._current_entry and self.queue.is_in_flight(self._current_entry)):
             self._abandon()
-            if self.nomination_takeover.proceed(now):
+            if self.nominations.take_over(now):
                 return []
             if not self._begin(now):
                 return None
@@ -174,7 +182,7 @@ class Machine:
         self._current_entry = self.group_scheduling.resume(now)
         if self._current_entry:
             return True
-        self._open_binds.set_aside_blocked(now)
+        self._open_orders.block_full_namespaces(now)
         self._current_entry = self.queue.pop(now) or ""
         if not self._current_entry:
             return False
@@ -188,7 +196,7 @@ class Machine:
     @property
     def is_trying(self) -> bool:
         """Return whether a decision, or work that precedes it, needs another step."""
-        return bool(self._current_entry) or self.nomination_takeover.is_under_way
+        return bool(self._current_entry or self.pending_pods.nominated_in_status)
 
     def give_up(self, now: float) -> list[Instruction]:
         """Mark the pod unschedulable whose decision failed because of a bug; continue with the others of its signature.

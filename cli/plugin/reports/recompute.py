@@ -98,7 +98,7 @@ def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport
     group = machine.pending_groups.get(key)
     if group is not None and group.message:
         return DecisionReport("recomputed", f"group {waiting.title}: {group.message}", {"v": 1})
-    while machine.nomination_takeover.proceed(now):
+    while machine.nominations.take_over(now):
         pass
     # Other pods and groups in the queue would be decided about first, or between two portions of this decision.
     for entry in set(machine.queue.uids()) - {key.entry}:

@@ -214,16 +214,16 @@ class RateChanges(Part):
 
     def next_due(self) -> float | None:
         due = self._due_nodes.next()
-        return None if due is None else max(due, self._writes.next_at())
+        return None if due is None else max(due, self._writes.next_time())
 
     def tick(self, now: float) -> Iterator[Instruction]:
         """Yield what is due for a portion of the pods of one node."""
-        node = self._due_nodes.take(now) if self._writes.next_at() <= now else None
+        node = self._due_nodes.take(now) if self._writes.next_time() <= now else None
         if node is None:
             return
         uids = self._rest_by_node.pop(node, None) or self._sort_uids(node)
         for _ in range(_PORTION):
-            change = self._changes.get(uids.pop()) if uids and self._writes.next_at() <= now else None
+            change = self._changes.get(uids.pop()) if uids and self._writes.next_time() <= now else None
             if change is not None:
                 yield from self._settle(change, now)
         if uids:
@@ -251,7 +251,7 @@ class RateChanges(Part):
 
     def _finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
         uid, assigned_pod = order.rates.uid, self._cache.assigned(order.rates.uid)
-        self._writes.end(uid)
+        self._writes.end(uid, order.pod.metadata.namespace)
         self._cache.finish_rates(uid, is_written=result.kind == "written")
         change = self._changes.get(uid)
         if result.kind == "written":
