@@ -109,6 +109,7 @@ class Machine:
             self.pod_scheduling,
             self.group_scheduling.first_call,
             self.group_scheduling.backfill,
+            self.pending_groups,
             self.group_scheduling,
             self.group_scheduling.spares,
             self.state.group_reports,

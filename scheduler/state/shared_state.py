@@ -47,5 +47,4 @@ class SharedState:
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()
-        self.pending_groups.check()
         self.group_cache.check(lambda uid: self.cache.assigned(uid) is not None)

@@ -1,31 +1,21 @@
 """Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`), and limit its turns. Pure.
 
-Method: it is the oldest waiting group of the highest priority that has been complete for long enough, with
-`--backfill` at once. An event that can help it requeues it at once, before all others of its priority. If too few of
-its members fit, room is reserved from the time when declared ends of running pods let it start
-(`scheduler.state.groups.backfill`). Otherwise all needed members are nominated where they would fit without pods up to
-the group's priority (`GroupPreemption.search_room`), first in the domain that held most of them. No pod is preempted.
-If there is no such place, the members that fit are nominated where they fit. Other pods of the same or a lower priority
-then cannot take the room, and it grows with everything that becomes free.
+It is the oldest waiting group of the highest priority that has been complete for long enough, with `--backfill` at
+once. An event that can help it requeues it at once, before all others of its priority. If too few of its members fit,
+room is reserved from the time when declared ends of running pods let it start (`scheduler.state.groups.backfill`).
+Otherwise all needed members are nominated where they would fit without pods up to the group's priority
+(`GroupPreemption.search_room`), or where they fit. No pod is preempted; the room grows with all that becomes free.
 
-Correctness: reserved room counts against all pods except those of higher priority and the members of its own group,
-which are scheduled together. Each decision about the group replaces its reservation. When another group is chosen, the
-old one keeps only room for which victims leave.
-
-With `--backfill` alone, a group for which no start is found is passed over: first while another one has a promise, then
-for `_PASS_S`. A group with a promise stays the first until it starts or one of a higher priority comes.
-
-Cost: reserved resources stay idle until the group starts. All groups are checked each second, and all reservations in
-each decision.
+Each decision about the group replaces its reservation. When another group is chosen, the old one keeps only room for
+which victims leave. With `--backfill` alone, a group for which no start is found is passed over: first while another
+one has a promise, then for `_PASS_S`. A group with a promise stays the first until it starts or one of a higher
+priority comes. Reserved resources stay idle until the group starts.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 
-from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import Instruction
-from scheduler.cycle.reservations import Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import GroupOptions, PendingGroups
 from scheduler.pending.part import Part
@@ -51,20 +41,17 @@ class FirstCall(Part):
 
     def tick(self, now: float) -> Iterable[Instruction]:
         """Reserve room for another group if it is its turn."""
-        if self._is_on and now >= self._next_check:
-            self._check(now)
-        return ()
-
-    def _check(self, now: float) -> None:
+        if not self._is_on or now < self._next_check:
+            return ()
         self._next_check = now + _CHECK_S
         old_owner, owner = self._pending_groups.room_owner, self._choose(now)
-        if owner == old_owner:
-            return
-        if old_owner is not None:
+        if owner != old_owner and old_owner is not None:
             # If pods are being deleted for it, it continues to wait for them.
             self._reservations.end(old_owner, now, "hold")
             self._reservations.end(old_owner, now, "backfill")
-        self._pending_groups.reserve_room_for(owner, now)
+        if owner != old_owner:
+            self._pending_groups.reserve_room_for(owner, now)
+        return ()
 
     def _choose(self, now: float) -> GroupKey | None:
         groups, promisee = self._pending_groups, self._promisee()
@@ -99,21 +86,15 @@ class FirstCall(Part):
 
     def next_due(self) -> float | None:
         """Return when `tick` has to run again; None while no group waits."""
-        return self._next_check if self._is_on and self._pending_groups.has_waiting else None
+        return self._next_check if self._is_on and self._pending_groups.has_any else None
 
     def is_for(self, key: GroupKey) -> bool:
-        """Return whether room is reserved for a group."""
         return self._pending_groups.room_owner == key
 
     def holds(self, key: GroupKey, now: float) -> bool:
         """Return whether room that becomes free is reserved for a group: it has waited long enough."""
         group = self._pending_groups.in_queue(key)
         return self.is_for(key) and self._hold_s > 0 and group is not None and group.since <= now - self._hold_s
-
-    def reservation(self, key: GroupKey, room: Iterable[AssignedPod]) -> Reservation:
-        """Reserve room for members of a group, against all pods that the group precedes, whatever their priorities."""
-        priority = self._pending_groups.priority(key)
-        return reserve(key, (replace(assigned_pod, priority=priority) for assigned_pod in room), "hold")
 
 
 class UrgentTurn:

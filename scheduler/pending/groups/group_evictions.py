@@ -1,16 +1,14 @@
 """Evict what is left of groups of which fewer members than they need have a node, and which run for nothing. Pure.
 
-`HalfGroups` evicts after `--end-half-groups` the members of a group whose others wait: after a crash or a rejected
-Binding between its Bindings, or after members were lost. Its controller then starts again, and other pods get the room.
+`HalfGroups` (`--end-half-groups`): after a crash or a rejected Binding, or after members were lost, the others may wait
+for ever. If the placed ones are evicted, the controller starts again, and other pods get the room.
 
-`MarkedMembers` evicts the rest of a group that is disrupted as a whole if its preemption was interrupted. A preemption
-marks all victims with the condition DisruptionTarget before it deletes the first one (PreemptPod of kube-scheduler). So
-if too few members are placed, and all of them have this scheduler's mark, a crash or the API server has cut short the
-deletion. A member without the mark means that not all were marked, or that the group is alive again: then none is
-evicted. Members whose group has enough when they are due stay for good: their order was not carried out.
-
-A mark on a live group stays until kube-controller-manager removes it after two minutes, if the pod is not being deleted
-(stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go).
+`MarkedMembers`: a preemption of a whole group marks all victims with the condition DisruptionTarget before it deletes
+the first one (PreemptPod of kube-scheduler). If too few members are placed, and all of them have this scheduler's mark,
+a crash or the API server has cut short the deletion. If one has no mark, not all were marked, or the group is alive
+again: none is evicted. Members whose group has enough when they are due stay for good: their order was not carried out.
+kube-controller-manager removes the mark after two minutes (stalePodDisruptionTimeout in its
+pkg/controller/disruption/disruption.go).
 """
 
 from collections.abc import Iterator
@@ -42,7 +40,6 @@ class HalfGroups(Part):
         self._due: dict[GroupKey, float] = {}
 
     def tick(self, now: float) -> Iterator[Evict]:
-        """Yield the evictions of the members of groups whose time is over."""
         if self._after_s <= 0 or now < self._next_check:
             return
         self._next_check = now + _HALF_CHECK_S
@@ -59,7 +56,7 @@ class HalfGroups(Part):
                     yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")
 
     def next_due(self) -> float | None:
-        return self._next_check if self._after_s > 0 and self._pending_groups.has_waiting else None
+        return self._next_check if self._after_s > 0 and self._pending_groups.has_any else None
 
 
 class MarkedMembers(Part):
@@ -81,7 +78,6 @@ class MarkedMembers(Part):
         self._due.pop(uid, None)
 
     def tick(self, now: float) -> Iterator[Evict]:
-        """Yield the evictions of members that are due."""
         if not self._due or now < self._next_check:
             return
         self._next_check = now + _MARK_CHECK_S

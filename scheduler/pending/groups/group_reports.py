@@ -2,11 +2,7 @@
 
 The condition is False with the members' message, and True once ``min`` members are bound; it never changes back, as
 later members do not count for it. Only PodGroups of ``scheduling.k8s.io`` with a member that names this scheduler get
-it: to others, another scheduler writes. It is derived from the members and the PodGroup as last received, so a new
-leader writes what an earlier one has not written.
-
-Cost: reading all members of a group, at most once a second for each group in which something changed. Members get
-their message in portions, because a group may have any number of them.
+it: to others, another scheduler writes. All members are read for it, at most once a second for a group that changes.
 
 Source: PodGroupStatus in staging/src/k8s.io/api/scheduling/v1alpha2/types.go and v1beta1/types.go of Kubernetes, and
 updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
@@ -63,12 +59,11 @@ class Debounce(Generic[K]):
         self._times.pop(key, None)
 
     def take(self, now: float) -> Iterator[K]:
-        """Yield and drop the keys that are due."""
+        """Drop and yield the keys that are due."""
         while (due_at := self.next_due()) is not None and due_at <= now:
             yield self._times.popitem(last=False)[0]
 
     def next_due(self) -> float | None:
-        """Return when the first key is due, if nothing changes before."""
         return next((due_at for _, due_at in self._times.values()), None)
 
 
@@ -85,7 +80,7 @@ class GroupReports(Part):
         self._cache, self._group_cache = cache, group_cache
         self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
         self._changes = Debounce[GroupKey](_CONDITION_S, _CONDITION_S)
-        # Why waiting members are not placed, and the condition that was written and may not have arrived yet.
+        # Why waiting members are not placed, and the last condition that was written and has not arrived yet.
         self._refusals: dict[GroupKey, _Condition] = {}
         self._last_conditions: dict[GroupKey, _Condition] = {}
 
@@ -99,7 +94,7 @@ class GroupReports(Part):
         *,
         is_bug: bool = False,
     ) -> None:
-        """Replace the last message of a group, also for members that have not received the previous one."""
+        """Replace the message of a group, also for members that have not received the previous one."""
         self._messages[key] = iter(uids), message, reason
         if key.naming == "PodGroup":
             self._refusals[key] = _Condition("False", "SchedulerError" if is_bug else "Unschedulable", message)
@@ -127,37 +122,25 @@ class GroupReports(Part):
     def pod_group_changed(
         self, key: GroupKey, previous: AnyPodGroup | None, current: AnyPodGroup | None, now: float
     ) -> bool:
-        """Record that a PodGroup was received: its condition may differ from what was sent to it.
-
-        Return whether it is another PodGroup with the same name, which may come in one event.
-        """
+        """Record that a PodGroup was received; return whether another one with the same name came in the same event."""
         self._last_conditions.pop(key, None)
-        if current is None:
-            self._forget(key)
-            return False
-        is_other = previous is not None and previous.metadata.uid != current.metadata.uid
-        if is_other:
-            self._forget(key)
+        is_other = previous is not None and current is not None and previous.metadata.uid != current.metadata.uid
+        if current is None or is_other:
+            self._refusals.pop(key, None)
         self.members_changed(key, now)
         return is_other
 
     def tick(self, now: float) -> Iterator[ReportGroup]:
-        """Yield the conditions to write by now."""
         for key in self._changes.take(now):
             pod_group = self._group_cache.pod_groups.get(key).item
             if not isinstance(pod_group, PodGroup):
-                self._forget(key)
+                self._refusals.pop(key, None)
             elif (condition := self._condition(key, pod_group)) is not None:
                 self._last_conditions[key] = condition
                 yield ReportGroup(pod_group, *condition)
 
     def next_due(self) -> float | None:
         return 0.0 if self._messages else self._changes.next_due()
-
-    def _forget(self, key: GroupKey) -> None:
-        self._changes.drop(key)
-        self._refusals.pop(key, None)
-        self._last_conditions.pop(key, None)
 
     def _condition(self, key: GroupKey, pod_group: PodGroup) -> _Condition | None:
         """Return the condition if it must be written; None if it is up to date."""
@@ -186,15 +169,13 @@ def incomplete(members: Members, min_members: int) -> str:
     """Return how many members exist, and why others do not count."""
     member_count = members.count_for(members.next_owners, "waiting")
     message = f"{member_count} of at least {min_members} members exist"
-    for role, count in members.role_shortages(members.next_owners, "waiting").items():
-        message += f", {count} of role {role!r} missing"
-    reasons = (
+    shortages = members.role_shortages(members.next_owners, "waiting")
+    reasons = [
+        *((count, f"of role {role!r} missing") for role, count in shortages.items()),
         (members.count("gated"), "with scheduling gates"),
         (members.count("refused"), "rejected as invalid"),
         (members.foreign_success_count, "succeeded under another controller (not counted)"),
-    )
-    for count, text in reasons:
-        if count:
-            message += f", {count} {text}"
+    ]
+    message += "".join(f", {count} {text}" for count, text in reasons if count)
     # Members that exist and do not count are a sufficient reason.
     return message if members.count("gated") or members.count("refused") else f"{message} ({_HINT})"

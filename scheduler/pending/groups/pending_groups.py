@@ -1,31 +1,27 @@
 """Groups of waiting pods: which are complete and in the queue, and messages for the members of the others. Pure.
 
-Method: the waiting members of a group are not in the scheduling queue by themselves. When at least ``min`` of them
-exist, together with those that count as placed, the group is one entry there. Before that, and while its sources
-contradict each other, it is not in the queue, and only events of its members or its PodGroup change that.
-
-Correctness: every change of a member's state and of a PodGroup ends in `_refresh`, which derives the group's state
-again from the members and the sources. A change during a decision that only adds something takes effect when the
-decision ends; a change that removes something ends the decision.
-
-Cost: `_refresh` takes the same time for groups of any size, except those whose members have many owners
-(`scheduler.cache.groups.group_members`). A message waits until nothing has changed for a few seconds, so that the n
-pods of a job do not get n messages with different numbers each.
+A group is one entry of the scheduling queue while enough of its members wait or are placed, and while its sources do
+not contradict each other. Every change of a member's state and of a PodGroup ends in `_refresh`, which derives the
+group's state again from the members and the sources, in the same time for groups of any size. A change during a
+decision that only adds something takes effect when the decision ends; a change that removes something ends it. A
+message waits until nothing has changed for a few seconds, so that the n pods of a job do not get n messages each.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed, Identity, Removed
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_members import Member, Members, Rank
 from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
+from scheduler.pending.part import Part
 from scheduler.queue.queue import Queue
 
 # Seconds without a change after which members get the reason why their group is not scheduled; and the maximum.
@@ -38,15 +34,13 @@ _DECISION_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """The operator's options. Times are in seconds, 0 for never; with ``backfill`` the first group gets a promised
-    start.
+    """The operator's options; times are in seconds, 0 for never."""
 
-    ``hold_s``: room is reserved for a group that has waited this long. ``end_half_s``: a group is evicted if fewer
-    members than it needs have been placed for this long while others wait.
-    """
-
+    # Room is reserved for a group that has waited this long.
     hold_s: float = 0.0
+    # A group is evicted if fewer members than it needs have been placed for this long while others wait.
     end_half_s: float = 0.0
+    # The first group gets a promised start.
     backfill: bool = False
 
 
@@ -55,12 +49,13 @@ NO_OPTIONS = GroupOptions()
 
 @dataclass(slots=True)
 class WaitingGroup:
-    """The state of a group with waiting members: it is in the queue if it is complete and not rejected (None)."""
+    """The state of a group with waiting members: it is in the queue if it is complete and not rejected (None).
 
-    # Since when it is in the queue, or is not.
+    ``since`` is when that changed last, and ``message`` is for its members while it is not in the queue.
+    """
+
     since: float
     group: Group | None = None
-    # The message for its members while it is not in the queue.
     message: str = "new"
     priority: int = 0
     creation: str = ""
@@ -72,37 +67,37 @@ class WaitingGroup:
     rest: tuple[int, int] | None = None
 
 
-class PendingGroups:
+@dataclass(slots=True)
+class PendingGroups(Part):
     """The groups with waiting members, and the queue entries of those that are complete."""
 
-    def __init__(self, queue: Queue, reports: GroupReports, group_cache: GroupCache) -> None:
-        self._queue = queue
-        self._reports = reports
-        self._group_cache = group_cache
-        self._states: dict[GroupKey, WaitingGroup] = {}
-        # The groups that are not in the queue, and whose members have no message yet.
-        self._changes = Debounce[GroupKey](_QUIET_S, _LOUD_S)
-        # The group for which room is reserved, if any.
-        self.room_owner: GroupKey | None = None
-        # How often decisions have failed since a member was bound last, since when the group waits, and until when.
-        self._backoffs: dict[GroupKey, tuple[int, float, float]] = {}
+    queue: Queue
+    reports: GroupReports
+    group_cache: GroupCache
+    # The group for which room is reserved, if any.
+    room_owner: GroupKey | None = None
+    _states: dict[GroupKey, WaitingGroup] = field(default_factory=dict)
+    # The groups that are not in the queue, and whose members have no message yet.
+    _changes: Debounce[GroupKey] = field(default_factory=lambda: Debounce(_QUIET_S, _LOUD_S))
+    # How often decisions have failed since a member was bound last, since when the group waits, and until when.
+    _backoffs: dict[GroupKey, tuple[int, float, float]] = field(default_factory=dict)
 
     def put(self, uid: str, membership: GroupMembership, member: Member, now: float) -> None:
         """Record a pod's state in its group."""
-        key, old_state, previous = membership.key, self._group_cache.state(uid), self._group_cache.of(uid)
+        key, old_state, previous = membership.key, self.group_cache.state(uid), self.group_cache.of(uid)
         if previous is not None and previous.key != key:
             member = member._replace(is_latecomer=member.is_latecomer or old_state in ("placed", "leaving"))
             self.drop(uid, now)
         if member.state != "waiting":
             # If it was assumed before, it may be bound now.
-            self._reports.members_changed(key, now)
+            self.reports.members_changed(key, now)
         if previous == membership and member.state != "waiting" and old_state == member.state:
             old_member = self.members(key).pods[uid]
             if member.times is None or old_member.is_latecomer or old_member.times is not None:
                 return
         elif old_state == member.state == "placed":
             # Its annotation has changed: other members may be victims now.
-            self._queue.move_on_event(LEAVING, now)
+            self.queue.move_on_event(LEAVING, now)
         self._set_state(uid, membership, member)
         self._refresh(key, now)
 
@@ -110,57 +105,57 @@ class PendingGroups:
         """Record that members of a scheduled group are assumed on nodes."""
         self.members(key).place(uids, self.group(key).min)
         for uid in uids:
-            self._queue.stand_for(uid, None)
+            self.queue.stand_for(uid, None)
         self._refresh(key, now)
 
     def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
         """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
         keys = dict[GroupKey, None]()
         for uid in uids:
-            membership = self._group_cache.of(uid)
+            membership = self.group_cache.of(uid)
             if membership is None:
                 continue
             keys[membership.key] = None
             if uid in ranks:
                 self._set_state(uid, membership, Member("waiting", rank=ranks[uid]))
             else:
-                self._group_cache.drop(uid)
+                self.group_cache.drop(uid)
         for key in keys:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
-        """Drop a pod."""
-        key = self._group_cache.drop(uid)
+        """Drop a pod from its group, if it has one."""
+        key = self.group_cache.drop(uid)
         if key is not None:
-            self._queue.stand_for(uid, None)
+            self.queue.stand_for(uid, None)
             self._refresh(key, now)
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        key = self._group_cache.pod_groups.key_of(kind, event.identity)
-        previous = self._group_cache.pod_groups.get(key)
-        self._group_cache.pod_groups.take(kind, event)
-        current = self._group_cache.pod_groups.get(key)
+        key = self.group_cache.pod_groups.key_of(kind, event.identity)
+        previous = self.group_cache.pod_groups.get(key)
+        self.group_cache.pod_groups.take(kind, event)
+        current = self.group_cache.pod_groups.get(key)
         if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
             # Its members may be victims now, each by itself.
-            self._queue.move_on_event(LEAVING, now)
-        if self._reports.pod_group_changed(key, previous.item, current.item, now) or current.policy != previous.policy:
+            self.queue.move_on_event(LEAVING, now)
+        if self.reports.pod_group_changed(key, previous.item, current.item, now) or current.policy != previous.policy:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
         """Apply a list of all PodGroups of a kind."""
-        for identity in self._group_cache.pod_groups.lost(kind, identities):
+        for identity in self.group_cache.pod_groups.lost(kind, identities):
             self.take_pod_group(kind, Removed(identity), now)
 
     def take_job(self, event: Change[Job], now: float) -> None:
         """Apply a watch event of a Job; if it cannot be read, its pods determine how many have succeeded."""
         count = event.item.status.succeeded if isinstance(event, Changed) else 0
-        for key in self._group_cache.job_changed(event.identity.uid, max(count or 0, 0)):
+        for key in self.group_cache.job_changed(event.identity.uid, max(count or 0, 0)):
             self._refresh(key, now)
 
     def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
         """Apply a list of all Jobs."""
-        for key in self._group_cache.keep_jobs({identity.uid for identity in identities}):
+        for key in self.group_cache.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
     def get(self, key: GroupKey) -> WaitingGroup | None:
@@ -180,7 +175,7 @@ class PendingGroups:
 
     def members(self, key: GroupKey) -> Members:
         """Return the members of a group that has some."""
-        members = self._group_cache.get(key)
+        members = self.group_cache.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
 
@@ -218,7 +213,7 @@ class PendingGroups:
         The first time it is requeued at once if other members are placed already, but too few: the room for the rest
         is free now, and nothing reserves it. Failures during one wait count once.
         """
-        membership = self._group_cache.of(uid)
+        membership = self.group_cache.of(uid)
         if membership is None or (state := self.in_queue(key := membership.key)) is None:
             return
         failures, start, end = self._backoffs.get(key, (0, 0.0, 0.0))
@@ -232,21 +227,22 @@ class PendingGroups:
 
     def end_backoff(self, uid: str) -> None:
         """Reset the backoff of the group of a pod that is bound now."""
-        if self._backoffs and (membership := self._group_cache.of(uid)) is not None:
+        if self._backoffs and (membership := self.group_cache.of(uid)) is not None:
             self._backoffs.pop(membership.key, None)
 
-    def due(self, now: float) -> Iterator[tuple[GroupKey, str]]:
-        """Yield groups that are not in the queue, with the message for their waiting members."""
+    def tick(self, now: float) -> Iterable[Instruction]:
+        """Report to the waiting members of groups why these are not in the queue."""
         for key in self._changes.take(now):
-            yield key, f"group {self.members(key).title}: {self._states[key].message}"
+            members = self.members(key)
+            message = f"group {members.title}: {self._states[key].message}"
+            self.reports.put(key, members.of("waiting"), message, now)
+        return ()
 
     def next_due(self) -> float | None:
-        """Return when `due` has something, if nothing changes before."""
         return self._changes.next_due()
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether any group has a waiting member."""
+    def has_any(self) -> bool:
         return bool(self._states)
 
     def oldest(self, deadline: float, exceptions: Container[GroupKey] = ()) -> GroupKey | None:
@@ -289,8 +285,7 @@ class PendingGroups:
         return {key.entry for key, state in self._states.items() if not state.message}
 
     def check(self) -> None:
-        """Raise AssertionError if a group's state does not match its members and sources."""
-        keys = {members.key for members in self._group_cache if members.count("waiting")}
+        keys = {members.key for members in self.group_cache if members.count("waiting")}
         assert keys == self._states.keys(), "the groups with waiting members differ"
         for key, state in self._states.items():
             group, message = self._read(key)
@@ -298,21 +293,21 @@ class PendingGroups:
             assert message or key not in self._changes, f"group {key}: it is in the queue, and a message says it is not"
 
     def _set_state(self, uid: str, membership: GroupMembership, member: Member) -> None:
-        self._group_cache.put(uid, membership, member)
-        self._queue.stand_for(uid, membership.key.entry if member.state == "waiting" else None)
+        self.group_cache.put(uid, membership, member)
+        self.queue.stand_for(uid, membership.key.entry if member.state == "waiting" else None)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
         """Derive a group's state again, and add it to the queue or remove it."""
-        members = self._group_cache.get(key)
+        members = self.group_cache.get(key)
         if members is None:
             self._backoffs.pop(key, None)
         else:
-            policy = self._group_cache.pod_groups.get(key).policy
+            policy = self.group_cache.pod_groups.get(key).policy
             members.set_min(policy.min if isinstance(policy, GroupPolicy) else 0)
         if members is None or not members.count("waiting"):
             if self._states.pop(key, None) is not None:
                 self._changes.drop(key)
-                self._queue.delete(key.entry)
+                self.queue.delete(key.entry)
             return
         members.judge()
         state = self._states.setdefault(key, WaitingGroup(now))
@@ -322,14 +317,14 @@ class PendingGroups:
         if was_in_queue == bool(state.message):
             state.since = now
         if group is None or state.message:
-            self._queue.delete(key.entry)
+            self.queue.delete(key.entry)
             self._changes.change(key, now)
             return
         self._changes.drop(key)
         lowest_priority, state.creation = members.lowest_rank
         state.priority = lowest_priority if group.priority is None else group.priority
         state.is_urgent = members.is_short(group.min) or self.room_owner == key
-        if was_in_queue and self._queue.is_in_flight(key.entry):
+        if was_in_queue and self.queue.is_in_flight(key.entry):
             state.is_dirty = True
         else:
             self._enqueue(key, state, now)
@@ -337,7 +332,7 @@ class PendingGroups:
     def _read(self, key: GroupKey) -> tuple[Group | None, str]:
         """Return a group, None if it is rejected, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self._group_cache.pod_groups.get(key).policy, members.requests)
+        group = read_group(key, self.group_cache.pod_groups.get(key).policy, members.requests)
         if isinstance(group, Refused):
             return None, group.reason
         if members.refusal:
@@ -348,12 +343,5 @@ class PendingGroups:
 
     def _enqueue(self, key: GroupKey, state: WaitingGroup, now: float, backoff_s: float = 0.0) -> None:
         state.is_dirty = False
-        self._queue.add(
-            key.entry,
-            state.priority,
-            state.creation,
-            now,
-            is_urgent=state.is_urgent,
-            backoff_s=backoff_s,
-            since=state.since,
-        )
+        rank, is_urgent = (state.priority, state.creation), state.is_urgent
+        self.queue.add(key.entry, *rank, now, is_urgent=is_urgent, backoff_s=backoff_s, since=state.since)

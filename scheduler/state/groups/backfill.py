@@ -94,7 +94,7 @@ class Backfill(Part):
         return ()
 
     def next_due(self) -> float | None:
-        return self._next_review if self._is_on and self._state.pending_groups.has_waiting else None
+        return self._next_review if self._is_on and self._state.pending_groups.has_any else None
 
     def _review(self, now: float) -> None:
         groups, reservations, nodes = self._state.pending_groups, self._state.reservations, self._state.cache.nodes

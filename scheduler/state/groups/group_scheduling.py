@@ -18,6 +18,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
+from scheduler.cycle.reservations import reserve
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.first_call import FirstCall, UrgentTurn
@@ -179,7 +180,9 @@ class GroupScheduling(Part):
         key, now = demand.group.key, self.state.reservations.now
         if not room or preemption.reservation is not None or not self.first_call.holds(key, now):
             return preemption
-        return replace(preemption, reservation=self.first_call.reservation(key, room), note=message + preemption.note)
+        # It counts against all pods that the group precedes, whatever its members' own priorities.
+        reservation = reserve(key, (replace(assigned_pod, priority=demand.priority) for assigned_pod in room), "hold")
+        return replace(preemption, reservation=reservation, note=message + preemption.note)
 
     def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
         self.decisions["scheduled"] += 1
@@ -252,13 +255,7 @@ class GroupScheduling(Part):
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the messages that are due."""
-        groups = self.state.pending_groups
-        for key, message in groups.due(now):
-            self.state.group_reports.put(key, groups.members(key).of("waiting"), message, now)
         return self._report_portion()
-
-    def next_due(self) -> float | None:
-        return self.state.pending_groups.next_due()
 
     def _report(
         self, key: GroupKey, message: str, now: float, why: Why | None = None, *, is_bug: bool = False
