@@ -20,28 +20,30 @@ Cost: some arrays over all nodes for each shape of members and each level.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.member_room import MemberRoom
+from scheduler.cycle.groups.member_room import MemberRoom, Partition
+from scheduler.cycle.refusals import Among
 
 # No node has this value: a label's value may be empty, and contains no slash.
 _NO_VALUE = "/"
+# The values of some labels, the narrowest level first.
+_Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The nodes with these values of some labels, the narrowest level first; without labels the whole cluster."""
+    """The nodes with these values of some labels; without labels the whole cluster."""
 
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: _Labels = ()
 
     @property
     def text(self) -> str:
@@ -50,10 +52,8 @@ class Domain:
             return ""
         return f"{self.labels[0][0]} {self.labels[0][1]!r}"
 
-    def rows(self, nodes: NodeColumns) -> Flags | None:
-        """Return which rows are in the domain now; None for all."""
-        if not self.labels:
-            return None
+    def flags(self, nodes: NodeColumns) -> Flags:
+        """Return for each row whether it is in the domain now."""
         inside: Flags = nodes.valid[: nodes.size].copy()
         for number, (key, value) in enumerate(self.labels):
             column = nodes.label(key)
@@ -61,45 +61,39 @@ class Domain:
             inside &= column.ids[: nodes.size] == 0 if is_without else column.among((value,), slice(nodes.size))
         return inside
 
-    def row_numbers(self, nodes: NodeColumns) -> Rows:
-        inside = self.rows(nodes)
-        return nodes.all_rows() if inside is None else np.flatnonzero(inside)
+    def rows(self, nodes: NodeColumns) -> Rows:
+        return np.flatnonzero(self.flags(nodes))
+
+    def among(self, nodes: NodeColumns, within: str = "") -> Among | None:
+        """Return the rows, None for all; ``within`` is the label whose value all members must share."""
+        return Among(self.flags(nodes), within) if self.labels else None
 
 
 EVERYWHERE = Domain()
 
 
-def _no_parts() -> Sequence[Flags]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place at least ``wanted`` members in a domain; ``parts`` returns the narrower domains to fill first."""
+    """Place at least ``min_members`` in a domain; ``parts`` returns the narrower domains to fill first."""
 
     domain: Domain
-    wanted: int
-    parts: Callable[[], Sequence[Flags]] = _no_parts
+    min_members: int
+    parts: Callable[[], Sequence[Flags]] = list
 
 
-def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Target]:
+def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
     """Yield the targets to try in order, at least one."""
-    nodes, group, min_members, count = cache.nodes, demand.group, demand.min_members, len(demand.members)
-    levels = _levels(group)
-    anchors = [
-        nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed_pods if assigned_pod.node in nodes.row_of
-    ]
-    if anchors:
-        parts = partial(_parts_beside, nodes, group, room, anchors, count)
-        yield from _shared_domains(nodes, group, anchors, count, min_members, parts)
+    group, min_members, count = demand.group, demand.min_members, len(demand.members)
+    if anchors := _rows_of([pod.node for pod in demand.placed_pods], room.nodes):
+        yield from _targets_beside(demand, room, anchors)
         return
     if demand.placed_pods and group.within:
         yield Target(_empty_domain(group), min_members)
         return
     level: _Level | None = None
-    for keys in levels:
-        level = _Level(keys, nodes, room, group.within, level)
-        yield from map(partial(level.target, count=count), level.at_least(count))
+    for keys in _levels(group):
+        level = _Level(keys, room, group.within, level)
+        yield from map(partial(level.target, count=count), level.smallest(count))
         if keys[0] == group.within:
             if min_members < count:
                 yield from map(partial(level.target, count=min_members), level.largest(min_members))
@@ -107,25 +101,25 @@ def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Tar
             first = next(level.largest(0), None)
             yield Target(_empty_domain(group), min_members) if first is None else level.target(first, min_members)
     if not group.within:
-        yield Target(EVERYWHERE, min_members, partial(level.parts, None, count) if level is not None else _no_parts)
+        yield Target(EVERYWHERE, min_members, partial(_parts, level, None, count))
 
 
-def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
+def domains_within(group: Group, node_names: Sequence[str], nodes: NodeColumns) -> Iterator[Domain]:
     """Yield the domains that may hold a group, whatever room they have; if members are placed, only their domain."""
     if not group.within:
         yield EVERYWHERE
-        return
-    nodes = cache.nodes
-    anchors = [nodes.row_of[node] for node in placed_on if node in nodes.row_of]
-    if anchors:
-        yield from (target.domain for target in _shared_domains(nodes, replace(group, prefer=()), anchors, 0, 0))
-        return
-    if placed_on:
+    elif anchors := _rows_of(node_names, nodes):
+        yield Domain(_common_labels(nodes, (group.within,), anchors)[0])
+    elif node_names:
         yield _empty_domain(group)
-        return
-    values = nodes.label(group.within)
-    in_order = dict.fromkeys(values[row] for row in nodes.all_rows().tolist())
-    yield from (Domain(((group.within, value),)) for value in in_order if value is not None)
+    else:
+        values = nodes.label(group.within)
+        in_order = dict.fromkeys(values[row] for row in nodes.all_rows().tolist())
+        yield from (Domain(((group.within, value),)) for value in in_order if value is not None)
+
+
+def _rows_of(node_names: Sequence[str], nodes: NodeColumns) -> list[int]:
+    return [nodes.row_of[name] for name in node_names if name in nodes.row_of]
 
 
 def _empty_domain(group: Group) -> Domain:
@@ -139,43 +133,29 @@ def _levels(group: Group) -> list[tuple[str, ...]]:
     return [keys[index:] for index in range(len(keys))]
 
 
-def _shared_domains(
-    nodes: NodeColumns,
-    group: Group,
-    anchors: Sequence[int],
-    count: int,
-    min_members: int,
-    parts: Callable[[Sequence[tuple[str, ...]], Domain], Sequence[Flags]] = lambda _levels, _domain: (),
-) -> Iterator[Target]:
-    """Yield the domains that the placed members share, from narrow to wide.
-
-    ``parts`` takes the narrower levels and the domain, and returns the domains to fill first.
-    """
-    levels = _levels(group)
+def _targets_beside(demand: GroupDemand, room: MemberRoom, anchors: Sequence[int]) -> Iterator[Target]:
+    """Yield the domains that the placed members share, from narrow to wide; they are on the rows ``anchors``."""
+    group, levels = demand.group, _levels(demand.group)
     for number, keys in enumerate(levels):
-        values = [_values(nodes, keys, row) for row in anchors]
+        labels, is_shared = _common_labels(room.nodes, keys, anchors)
         is_last = keys[0] == group.within
-        if len(set(values)) == 1 and not _lacks_label(values[0], group):
-            domain = Domain(values[0])
-            yield Target(domain, min_members if is_last else count, partial(parts, levels[:number], domain))
+        min_members = demand.min_members if is_last else len(demand.members)
+        if is_shared and not _lacks_label(labels, group):
+            domain = Domain(labels)
+            parts = partial(_parts_beside, demand, room, anchors, levels[:number], domain)
+            yield Target(domain, min_members, parts)
         elif is_last:
-            # Labels have changed since then: choose the domain with most members.
-            yield Target(Domain(max(sorted(set(values)), key=values.count)), min_members)
+            # Labels have changed since then: this is the domain with most members.
+            yield Target(Domain(labels), min_members)
     if not group.within:
-        yield Target(EVERYWHERE, min_members, partial(parts, levels, EVERYWHERE))
-
-
-def _lacks_label(values: Sequence[tuple[str, str]], group: Group) -> bool:
-    """Return whether a row is in no domain of a level because it lacks the level's label or that of ``within``."""
-    return values[0][1] == _NO_VALUE or (bool(group.within) and values[-1][1] == _NO_VALUE)
+        parts = partial(_parts_beside, demand, room, anchors, levels, EVERYWHERE)
+        yield Target(EVERYWHERE, demand.min_members, parts)
 
 
 def _parts_beside(
-    nodes: NodeColumns,
-    group: Group,
+    demand: GroupDemand,
     room: MemberRoom,
     anchors: Sequence[int],
-    count: int,
     levels: Sequence[tuple[str, ...]],
     domain: Domain,
 ) -> Sequence[Flags]:
@@ -184,34 +164,38 @@ def _parts_beside(
 
     Domains with most members come first; then the fewest other domains.
     """
+    group, nodes, count = demand.group, room.nodes, len(demand.members)
     parts, level = list[Flags](), None
     for keys in levels:
-        counts = Counter(values for row in anchors if not _lacks_label(values := _values(nodes, keys, row), group))
-        for values, _ in counts.most_common():
-            flags = Domain(values).rows(nodes)
-            assert flags is not None, "a domain of a level is not the whole cluster"
-            parts += [*(level.parts(flags, count) if level is not None else ()), flags]
-        level = _Level(keys, nodes, room, group.within, level)
-    return [*parts, *(level.parts(domain.rows(nodes), count) if level is not None else ())]
+        counts = Counter(labels for row in anchors if not _lacks_label(labels := _labels(nodes, keys, row), group))
+        for labels, _ in counts.most_common():
+            flags = Domain(labels).flags(nodes)
+            parts += [*_parts(level, flags, count), flags]
+        level = _Level(keys, room, group.within, level)
+    return [*parts, *_parts(level, domain.flags(nodes), count)]
 
 
-def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
+def _labels(nodes: NodeColumns, keys: Sequence[str], row: int) -> _Labels:
     values = [nodes.label(key)[row] for key in keys]
     return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
+
+
+def _common_labels(nodes: NodeColumns, keys: Sequence[str], rows: Sequence[int]) -> tuple[_Labels, bool]:
+    """Return the values that most of these rows have, and whether all of them do."""
+    labels = [_labels(nodes, keys, row) for row in rows]
+    return max(sorted(set(labels)), key=labels.count), len(set(labels)) == 1
+
+
+def _lacks_label(labels: _Labels, group: Group) -> bool:
+    """Return whether a row is in no domain of a level because it lacks the level's label or that of ``within``."""
+    return labels[0][1] == _NO_VALUE or (bool(group.within) and labels[-1][1] == _NO_VALUE)
 
 
 class _Level:
     """The domains of one level with the number of members that each admits and its rows, the smallest first."""
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        nodes: NodeColumns,
-        room: MemberRoom,
-        within: str,
-        narrower: "_Level | None" = None,
-    ) -> None:
-        self._keys, self._nodes, self._narrower = keys, nodes, narrower
+    def __init__(self, keys: Sequence[str], room: MemberRoom, within: str, narrower: "_Level | None") -> None:
+        self._keys, self._room, self.narrower, nodes = keys, room, narrower, room.nodes
         rows = nodes.all_rows()
         for key in {keys[0], within or keys[0]}:
             rows = rows[nodes.label(key).ids[rows] > 0]
@@ -222,73 +206,72 @@ class _Level:
                 _, numbers = np.unique(numbers, return_inverse=True)
             column = nodes.label(key)
             numbers = numbers * len(column.values) + column.ids[rows]
-        kinds, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
-        admits = room.of_all(rows, domain_of_row, len(kinds))
+        domains, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
+        self._partition = Partition(rows, domain_of_row, len(domains))
+        counts = room.of_all(self._partition)
         # Of equal domains the first row decides.
-        order = np.lexsort((rows[first], admits))
-        self._room, self._rows, self._domain_of_row, self._kinds = room, rows, domain_of_row, order
-        self._first: Rows = rows[first][order]
-        self._admits: Amounts = admits[order]
+        self._order = np.lexsort((rows[first], counts))
+        self._first: Rows = rows[first][self._order]
+        self._counts: Amounts = counts[self._order]
 
     @cached_property
-    def _admits_any(self) -> Amounts:
+    def _partial_counts(self) -> Amounts:
         """How many of the group's members each domain admits if other members are left out."""
-        return self._room.of_any(self._rows, self._domain_of_row, len(self._kinds))[self._kinds]
+        return self._room.of_any(self._partition)[self._order]
 
-    def at_least(self, count: int) -> Iterator[int]:
+    def smallest(self, count: int) -> Iterator[int]:
         """Yield the domains that admit this many members, the smallest first."""
-        yield from range(int(np.searchsorted(self._admits, count)), len(self._admits))
+        yield from range(int(np.searchsorted(self._counts, count)), len(self._counts))
 
     def largest(self, count: int) -> Iterator[int]:
         """Yield the domains that admit this many members of any shape, the largest first."""
-        order = np.argsort(self._admits_any, kind="stable")
-        yield from order[self._admits_any[order] >= count][::-1].tolist()
-
-    def domain(self, number: int) -> Domain:
-        return Domain(_values(self._nodes, self._keys, int(self._first[number])))
+        order = np.argsort(self._partial_counts, kind="stable")
+        yield from order[self._partial_counts[order] >= count][::-1].tolist()
 
     def target(self, number: int, count: int) -> Target:
-        if self._narrower is None:
-            return Target(self.domain(number), count)
-        return Target(self.domain(number), count, partial(self._narrower.parts, self._flags(number), count))
+        domain = Domain(_labels(self._room.nodes, self._keys, int(self._first[number])))
+        return Target(domain, count, lambda: _parts(self.narrower, self.flags(number), count))
 
-    def parts(self, inside: Flags | None, count: int) -> list[Flags]:
-        """Return the domains to fill one after another with this many members, each after the narrower domains in it.
+    def flags(self, number: int) -> Flags:
+        return self._room.nodes.flags(self._partition.rows[self._partition.domain_of_row == self._order[number]])
 
-        If ``inside`` is given, these are the fewest domains within that wider domain.
-        """
-        parts = list[Flags]()
-        for number, share in self._fewest(inside, count):
-            flags = self._flags(number)
-            parts += self._narrower.parts(flags, share) if self._narrower is not None else ()
-            parts.append(flags)
-        return parts
-
-    def _fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
+    def fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
         """Yield the fewest domains that admit this many members, or all if none suffice, the largest first, with their
         shares.
 
         Each one is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before
         others.
         """
-        numbers = np.argsort(self._admits_any, kind="stable")
-        numbers = numbers[self._admits_any[numbers] > 0]
+        numbers = np.argsort(self._partial_counts, kind="stable")
+        numbers = numbers[self._partial_counts[numbers] > 0]
         if inside is not None:
             numbers = numbers[inside[self._first[numbers]]]
-        admits = self._admits_any[numbers]
-        count = min(count, int(admits.sum()))
-        few = int(np.searchsorted(np.cumsum(admits[::-1]), count)) + 1 if count else 0
-        chosen, missing = list[int](), count
-        for others in reversed(range(few)):
-            most_of_others = int(admits[len(admits) - others :].sum())
-            position = min(int(np.searchsorted(admits, missing - most_of_others)), len(admits) - others - 1)
-            chosen.append(int(numbers[position]))
-            missing -= int(admits[position])
-            numbers, admits = np.delete(numbers, position), np.delete(admits, position)
-        for number in sorted(chosen, key=lambda one: -int(self._admits_any[one])):
-            share = min(int(self._admits_any[number]), count)
+        counts = self._partial_counts[numbers]
+        rest = count = min(count, int(counts.sum()))
+        domain_count = int(np.searchsorted(np.cumsum(counts[::-1]), count)) + 1 if count else 0
+        choice = list[int]()
+        for later_count in reversed(range(domain_count)):
+            later_room = int(counts[len(counts) - later_count :].sum())
+            position = min(int(np.searchsorted(counts, rest - later_room)), len(counts) - later_count - 1)
+            choice.append(int(numbers[position]))
+            rest -= int(counts[position])
+            numbers, counts = np.delete(numbers, position), np.delete(counts, position)
+        for number in sorted(choice, key=lambda number: -int(self._partial_counts[number])):
+            share = min(int(self._partial_counts[number]), count)
             count -= share
             yield number, share
 
-    def _flags(self, number: int) -> Flags:
-        return self._nodes.flags(self._rows[self._domain_of_row == self._kinds[number]])
+
+def _parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
+    """Return the domains of a level to fill one after another with this many members, each after the narrower domains
+    in it.
+
+    If ``inside`` is given, these are the fewest domains within that wider domain.
+    """
+    parts = list[Flags]()
+    if level is None:
+        return parts
+    for number, share in level.fewest(inside, count):
+        flags = level.flags(number)
+        parts += [*_parts(level.narrower, flags, share), flags]
+    return parts

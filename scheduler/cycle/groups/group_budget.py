@@ -39,30 +39,36 @@ class GroupBudget:
     """
 
     def __init__(self, portion: int = MEMBERS_A_TURN) -> None:
-        self.placement = _placement_budget()
         self.record_phase: RecordPhase = ignore_phase
         self.is_exclusive = False
         self._portion = portion
-        self._of_turn = self._of_slice = self._members_of_turn = 0
-        self._value_count = self.placement.value_count
+        self._turn_work = self._slice_work = self._members_of_turn = 0
         self._later_slice = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._slice = min(FIRST_SLICE, self._later_slice)
+        self._renew()
+
+    def _renew(self) -> None:
+        self.placement = PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)
+        self._value_count = self.placement.value_count
 
     def begin_turn(self, record_phase: RecordPhase = ignore_phase) -> None:
         self.placement.begin_turn()
         self.record_phase = record_phase
-        self._of_turn = self._members_of_turn = 0
-        self._value_count = self.placement.value_count
-
-    def renew_placement(self) -> None:
-        """Restore the full number of search steps, to try members again without some pods."""
-        self._charge_values()
-        self.placement = _placement_budget()
+        self._turn_work = self._members_of_turn = 0
         self._value_count = self.placement.value_count
 
     def begin_slice(self) -> None:
         """Start a slice after the first one."""
-        self._of_slice, self._slice = 0, self._later_slice
+        self._slice_work, self._slice = 0, self._later_slice
+
+    def renew_placement(self) -> None:
+        """Restore the full number of search steps, to try members again without some pods."""
+        self._charge_values()
+        self._renew()
+
+    def charge(self, looks: int) -> None:
+        self._turn_work += looks
+        self._slice_work += looks
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
         """Count a member that was tried on this many nodes, and the steps of the search for its VFs."""
@@ -70,6 +76,33 @@ class GroupBudget:
         terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
+
+    def charge_shape(self, nodes: int) -> None:
+        """Count the evaluation of all nodes for one shape of members."""
+        self.charge(_A_SHAPE * (_A_MEMBER + nodes))
+
+    def charge_column(self, nodes: int) -> None:
+        self.charge(_A_COLUMN * (_A_MEMBER + nodes))
+
+    @property
+    def turn_is_over(self) -> bool:
+        self._charge_values()
+        return self._turn_work >= A_TURN or self._members_of_turn >= self._portion
+
+    @property
+    def slice_is_over(self) -> bool:
+        self._charge_values()
+        return self._slice_work >= self._slice
+
+    def _charge_values(self) -> None:
+        last_count, self._value_count = self._value_count, self.placement.value_count
+        self.charge(_A_VALUE * (self._value_count - last_count))
+
+    def pause(self, looks: int = 0) -> Turns[None]:
+        """Count work that was done; yield if the turn is over."""
+        self.charge(looks)
+        if self.turn_is_over:
+            yield
 
     def move_all(self, move: Callable[[Item], None], items: Iterable[Item]) -> Turns[None]:
         """Put members or pods on nodes of a snapshot, or remove them, in turns."""
@@ -88,32 +121,3 @@ class GroupBudget:
                 return evaluate()
             except TurnSpent:
                 yield
-
-    def charge_shape(self, nodes: int) -> None:
-        """Count the evaluation of all nodes for one shape of members."""
-        self.charge(_A_SHAPE * (_A_MEMBER + nodes))
-
-    def charge_column(self, nodes: int) -> None:
-        self.charge(_A_COLUMN * (_A_MEMBER + nodes))
-
-    def charge(self, looks: int) -> None:
-        self._of_turn += looks
-        self._of_slice += looks
-
-    @property
-    def turn_is_over(self) -> bool:
-        self._charge_values()
-        return self._of_turn >= A_TURN or self._members_of_turn >= self._portion
-
-    @property
-    def slice_is_over(self) -> bool:
-        self._charge_values()
-        return self._of_slice >= self._slice
-
-    def _charge_values(self) -> None:
-        old_count, self._value_count = self._value_count, self.placement.value_count
-        self.charge(_A_VALUE * (self._value_count - old_count))
-
-
-def _placement_budget() -> PlacementBudget:
-    return PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)

@@ -1,105 +1,115 @@
 """Schedule a group: place at least the members that it needs, or none. Pure.
 
-Method: one generator that yields between turns and returns one outcome. It places the group on a private snapshot
-(`scheduler.cycle.groups.group_placement`); the live cache holds no member before the commit. The commit evaluates again
-what may have changed: members on changed nodes, or all members if a fact changed that rules read across nodes. Places
-that are still valid are kept, even if better ones exist by now. Otherwise the cycle takes a fresh snapshot and places
-only the invalid members again. After three such rounds others wait for a limited time (`GroupBudget.is_exclusive`), so
-that large groups do not starve while single pods come and go.
+Method: one generator that yields between turns and returns one outcome. It places the group on a private snapshot; the
+live cache holds no member before the commit. Members are put on nodes of the snapshot one after another. The ordinary
+cycle chooses each node with all earlier members present, so all rules hold among members, including exact VFs. Topology
+domains are tried one after another (`scheduler.cycle.groups.domains`), and in each domain one choice of networks after
+another (`scheduler.cycle.groups.rails`). Each is tried with the largest members first. If too few fit, it is tried in
+the members' own order, and finally, if not all are needed, with the smallest first. Of the successful attempts in a
+domain, the one that places most members wins.
+
+Commit: what may have changed is evaluated again: members on changed nodes, or all members if a fact changed that rules
+read across nodes. Places that are still valid are kept, even if better ones exist by now. Otherwise the cycle takes a
+fresh snapshot and places only the invalid members again. After three such rounds others wait for a limited time
+(`GroupBudget.is_exclusive`), so that large groups do not starve while single pods come and go.
 
 Correctness: the last check for changes and the commit are in one turn, so nothing happens between them. A member is
 evaluated again with all filters, on a snapshot that has all members before it. If a member is deleted or changed, the
 caller closes the generator, and nothing of the decision remains.
 
-Cost: a snapshot for each round, and for each member the cost of a pod; the commit evaluates only a few members.
+Cost: a snapshot for each round, and for each member the cost of a pod; after one fits nowhere, equal members are not
+tried. `_MAX_ATTEMPTS` limits all domains together; the next decision continues where this one stopped.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_sources import MOST_SHAPES
-from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
+import numpy as np
+
+from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
+from scheduler.cache.node_columns import Rows
+from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable
+from scheduler.cycle.groups.domains import Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand, needs_order
-from scheduler.cycle.groups.group_placement import DomainPlacement, among_rows, place_group, place_member, place_members
-from scheduler.cycle.groups.group_refusals import overtaken, too_many_shapes
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order
+from scheduler.cycle.groups.group_refusals import cluster_changed, refusal_of_group, shortage_of, too_many_shapes
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster, Refusals
+from scheduler.cycle.groups.member_room import MemberRoom
+from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
+from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.refusals import Among
-from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
-# Cost of the check and the commit of a member, in units of one node.
-_A_COMMIT = 30
+# Number of members that one decision tries in all topology domains together (some seconds), and to place more than
+# needed.
+_MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
+# Cost of the sums of a row, and of the check and the commit of a member, in units of one node.
+_A_ROW, _A_COMMIT = 50, 30
 # Number of rounds after which others wait, and after which the group is tried later.
 _ROUNDS, _MOST_ROUNDS = 3, 12
 
 
+@dataclass(frozen=True, slots=True)
 class GroupCycle:
-    """Schedules groups on snapshots of the live cache."""
+    """Schedules groups on snapshots of the live cluster."""
 
-    def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle, reserved: ReservedRoom) -> None:
-        self._cache, self._cycle, self._reserved = cache, scheduling_cycle, reserved
+    live: LiveCluster
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
         if demand.has_many_shapes and not demand.similar_members:
             yield from budget.move_all(demand.add_similar, demand.members)
-        if (refusal := too_many_shapes(demand)) is not None:
-            return refusal
-        yield from self._prepare(demand, budget)
+        if len(demand.shapes) > MOST_SHAPES:
+            return too_many_shapes(demand)
+        yield from self._build_columns(demand, budget)
         snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
-        while isinstance(outcome, DomainPlacement):
-            budget.charge(_A_COMMIT * len(snapshot.binds))
-            if budget.turn_is_over:
-                yield
-            stale_uids = snapshot.outdated(demand.kinds)
+        while isinstance(outcome, Target):
+            yield from budget.pause(_A_COMMIT * len(snapshot.binds))
+            stale_uids = frozenset(snapshot.stale_uids())
             if not stale_uids:
-                if (placement := self._commit(snapshot, demand)) is None:
+                if (placement := self._commit(snapshot)) is None:
                     return (yield from self.decide(demand.without_spares(), budget))
                 return placement
             rounds += 1
             if rounds > _MOST_ROUNDS:
-                return overtaken(demand)
+                return cluster_changed(demand)
             budget.is_exclusive = rounds >= _ROUNDS
-            old_snapshot, snapshot = snapshot, self._snapshot(demand)
-            stale = frozenset(stale_uids)
-            if not (yield from _put_back(old_snapshot, snapshot, stale, outcome, demand, budget)):
+            stale_snapshot, snapshot = snapshot, GroupSnapshot(self.live, demand, budget)
+            if not (yield from _put_back(stale_snapshot, snapshot, stale_uids, outcome)):
                 snapshot, outcome = yield from self._place(demand, budget)
         return outcome
 
-    def _commit(self, snapshot: GroupSnapshot, demand: GroupDemand) -> GroupPlacement | None:
+    def _commit(self, snapshot: GroupSnapshot) -> GroupPlacement | None:
         """Assume the members, and keep the room of spares; None if too few of the placed members are pods."""
+        demand = snapshot.demand
         binds = tuple(bind for uid, bind in snapshot.binds.items() if uid in demand.uids)
         if len(binds) < demand.min_members - demand.needed_spares:
             return None
         spares = [bind.assigned for uid, bind in snapshot.binds.items() if uid not in demand.uids]
         for spare in spares:
             snapshot.take_off(spare.uid)
-        self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
+        self.live.cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
         return GroupPlacement(binds, tuple(spares))
 
     def _place(
         self, demand: GroupDemand, budget: GroupBudget
-    ) -> Turns[tuple[GroupSnapshot, DomainPlacement | GroupUnschedulable]]:
+    ) -> Turns[tuple[GroupSnapshot, Target | GroupUnschedulable]]:
         """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
-        if self._cycle.refusing_nodes.concern(member.pod for member in demand.members):
-            snapshot = self._snapshot(demand, avoids_nodes=True)
-            outcome = yield from place_group(snapshot, demand, budget)
-            if isinstance(outcome, DomainPlacement):
+        if self.live.cycle.refusing_nodes.concern(member.pod for member in demand.members):
+            snapshot = GroupSnapshot(self.live, demand, budget, avoids_nodes=True)
+            outcome = yield from place_group(snapshot)
+            if isinstance(outcome, Target):
                 return snapshot, outcome
-        snapshot = self._snapshot(demand)
-        return snapshot, (yield from place_group(snapshot, demand, budget))
+        snapshot = GroupSnapshot(self.live, demand, budget)
+        return snapshot, (yield from place_group(snapshot))
 
-    def _snapshot(self, demand: GroupDemand, *, avoids_nodes: bool = False) -> GroupSnapshot:
-        return GroupSnapshot(demand, self._cache, self._cycle, self._reserved, avoids_nodes=avoids_nodes)
-
-    def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
+    def _build_columns(self, demand: GroupDemand, budget: GroupBudget) -> Turns[None]:
         """Build the columns of labels, one after another: this snapshot and the next decision both use them."""
-        nodes = self._cache.nodes
-        for key in dict.fromkeys(_labels(demand)):
+        nodes = self.live.cache.nodes
+        for key in dict.fromkeys(_label_keys(demand)):
             if not nodes.has_label_column(key):
                 if budget.turn_is_over:
                     yield
@@ -107,45 +117,175 @@ class GroupCycle:
                 budget.charge_column(nodes.size)
 
 
+def _label_keys(demand: GroupDemand) -> Iterator[str]:
+    group = demand.group
+    yield from (key for key in (*group.prefer, group.within, *(level.within for level in group.slices)) if key)
+    for member in demand.kinds[:MOST_SHAPES]:
+        affinity_info = member.affinity_info
+        yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))
+        yield from (term.key for term, _ in affinity_info.preferred)
+        yield from (constraint.key for constraint in member.spread)
+
+
 def _put_back(
-    old_snapshot: GroupSnapshot,
-    snapshot: GroupSnapshot,
-    stale_uids: frozenset[str],
-    placement: DomainPlacement,
-    demand: GroupDemand,
-    budget: GroupBudget,
+    stale_snapshot: GroupSnapshot, snapshot: GroupSnapshot, stale_uids: frozenset[str], target: Target
 ) -> Turns[bool]:
-    """Put members where they were before; outdated ones too if they still fit there, otherwise elsewhere in the same
+    """Put members where they were before; stale ones too if they still fit there, otherwise elsewhere in the same
     domain.
 
     Return False if the whole group must be placed again: too few fit, or the places of others may depend on a member
     that has moved.
     """
-    valid_binds = [bind for uid, bind in old_snapshot.binds.items() if uid not in stale_uids]
-    yield from budget.move_all(snapshot.put_on, valid_binds)
-    nodes, displaced_members = snapshot.cache.nodes, list[PodInfo]()
-    for uid in (uid for uid in old_snapshot.binds if uid in stale_uids):
-        bind = old_snapshot.binds[uid]
+    demand, nodes, displaced_members = snapshot.demand, snapshot.nodes, list[PodInfo]()
+    valid_binds = [bind for uid, bind in stale_snapshot.binds.items() if uid not in stale_uids]
+    yield from snapshot.budget.move_all(snapshot.put_on, valid_binds)
+    for uid, bind in stale_snapshot.binds.items():
+        if uid not in stale_uids:
+            continue
         row = nodes.row_of.get(bind.assigned.node)
-        only = Among(nodes.flags([] if row is None else [row]))
-        decision = yield from place_member(snapshot, bind.pod_info, only, budget)
+        decision = yield from snapshot.place_member(bind.pod_info, Among(nodes.flags([] if row is None else [row])))
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
         else:
             displaced_members.append(bind.pod_info)
     if displaced_members and (demand.group.slices or any(map(needs_order, demand.kinds))):
         return False
-    among = among_rows(placement.target.domain, demand.group.within, nodes)
-    place = partial(place_member, snapshot, among=among, budget=budget)
-    yield from place_members(snapshot, displaced_members, placement.target.wanted, place)
-    return len(snapshot.binds) >= placement.target.wanted
+    place = partial(snapshot.place_member, among=target.domain.among(nodes, demand.group.within))
+    yield from snapshot.place_members(displaced_members, target.min_members, place)
+    return len(snapshot.binds) >= target.min_members
 
 
-def _labels(demand: GroupDemand) -> Iterator[str]:
-    group = demand.group
-    yield from (key for key in (*group.prefer, group.within, *(one.within for one in group.slices)) if key)
-    for member in demand.kinds[:MOST_SHAPES]:
-        affinity_info = member.affinity_info
-        yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))
-        yield from (term.key for term, _ in affinity_info.preferred)
-        yield from (constraint.key for constraint in member.spread)
+def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
+    """Place a group; on success its members are on their nodes in the snapshot, in a domain."""
+    demand, budget, rows_of_shapes = snapshot.demand, snapshot.budget, list[Rows]()
+    for member in demand.shapes:
+        rows = yield from budget.evaluate(partial(snapshot.cycle.passing_rows, member, budget.placement))
+        rows_of_shapes.append(rows)
+        budget.charge_shape(snapshot.nodes.size)
+    room = MemberRoom(snapshot.nodes, demand.summed_members, demand.shapes, rows_of_shapes, demand.group.slices)
+    search = _DomainSearch(snapshot, demand, budget, room, NetworkSums(snapshot.nodes.size, demand))
+    outcome = yield from search.try_targets()
+    return outcome if isinstance(outcome, Target) else refusal_of_group(snapshot, outcome)
+
+
+@dataclass(slots=True)
+class _DomainSearch:
+    """Tries a group in one domain after another."""
+
+    snapshot: GroupSnapshot
+    demand: GroupDemand
+    budget: GroupBudget
+    room: MemberRoom
+    # Read when first needed, while no member is on its node; mostly they are not.
+    sums: NetworkSums
+    has_sums: bool = False
+
+    def try_targets(self) -> Turns[Target | GroupUnschedulable]:
+        """Try one domain after another, from the demand's first domain on; from the first of all if there are fewer."""
+        best, best_rank, count = None, (0, 0), 0
+        for first in dict.fromkeys((self.demand.first_domain, 0)):
+            for number, target in enumerate(self._targets()):
+                self.budget.charge(self.snapshot.nodes.size)
+                if number < first:
+                    continue
+                if best is not None and count >= _MAX_ATTEMPTS:
+                    return replace(best, is_cut=True, go_on_from=number, comes_again=True)
+                outcome, try_count = yield from self._try_target(target)
+                if isinstance(outcome, Target):
+                    return outcome
+                count += try_count
+                # The best reason is that of the domain where most members fit, of equal ones the widest.
+                rank = outcome.fitting, -len(target.domain.labels)
+                if best is None or rank > best_rank:
+                    best, best_rank = outcome, rank
+            if best is not None:
+                break
+        assert best is not None, "a group is tried somewhere"
+        return best
+
+    def _targets(self) -> Iterator[Target]:
+        demand = self.demand
+        if not demand.placed_pods and (key := common_domain_label(demand.members)):
+            # The first placed member determines the domain of the others.
+            yield from targets(replace(demand, group=_with_domain_label(demand.group, key)), self.room)
+        yield from targets(demand, self.room)
+
+    def _try_target(self, target: Target) -> Turns[tuple[Target | GroupUnschedulable, int]]:
+        """Make attempts in a domain until all members fit; then repeat the one that placed most.
+
+        Return the result, and how many members were tried.
+        """
+        snapshot = self.snapshot
+        best, best_count, shortage = None, target.min_members - 1, None
+        count, extra_count, is_cut = 0, 0, False
+        for members in self._attempts(target):
+            if members is None:
+                yield from self._read_sums()
+                continue
+            if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
+                is_cut = True
+                break
+            refusals, try_count = yield from self._fill(members, target)
+            count += try_count
+            extra_count += try_count if best is not None else 0
+            bind_count = len(snapshot.binds)
+            if bind_count == len(members):
+                return target, count
+            if bind_count > best_count:
+                best, best_count = members, bind_count
+            elif best is None and (shortage is None or bind_count > shortage.fitting):
+                shortage = shortage_of(snapshot, target, refusals)
+            yield from self.budget.move_all(snapshot.take_off, list(snapshot.binds))
+        if best is None:
+            assert shortage is not None, "a domain is tried at least once"
+            return replace(shortage, is_cut=is_cut), count
+        # Nothing changes in a snapshot: the same members go to the same nodes again.
+        yield from self._fill(best, target)
+        return target, count
+
+    def _read_sums(self) -> Turns[None]:
+        if not self.has_sums:
+            rows, nodes = np.unique(np.concatenate(self.room.rows_of_shapes)), self.snapshot.nodes
+            yield from self.sums.read(rows, nodes.free_vfs_of_row.__getitem__, _A_ROW, self.budget)
+            self.has_sums = True
+
+    def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
+        """Yield the members to try in a domain: each choice of networks, in each order; None if sums are needed."""
+        demand, snapshot, orders = self.demand, self.snapshot, self.demand.orders(target.min_members)
+        # With the VFs that are reserved for them.
+        nominated_pods = demand.rooms(snapshot.reserved) if demand.group.rails == "same" else ()
+        for networks in choices(demand, target.min_members, target.domain, snapshot.nodes, self.sums, nominated_pods):
+            if networks is None:
+                yield None
+                continue
+            yield from (on_rails(order, demand.group, networks) for order in orders)
+
+    def _fill(self, members: Sequence[PodInfo], target: Target) -> Turns[tuple[Refusals, int]]:
+        """Place as many members in a domain as fit, if enough can; return why others do not, and how many were tried.
+
+        The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the
+        domain.
+        """
+        snapshot, group, nodes = self.snapshot, self.demand.group, self.snapshot.nodes
+        if group.slices:
+            slices = SlicePlacement(snapshot, snapshot.place_member)
+            yield from slices.place(members, target.domain.rows(nodes), self.room)
+            return slices.refusals, slices.count
+        among, parts = target.domain.among(nodes, group.within), deque(map(Among, target.parts()))
+
+        def place(member: PodInfo) -> Turns[Decision]:
+            while parts:
+                decision = yield from snapshot.place_member(member, parts[0])
+                if isinstance(decision, Bind):
+                    return decision
+                parts.popleft()
+            return (yield from snapshot.place_member(member, among))
+
+        return (yield from snapshot.place_members(members, target.min_members, place))
+
+
+def _with_domain_label(group: Group, key: str) -> Group:
+    """Return a group whose members are tried in the domains of one more label."""
+    if not group.within:
+        return replace(group, within=key)
+    return group if key in (group.within, *group.prefer) else replace(group, prefer=(key, *group.prefer))

@@ -9,6 +9,7 @@ import msgspec
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
+from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo, without_identity
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
@@ -91,6 +92,10 @@ class GroupDemand:
         orders += [self._by_size[::-1]] if min_members < len(self.members) else []
         spares = self.members[len(self.real_members) :]
         return [[*order, *spares] for order in orders] if spares else orders
+
+    def rooms(self, reserved: ReservedRoom) -> tuple[AssignedPod, ...]:
+        """Return the room that is reserved for members."""
+        return tuple(filter(None, (reserved.room_of(member.uid) for member in self.members)))
 
 
 def as_member(pod_info: PodInfo, priority: int, runs_s: int | None) -> PodInfo:

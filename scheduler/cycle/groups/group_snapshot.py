@@ -4,44 +4,91 @@ A search for victims also removes other pods from it. Nothing of it is in the li
 has changed in the live cache since.
 """
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.decisions import Bind, Decision, Unschedulable
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
+from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
+# Why members do not fit, for one member of each kind.
+Refusals = Mapping[Hashable, Unschedulable]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """The live cache and reservations, and the cycle that schedules on them."""
+
+    cache: Cache
+    cycle: SchedulingCycle
+    reserved: ReservedRoom
+
 
 class GroupSnapshot:
-    """A snapshot of the live cache and of the nominations; ``cycle`` schedules on it.
+    """The cluster at one moment, for a group's ``demand``; work on it counts in the ``budget``.
 
-    With ``avoids_nodes``, it excludes nodes that have just refused such a member.
+    With ``avoids_nodes``, nodes that have just refused such a member are excluded.
     """
 
     def __init__(
-        self,
-        demand: GroupDemand,
-        cache: Cache,
-        cycle: SchedulingCycle,
-        reserved: ReservedRoom,
-        *,
-        avoids_nodes: bool = False,
+        self, live: LiveCluster, demand: GroupDemand, budget: GroupBudget, *, avoids_nodes: bool = False
     ) -> None:
-        self._live, self._live_nominations = cache, reserved
-        self._group, self._priority = demand.group.key, demand.priority
-        self._has_volumes = any(kind.volumes for kind in demand.kinds)
-        self.cache = cache.snapshot(has_volumes=self._has_volumes)
-        self.reserved = reserved.snapshot()
-        self.cycle = cycle.on(self.cache, self.reserved, avoids_nodes=avoids_nodes, keeps_few=demand.has_many_shapes)
-        self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
+        self.demand, self.budget, self._live = demand, budget, live
+        self._has_volumes = any(member.volumes for member in demand.kinds)
+        self.cache = live.cache.snapshot(has_volumes=self._has_volumes)
+        self.nodes, self.reserved = self.cache.nodes, live.reserved.snapshot()
+        self.cycle = live.cycle.on(
+            self.cache, self.reserved, avoids_nodes=avoids_nodes, keeps_few=demand.has_many_shapes
+        )
+        self._end, self._renewals_end = self.nodes.changes.end, self.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
         self.binds: dict[str, Bind] = {}
         # The removed pods with the amounts that they had, by uid.
-        self._removed: dict[str, AssignedPod] = {}
+        self._removed_pods: dict[str, AssignedPod] = {}
+
+    def place_member(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
+        """Choose a member's node, with the members that are already there."""
+        budget = self.budget
+
+        def place() -> Decision:
+            step_count = budget.placement.spent
+            try:
+                return self.cycle.place(member, 0.0, budget.placement, among, budget.record_phase)
+            finally:
+                budget.charge_member(member, self.nodes.size, budget.placement.spent - step_count)
+
+        return (yield from budget.evaluate(place))
+
+    def place_members(
+        self, members: Sequence[PodInfo], min_members: int, place: Callable[[PodInfo], Turns[Decision | None]]
+    ) -> Turns[tuple[Refusals, int]]:
+        """Put members on the nodes that ``place`` chooses, until it returns None or too few members are left.
+
+        After one fits nowhere, equal members are not tried. Return why members do not fit, and how many were tried.
+        """
+        refusals, count = dict[Hashable, Unschedulable](), 0
+        for number, member in enumerate(members, start=1):
+            if refusals and kind_of(member) in refusals:
+                continue
+            decision = yield from place(member)
+            if decision is None:
+                break
+            count += 1
+            if isinstance(decision, Bind):
+                self.put_on(decision)
+                continue
+            refusals[kind_of(member)] = decision
+            rest = sum(kind_of(member) not in refusals for member in members[number:])
+            if len(self.binds) + rest < min_members:
+                break
+        return refusals, count
 
     def put_on(self, bind: Bind) -> None:
         """Add a member to its node."""
@@ -59,49 +106,49 @@ class GroupSnapshot:
 
     def remove(self, assigned_pod: AssignedPod) -> None:
         """Remove a pod that may be a victim; a pod that is not in the snapshot is skipped."""
-        counted = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
-        if counted is not None:
-            self.cache.take_off(counted)
-            self._removed[counted.uid] = counted
+        own_pod = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
+        if own_pod is not None:
+            self.cache.take_off(own_pod)
+            self._removed_pods[own_pod.uid] = own_pod
 
     def restore(self, assigned_pod: AssignedPod) -> None:
         """Add a removed pod again."""
-        removed = self._removed.pop(assigned_pod.uid, None)
-        if removed is not None:
-            self.cache.put_back(removed)
+        own_pod = self._removed_pods.pop(assigned_pod.uid, None)
+        if own_pod is not None:
+            self.cache.put_back(own_pod)
 
-    def outdated(self, members: Collection[PodInfo]) -> list[str]:
-        """Return the placed members that must be evaluated again: those on changed nodes.
-
-        Return all of them if a fact changed in the live cache that rules read across nodes.
-        """
-        if self._rules_read_changes(members):
+    def stale_uids(self) -> Sequence[str]:
+        """Return the placed members to evaluate again: those on changed nodes, or all if rules read a change."""
+        if self._rules_read_changes():
             return list(self.binds)
         node_names = self.changed_nodes()
         return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
 
-    def _rules_read_changes(self, members: Collection[PodInfo]) -> bool:
-        nodes, volume_changes = self._live.nodes, self._live.volumes.changes
-        if self._has_volumes and (volume_changes != self._volume_changes or nodes.changes.end != self._end):
+    def _rules_read_changes(self) -> bool:
+        """Return whether a fact changed in the live cache that rules read across nodes."""
+        live = self._live.cache
+        is_changed = live.nodes.changes.end != self._end
+        if self._has_volumes and (is_changed or live.volumes.changes != self._volume_changes):
             return True
         if self.cache.pod_counts.is_outdated:
             return True
-        if nodes.renewals.end == self._renewals_end:
+        if live.nodes.renewals.end == self._renewals_end:
             return False
-        return bool(self._live.pod_counts.terms["anti_affinity"].row_counts) or any(map(_reads_labels, members))
+        return bool(live.pod_counts.terms["anti_affinity"].row_counts) or any(map(_reads_labels, self.demand.kinds))
 
     def changed_nodes(self) -> Set[str]:
         """Return the nodes that changed in the live cache, or on which nominations changed."""
-        names = self.cache.nodes.names
-        node_names = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
+        names = self.nodes.names
+        node_names = {names[row] for row in self._live.cache.nodes.changes.since(self._end) if row < len(names)}
         # Room has been reserved for other pods, or is no longer reserved.
-        old_rooms, new_rooms = self._nominated_uids(self.reserved), self._nominated_uids(self._live_nominations)
-        nodes = old_rooms.keys() | new_rooms.keys()
-        return node_names | {node for node in nodes if old_rooms.get(node) != new_rooms.get(node)}
+        old_rooms, new_rooms = self._nominated_uids(self.reserved), self._nominated_uids(self._live.reserved)
+        return node_names | {
+            node for node in old_rooms.keys() | new_rooms.keys() if old_rooms.get(node) != new_rooms.get(node)
+        }
 
     def _nominated_uids(self, reserved: ReservedRoom) -> dict[str, frozenset[tuple[str, float]]]:
         """Return by node the uids of the pods for which any member has to leave room, and from when on."""
-        by_node = reserved.counting_for_owner(self._group, self._priority)
+        by_node = reserved.counting_for_owner(self.demand.group.key, self.demand.priority)
         return {
             node: frozenset((pod.uid, reserved.since_of(pod.uid)) for pod in pods) for node, pods in by_node.items()
         }

@@ -1,13 +1,19 @@
-"""Compute how many members of a group rows and topology domains admit, by plain sums. Pure.
+"""Compute how many members of a group rows, slices and topology domains admit, by plain sums. Pure.
 
 A row admits as many members of one shape as its scarcest resource: cpu, memory, pods, VFs, Mb/s, other resources or
 units. A domain admits the group as often as its rows admit each shape, and as its resources suffice in sum; members
 count in the mix of the group. Both are upper bounds, so a domain that is excluded really has too little room.
+
+Slices are nested: a domain of a level is the set of nodes with one value of its label inside one domain of the next
+wider level. Wide slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for
+the wider domain.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +21,69 @@ from mooring.annotations.group import Slice
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
 from scheduler.cycle.groups.group_demand import are_apart_by_host, needs
-from scheduler.cycle.groups.slice_domains import slice_domains
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node admits.
-_MANY = 1 << 30
+_UNLIMITED = 1 << 30
+
+
+class Partition(NamedTuple):
+    """Some rows and the number of each one's domain, below ``domain_count``."""
+
+    rows: Rows
+    domain_of_row: Amounts
+    domain_count: int
+
+    def sums(self, amounts: Amounts) -> Amounts:
+        """Return the sum of each domain; ``amounts`` are those of these rows."""
+        return _sums(self.domain_of_row, amounts, self.domain_count)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLevel:
+    """The domain of each row at one level, and the wider domain that contains each domain."""
+
+    slice: Slice
+    domain_of_row: Amounts
+    wider: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDomains:
+    """The levels from wide to narrow, for the rows that have all of their labels; ``narrowest`` has the last level."""
+
+    levels: Sequence[SliceLevel]
+    narrowest: Partition
+
+    def admitted(self, free: Amounts, count: int, *, whole: bool = True) -> list[Amounts]:
+        """Return how many members each of ``count`` domains around the slices admits, then each domain of each level.
+
+        ``free`` is how many each of the narrowest level admits. Only ``whole`` slices of narrower levels count.
+        """
+        result = [free]
+        sizes = [count, *(len(level.wider) for level in self.levels)]
+        for level, wider_count in zip(reversed(self.levels), sizes[-2::-1], strict=True):
+            amounts = np.maximum(result[-1], 0)
+            if whole:
+                amounts = amounts // level.slice.size * level.slice.size
+            result.append(_sums(level.wider, amounts, wider_count))
+        return result[::-1]
+
+
+def slice_domains(slices: Sequence[Slice], nodes: NodeColumns, partition: Partition) -> SliceDomains:
+    """Return the domains of slices in some rows; ``partition`` has the domains that contain all slices."""
+    has_labels = np.ones(len(partition.rows), np.bool_)
+    for level in slices:
+        has_labels &= nodes.label(level.within).ids[partition.rows] > 0
+    rows, domain_of_row = partition.rows[has_labels], partition.domain_of_row[has_labels]
+    levels = list[SliceLevel]()
+    for level in slices:
+        column = nodes.label(level.within)
+        numbers = domain_of_row * len(column.values) + column.ids[rows]
+        _, first, narrower = np.unique(numbers, return_index=True, return_inverse=True)
+        levels.append(SliceLevel(level, narrower, domain_of_row[first]))
+        domain_of_row = narrower
+    return SliceDomains(levels, Partition(rows, domain_of_row, len(levels[-1].wider)))
 
 
 class MemberRoom:
@@ -30,14 +94,14 @@ class MemberRoom:
 
     def __init__(
         self,
+        nodes: NodeColumns,
         members: Sequence[PodInfo],
         shapes: Sequence[PodInfo],
         rows_of_shapes: Sequence[Rows],
-        nodes: NodeColumns,
         slices: Sequence[Slice] = (),
     ) -> None:
-        self._count, self._shapes, self._rows_of_shapes, self._nodes = len(members), shapes, rows_of_shapes, nodes
-        self._members, self._slices = members, slices
+        self.nodes, self.rows_of_shapes, self._slices = nodes, rows_of_shapes, slices
+        self._members, self._shapes = members, shapes
 
     @cached_property
     def _counts(self) -> list[int]:
@@ -46,70 +110,81 @@ class MemberRoom:
         return [counts[member.shape] for member in self._shapes]
 
     @cached_property
-    def _rooms(self) -> list[Amounts]:
-        """How many members of each shape each row admits."""
-        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), are_apart_by_host(self._members)
-        return [_room(member, rows, self._nodes, is_apart=is_apart) for member, rows in pairs]
+    def _rooms(self) -> list[tuple[Amounts, int]]:
+        """How many members of each shape each row admits, and how many members have the shape."""
+        is_apart = are_apart_by_host(self._members)
+        triples = zip(self._shapes, self.rows_of_shapes, self._counts, strict=True)
+        return [(_room(member, rows, self.nodes, is_apart=is_apart), count) for member, rows, count in triples]
 
     @cached_property
     def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
         """The free amount of each resource on the rows, and what each member needs."""
         if len(self._shapes) < 2:
             return []
-        mask = np.zeros(self._nodes.size, np.int64)
-        for rows in self._rows_of_shapes:
+        mask = np.zeros(self.nodes.size, np.int64)
+        for rows in self.rows_of_shapes:
             mask[rows] = 1
         demands = np.repeat(np.array([needs(member) for member in self._shapes], np.int64), self._counts, axis=0).T
-        free = np.maximum(self._nodes.view(np.arange(self._nodes.size)).free, 0) * mask
+        free = np.maximum(self.nodes.view(np.arange(self.nodes.size)).free, 0) * mask
         lines = zip(free, demands, strict=True)
         return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
 
-    def of_any(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        """Return how many of the group's members each domain admits if others are left out, in whole slices and a
-        remainder.
-        """
-        counts = self.of_any_rank(rows, domain_of_row, domains)
-        return np.minimum(counts, self._in_slices(rows, domain_of_row, domains)) if self._slices else counts
-
-    def _in_slices(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        slices = slice_domains(self._slices, self._nodes, rows, domain_of_row)
-        free = self.of_any_rank(slices.rows, slices.domain_of_row, slices.count())
-        return slices.admitted(free, domains)[0] + self._count % self._slices[0].size
-
-    def of_any_rank(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
+    def of_any_rank(self, partition: Partition) -> Amounts:
         """Return how many of the group's members each domain admits, whatever slices they are in, by counting the
         smallest first.
         """
-        counts = np.zeros(domains, np.int64)
-        for room, count in zip(self._rooms, self._counts, strict=True):
-            counts += np.minimum(_sum_by_domain(domain_of_row, domains, room[rows]), count)
+        counts = np.zeros(partition.domain_count, np.int64)
+        for room, count in self._rooms:
+            counts += np.minimum(partition.sums(room[partition.rows]), count)
         for free, demands in self._free_and_demands:
             smallest_first = np.cumsum(np.sort(demands))
-            sums = _sum_by_domain(domain_of_row, domains, free[rows])
+            sums = partition.sums(free[partition.rows])
             counts = np.minimum(counts, np.searchsorted(smallest_first, sums, "right"))
         return counts
 
-    def of_all(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        """Return how many members in the group's mix each domain admits; ``domain_of_row`` is each row's domain."""
-        counts = self._in_slices(rows, domain_of_row, domains) if self._slices else np.full(domains, _MANY, np.int64)
-        for room, count in zip(self._rooms, self._counts, strict=True):
-            counts = np.minimum(counts, self._members_for(_sum_by_domain(domain_of_row, domains, room[rows]), count))
+    def of_any(self, partition: Partition) -> Amounts:
+        """Return how many of the group's members each domain admits if others are left out, in whole slices and a
+        remainder.
+        """
+        return np.minimum(self.of_any_rank(partition), self._in_slices(partition))
+
+    def of_all(self, partition: Partition) -> Amounts:
+        """Return how many members in the group's mix each domain admits."""
+        counts = self._in_slices(partition)
+        for room, count in self._rooms:
+            counts = np.minimum(counts, self._members_for(partition.sums(room[partition.rows]), count))
         for free, demands in self._free_and_demands:
-            sums = _sum_by_domain(domain_of_row, domains, free[rows])
+            sums = partition.sums(free[partition.rows])
             counts = np.minimum(counts, self._members_for(sums, int(demands.sum())))
         return counts
 
+    def _in_slices(self, partition: Partition) -> Amounts:
+        """Return how many members each domain admits in whole slices and a remainder; no limit without slices."""
+        if not self._slices:
+            return np.full(partition.domain_count, _UNLIMITED, np.int64)
+        domains = slice_domains(self._slices, self.nodes, partition)
+        free = self.of_any_rank(domains.narrowest)
+        return domains.admitted(free, partition.domain_count)[0] + len(self._members) % self._slices[0].size
+
     def _members_for(self, has: Amounts, amount: int) -> Amounts:
         """Return for how many members ``has`` is enough, if the whole group needs ``amount``."""
-        often, rest = np.divmod(has, amount)
+        factors, rest = np.divmod(has, amount)
         # The remainder of a group's memory, times its members, is below 2^64.
-        member_count: Amounts = np.minimum(often, _MANY) * self._count + rest * self._count // amount
+        count = len(self._members)
+        member_count: Amounts = np.minimum(factors, _UNLIMITED) * count + rest * count // amount
         return member_count
+
+
+def _sums(domain_of_each: Amounts, amounts: Amounts, count: int) -> Amounts:
+    sums = np.zeros(count, np.int64)
+    # Floating point cannot sum bytes of memory of many nodes exactly.
+    np.add.at(sums, domain_of_each, amounts)
+    return sums
 
 
 def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) -> Amounts:
     """Return how many members of a shape each row admits; a row that passes admits at least one."""
-    room = np.full(len(rows), 1 if is_apart or member.ports else _MANY, np.int64)
+    room = np.full(len(rows), 1 if is_apart or member.ports else _UNLIMITED, np.int64)
     for free, demand in _amounts(member, rows, nodes):
         room = np.minimum(room, free // demand)
     counts = np.zeros(nodes.size, np.int64)
@@ -125,10 +200,3 @@ def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[
             yield scalar.free[rows], demand
     for wish in member.wishes:
         yield nodes.unit_pools[wish.kind.name].spread(lambda pool: len(pool.units.free), rows), 1
-
-
-def _sum_by_domain(domain_of_row: Amounts, domains: int, amounts: Amounts) -> Amounts:
-    sums = np.zeros(domains, np.int64)
-    # Floating point cannot sum bytes of memory of many nodes exactly.
-    np.add.at(sums, domain_of_row, amounts)
-    return sums

@@ -3,12 +3,17 @@
 ``index``: interface k of every member is on the k-th network of its node, in natural order of all of the node's PFs,
 including those that are down. ``same``: interface k of all members is on one network, which is chosen once for the
 group; placed members determine it. Both restrict the members' requests; then they are scheduled like all requests.
+
+Which networks have room is known from plain sums of the free VFs and Mb/s of each network and node, on PFs that are up.
+A node admits as many members as the scarcest of these sums. This is an upper bound, so networks that are excluded
+really have room for too few members.
 """
 
 import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -16,67 +21,137 @@ import numpy as np
 from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.column import Amounts
 from scheduler.cache.groups.group_sources import Group
-from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.groups.domains import Domain
+from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.network_sums import Networks
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.shares import Cap, caps_for
+from scheduler.placement.vf_accounting import FreeVfs
 
+# The network of each interface.
+Networks = tuple[str, ...]
+# The free VFs and Mb/s of one node's PFs, by network.
+_FreeByNetwork = dict[str, tuple[int, int]]
 # Number of choices of networks to try in each topology domain, and of checks how many members a choice or its beginning
 # admits.
 _MOST_CHOICES, _MAX_CHECKS = 32, 256
 # Maximum number of networks to sort in natural order: 40,000 take 150 ms.
 _MOST_NATURAL = 4_096
+# Number of nodes that are evaluated between two turns, and of networks whose sums are kept as arrays over all nodes.
+_NODE_PORTION, _MAX_ARRAYS = 256, 64
 # No PF has this network.
 _NOWHERE = ""
 
 
-def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
-    """Return the networks of a domain's nodes, those of most nodes first; in natural order, or plain order if there are
-    many.
+class NetworkSums:
+    """The free VFs and Mb/s of some nodes on each network, for the members of a group; empty until `read`."""
 
-    The inventory of one node must not use up the choices.
-    """
-    models, counts = np.unique(nodes.models.ids[domain.row_numbers(nodes)], return_counts=True)
-    # Many nodes have the same networks.
-    counts_by_model, node_counts = Counter[tuple[str, ...]](), defaultdict[str, int](int)
-    for model, count in zip(models.tolist(), counts.tolist(), strict=True):
-        counts_by_model[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
-    for networks, count in counts_by_model.items():
-        for network in dict.fromkeys(networks):
-            node_counts[network] += count
-    if len(node_counts) > _MOST_NATURAL:
-        return sorted(sorted(node_counts), key=node_counts.__getitem__, reverse=True)
-    return sorted(node_counts, key=lambda network: (-node_counts[network], natural(network)))
+    def __init__(self, size: int, demand: GroupDemand) -> None:
+        self._size, self._count = size, len(demand.members)
+        self._demand, self._namespace = demand, demand.group.key.namespace
+        self._nodes: dict[str, list[tuple[int, int, int]]] = {}
+        self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
+        # Sums by PF capacities: nodes of one model share their PFs.
+        self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...], tuple[int, ...]], _FreeByNetwork] = {}
+
+    @cached_property
+    def _requests(self) -> Sequence[tuple[PodRequest, int]]:
+        """The requests of the members, each with the number of members that make it."""
+        members = (member for member in self._demand.summed_members if member.interfaces)
+        return list(Counter(member.request for member in members if member.request is not None).items())
+
+    def read(
+        self, rows: Rows, free_vfs_of: Callable[[int], FreeVfs], row_cost: int, budget: GroupBudget
+    ) -> Turns[None]:
+        """Add these rows, in turns."""
+        for number, row in enumerate(rows.tolist(), 1):
+            free_vfs = free_vfs_of(row)
+            caps = caps_for(free_vfs.shares, self._namespace)
+            key = id(free_vfs.pfs), free_vfs.capacities, tuple([cap.vfs for cap in caps])
+            free = self._free_by_model.get(key)
+            if free is None:
+                free = self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
+            for network, (vfs, mbps) in free.items():
+                self._nodes.setdefault(network, []).append((row, vfs, mbps))
+            if number % _NODE_PORTION == 0:
+                yield from budget.pause(row_cost * _NODE_PORTION)
+
+    def admitted(self, networks: Networks, rows: Rows) -> int:
+        """Return how many members these nodes admit if the first interfaces are on these networks."""
+        member_limit = self._count
+        for request, count in self._requests:
+            vfs, rates = Counter[str](), Counter[str]()
+            for network, interface in zip(networks, request.interfaces, strict=False):
+                vfs[network] += 1
+                rates[network] += interface.min_tx_rate
+            room = np.full(len(rows), self._count, np.int64)
+            for network, vf_count in vfs.items():
+                free_vfs, free_mbps = self._on(network)
+                room = np.minimum(room, free_vfs[rows] // vf_count)
+                if rates[network]:
+                    room = np.minimum(room, free_mbps[rows] // rates[network])
+            member_limit = min(member_limit, int(room.sum()) * self._count // count)
+        return member_limit
+
+    def _on(self, network: str) -> tuple[Amounts, Amounts]:
+        arrays = self._arrays.get(network)
+        if arrays is None:
+            vfs, mbps = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
+            if nodes := self._nodes.get(network):
+                numbers, free_vfs, free_mbps = map(list, zip(*nodes, strict=True))
+                vfs[numbers], mbps[numbers] = free_vfs, free_mbps
+            while len(self._arrays) >= _MAX_ARRAYS:
+                del self._arrays[next(iter(self._arrays))]
+            arrays = self._arrays[network] = vfs, mbps
+        return arrays
+
+
+def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> _FreeByNetwork:
+    free, rest_of_shares = _FreeByNetwork(), dict[tuple[int, str], int]()
+    for index, (pf, capacity) in enumerate(zip(free_vfs.pfs, free_vfs.capacities, strict=True)):
+        if not pf.up or pf.access.refused(namespace, pf.network):
+            continue
+        vfs = capacity.vfs
+        if (number := next((number for number, cap in enumerate(caps) if cap.pfs >> index & 1), None)) is not None:
+            # The VFs that the share leaves count once for each network.
+            rest = rest_of_shares.get((number, pf.network), max(caps[number].vfs, 0))
+            vfs = min(vfs, rest)
+            rest_of_shares[number, pf.network] = rest - vfs
+        vf_sum, mbps_sum = free.get(pf.network, (0, 0))
+        free[pf.network] = vf_sum + vfs, mbps_sum + max(capacity.mbps, 0)
+    return free
 
 
 def choices(
     demand: GroupDemand,
     min_members: int,
-    networks: Sequence[str],
-    member_limit: Callable[[Networks], int],
-    nominated: Sequence[AssignedPod] = (),
+    domain: Domain,
+    nodes: NodeColumns,
+    sums: NetworkSums,
+    nominated_pods: Sequence[AssignedPod] = (),
 ) -> Iterator[Networks | None]:
-    """Yield the networks to try for the members' interfaces, in order; at least one choice, which is empty for any
-    network.
+    """Yield the networks to try for the members' interfaces in a domain; at least one choice, empty for any network.
 
-    Yield None before ``member_limit`` is first called, because mostly no sums are needed.
+    Yield None before ``sums`` must have been read: mostly they are not needed.
 
-    ``networks`` are those of the nodes where members are tried. ``member_limit`` returns how many members these admit
-    on some networks. Choices that admit fewer than ``min_members`` are skipped, except the first one. The choice of
-    ``nominated`` members comes first, because their victims have left. If not all members must be placed, choices that
-    admit most come first: the other members join them there.
+    Choices that admit fewer than ``min_members`` are skipped, except the first one. The choice of ``nominated_pods``
+    comes first, because their victims have left. If not all members must be placed, choices that admit most come first:
+    the other members join them there.
     """
     members = demand.members
     count = max((len(member.interfaces) for member in members), default=0)
     if demand.group.rails != "same" or not count:
         yield ()
         return
-    group_networks, has_extra_members = _networks_of(demand.placed_pods, count), min_members < len(members)
+    rows = domain.rows(nodes)
+    networks, has_extra_members = _networks_in(rows, nodes), min_members < len(members)
     candidates = [
         [network] if network else _candidates(members, k, networks, has_extra_members=has_extra_members)
-        for k, network in enumerate(group_networks)
+        for k, network in enumerate(_networks_of(demand.placed_pods, count))
     ]
     if not all(candidates):
         # No node has a network: each interface stays in the request and fits nowhere.
@@ -85,45 +160,51 @@ def choices(
     # On one network, several interfaces of a member can share one PF.
     requests = [member.request for member in members if member.interfaces]
     is_packed = {request.pfs for request in requests if request is not None} == {"pack"}
-    nominated_networks = tuple(_networks_of(nominated, count))
-    if all(network in among for network, among in zip(nominated_networks, candidates, strict=True)):
-        first = nominated_networks
+    row_set = frozenset(rows.tolist())
+    nominated_pods = [pod for pod in nominated_pods if nodes.row_of.get(pod.node, -1) in row_set]
+    nominated_networks = _networks_of(nominated_pods, count)
+    if all(network in candidate for network, candidate in zip(nominated_networks, candidates, strict=True)):
+        first, is_first = nominated_networks, True
     else:
-        first = tuple(among[0 if is_packed else k % len(among)] for k, among in enumerate(candidates))
-    is_first = first == nominated_networks or not has_extra_members
+        first = tuple(candidate[0 if is_packed else k % len(candidate)] for k, candidate in enumerate(candidates))
+        is_first = not has_extra_members
     if is_first:
         yield first
     yield None
-    with_room = _with_room(candidates, member_limit, min_members, is_packed=is_packed)
-    others = list(itertools.islice(with_room, _MOST_CHOICES)) or [first]
+
+    def member_limit(choice: Networks) -> int:
+        return sums.admitted(choice, rows)
+
+    with_room = _with_room(candidates, lambda choice: member_limit(choice) >= min_members, is_packed=is_packed)
+    results = list(itertools.islice(with_room, _MOST_CHOICES)) or [first]
     if has_extra_members:
-        others.sort(key=member_limit, reverse=True)
-    yield from (choice for choice in others if choice != first or not is_first)
+        results.sort(key=member_limit, reverse=True)
+    yield from (choice for choice in results if choice != first or not is_first)
 
 
 def _with_room(
-    candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int, *, is_packed: bool
+    candidates: Sequence[Sequence[str]], has_room: Callable[[Networks], bool], *, is_packed: bool
 ) -> Iterator[Networks]:
-    """Yield choices that admit enough members, in turns for each network of the first interface.
+    """Yield choices that have room, in turns for each network of the first interface.
 
     Choices with the same beginning are skipped together, so few are computed.
     """
     checks = itertools.count()
 
     def extend(networks: Networks) -> Iterator[Networks]:
-        if next(checks) >= _MAX_CHECKS or member_limit(networks) < min_members:
+        if next(checks) >= _MAX_CHECKS or not has_room(networks):
             return
         if len(networks) == len(candidates):
             yield networks
             return
-        following = candidates[len(networks)]
-        start = following.index(networks[-1]) + 1 if networks[-1] in following else 0
-        rotation = [*following[start:], *following[:start]]
+        candidate = candidates[len(networks)]
+        start = candidate.index(networks[-1]) + 1 if networks[-1] in candidate else 0
+        rotation = [*candidate[start:], *candidate[:start]]
         # Another network if there is one, then the same one again, because nodes may have no other.
         unused = [network for network in rotation if network not in networks]
         first = [*unused[:1], networks[-1]][:: -1 if is_packed else 1]
         for network in dict.fromkeys((*first, *unused, *rotation)):
-            if network in following:
+            if network in candidate:
                 yield from extend((*networks, network))
 
     iterators = deque(extend((network,)) for network in candidates[0])
@@ -132,6 +213,24 @@ def _with_room(
         if (choice := next(iterator, None)) is not None:
             yield choice
             iterators.append(iterator)
+
+
+def _networks_in(rows: Rows, nodes: NodeColumns) -> Sequence[str]:
+    """Return the networks of some nodes, those of most nodes first; in natural order, or plain order if there are many.
+
+    The inventory of one node must not use up the choices.
+    """
+    models, counts = np.unique(nodes.models.ids[rows], return_counts=True)
+    # Many nodes have the same networks.
+    counts_by_networks, node_counts = Counter[tuple[str, ...]](), defaultdict[str, int](int)
+    for model, count in zip(models.tolist(), counts.tolist(), strict=True):
+        counts_by_networks[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
+    for networks, count in counts_by_networks.items():
+        for network in dict.fromkeys(networks):
+            node_counts[network] += count
+    if len(node_counts) > _MOST_NATURAL:
+        return sorted(sorted(node_counts), key=node_counts.__getitem__, reverse=True)
+    return sorted(node_counts, key=lambda network: (-node_counts[network], natural(network)))
 
 
 def _candidates(
@@ -151,14 +250,11 @@ def _candidates(
     return list(dict.fromkeys([*favourites, *networks]))
 
 
-def _networks_of(pods: Sequence[AssignedPod], count: int) -> list[str]:
+def _networks_of(pods: Sequence[AssignedPod], count: int) -> Networks:
     """Return the networks of the interfaces of placed members; empty if none of them has such an interface."""
     lists = [pod.assignment.vfs for pod in pods if pod.assignment is not None]
-    return [_first(vfs[k].network for vfs in lists if k < len(vfs)) for k in range(count)]
-
-
-def _first(networks: Iterator[str | None]) -> str:
-    return next((network for network in networks if network), "")
+    networks_of_interfaces = [[vfs[k].network for vfs in lists if k < len(vfs)] for k in range(count)]
+    return tuple(next(filter(None, networks), "") for networks in networks_of_interfaces)
 
 
 def on_rails(members: Sequence[PodInfo], group: Group, networks: Networks) -> Sequence[PodInfo]:
@@ -167,29 +263,24 @@ def on_rails(members: Sequence[PodInfo], group: Group, networks: Networks) -> Se
         return members
     # Members of one shape have equal requests.
     requests_by_shape: dict[bytes, tuple[PodRequest, bytes]] = {}
-    return [_restrict(member, group, networks, requests_by_shape) for member in members]
-
-
-def _restrict(
-    pod_info: PodInfo, group: Group, networks: Networks, requests_by_shape: dict[bytes, tuple[PodRequest, bytes]]
-) -> PodInfo:
-    if pod_info.request is None or not pod_info.interfaces:
-        return pod_info
-    entry = requests_by_shape.get(pod_info.shape)
-    if entry is None:
-        if group.rails == "index":
-            interfaces = tuple(replace(interface, rail=index) for index, interface in enumerate(pod_info.interfaces))
-        else:
-            interfaces = tuple(map(_on_network, pod_info.interfaces, networks))
-        shape = pod_info.shape + repr((group.rails, networks)).encode()
-        entry = requests_by_shape[pod_info.shape] = replace(pod_info.request, interfaces=interfaces), shape
-    return msgspec.structs.replace(pod_info, request=entry[0], shape=entry[1])
+    results, suffix = list[PodInfo](), repr((group.rails, networks)).encode()
+    for member in members:
+        if member.request is None or not member.interfaces:
+            results.append(member)
+            continue
+        if member.shape not in requests_by_shape:
+            if group.rails == "index":
+                interfaces = tuple(replace(interface, rail=index) for index, interface in enumerate(member.interfaces))
+            else:
+                interfaces = tuple(map(_on_network, member.interfaces, networks))
+            requests_by_shape[member.shape] = replace(member.request, interfaces=interfaces), member.shape + suffix
+        request, shape = requests_by_shape[member.shape]
+        results.append(msgspec.structs.replace(member, request=request, shape=shape))
+    return results
 
 
 def _on_network(interface: VfRequest, network: str) -> VfRequest:
-    """Restrict an interface to a network; an interface that names another network keeps it, and the member fits
-    nowhere.
-    """
+    """Restrict an interface to a network; one that names another network keeps it, and the member fits nowhere."""
     if network == _NOWHERE or interface.network not in (None, network):
         return replace(interface, rail=NO_RAIL)
     return replace(interface, network=network)

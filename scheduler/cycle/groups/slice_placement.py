@@ -1,10 +1,10 @@
 """Place members slice by slice: consecutive ranks, each slice whole in one domain of its label. Pure.
 
 Method: slices are placed in the order of ranks, the narrow ones of a wide one inside its domain. A slice is tried in
-the domains that admit it by plain sums (`scheduler.cycle.groups.slice_domains`): first that of the slice before it,
-then the smallest that admits all further ones, then the largest. So few domains are used, and exact fits first. If not
-all of its members fit, none stays, and the next domain is tried. Once a slice has placed members, the others join them
-one by one, or wait.
+the domains that admit it by plain sums (`scheduler.cycle.groups.member_room`): first that of the slice before it, then
+the smallest that admits all further ones, then the largest. So few domains are used, and exact fits first. If not all
+of its members fit, none stays, and the next domain is tried. Once a slice has placed members, the others join them one
+by one, or wait.
 
 Correctness: sums may show too much room, never too little. Equal members whose rows admit what the sums show are
 therefore placed whenever the sums suffice: each slice takes exactly its size from one domain.
@@ -21,36 +21,33 @@ import numpy as np
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand, by_size, kind_of
+from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.group_demand import by_size, kind_of
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.slice_domains import SliceDomains, slice_domains
+from scheduler.cycle.groups.member_room import MemberRoom, Partition, SliceDomains, slice_domains
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
 # Members that one attempt tries.
-_MOST_TRIED = 20_000
+_MAX_TRIES = 20_000
 
 
 @dataclass(slots=True)
 class SlicePlacement:
     """One attempt to place a group's slices on a snapshot.
 
-    ``place_member`` chooses a member's node in a domain. No slice is tried after ``wanted`` members are placed. With
-    ``undo``, members have victims: the sums do not show all room, so domains that seem too small are tried last. It
-    restores the victims of the members that were placed after a number of others.
+    ``place_member`` chooses a member's node in a domain. No slice is tried after ``stop_count`` members are placed.
+    With ``undo``, members have victims: the sums do not show all room, so domains that seem too small are tried last.
+    It restores the victims of the members that were placed after a number of others.
     """
 
     snapshot: GroupSnapshot
-    demand: GroupDemand
-    budget: GroupBudget
     place_member: Callable[[PodInfo, Among], Turns[Decision | None]]
-    wanted: float = inf
+    stop_count: float = inf
     undo: Callable[[int], Turns[None]] | None = None
+    # How many members were tried, and why some do not fit, for one of each kind.
     count: int = 0
-    # Why members do not fit, for one member of each kind.
     refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
     _domains: SliceDomains = field(init=False)
     # How many members each domain of the narrowest level still admits.
@@ -58,24 +55,25 @@ class SlicePlacement:
     # By level and number of the slice: the domains of its placed members; -1 for none.
     _homes: dict[tuple[int, int], Counter[int]] = field(default_factory=dict)
     # Why a member of the last slice that was tried does not fit.
-    _inner: Unschedulable | None = None
+    _member_refusal: Unschedulable | None = None
 
     def place(self, members: Sequence[PodInfo], rows: Rows, room: MemberRoom) -> Turns[None]:
         """Place as many slices in some rows as fit."""
-        nodes = self.snapshot.cache.nodes
-        self.budget.charge_column(nodes.size)
-        domains = slice_domains(self.demand.group.slices, nodes, rows, np.zeros(len(rows), np.int64))
-        self._domains, self._free = domains, room.of_any_rank(domains.rows, domains.domain_of_row, domains.count())
-        for pod in self.demand.placed_pods:
-            numbers = np.flatnonzero(domains.rows == nodes.row_of.get(pod.node, -1))
-            for depth, level in enumerate(domains.levels) if pod.uid in self.demand.ranks else ():
+        demand, nodes = self.snapshot.demand, self.snapshot.nodes
+        self.snapshot.budget.charge_column(nodes.size)
+        everywhere = Partition(rows, np.zeros(len(rows), np.int64), 1)
+        self._domains = domains = slice_domains(demand.group.slices, nodes, everywhere)
+        self._free = room.of_any_rank(domains.narrowest)
+        for pod in demand.placed_pods:
+            numbers = np.flatnonzero(domains.narrowest.rows == nodes.row_of.get(pod.node, -1))
+            for depth, level in enumerate(domains.levels) if pod.uid in demand.ranks else ():
                 home = int(level.domain_of_row[numbers[0]]) if len(numbers) else -1
-                slice_number = self.demand.ranks[pod.uid] // level.slice.size
-                self._homes.setdefault((depth, slice_number), Counter())[home] += 1
-        if not len(domains.rows):
+                number = demand.ranks[pod.uid] // level.slice.size
+                self._homes.setdefault((depth, number), Counter())[home] += 1
+        if not len(domains.narrowest.rows):
             yield from self._refuse_for_label(members[0], rows)
             return
-        ranked = sorted(members, key=lambda member: self.demand.ranks[member.uid])
+        ranked = sorted(members, key=lambda member: demand.ranks[member.uid])
         yield from self._place(ranked, 0, 0, is_whole=False)
 
     def _place(self, members: Sequence[PodInfo], depth: int, domain: int, *, is_whole: bool) -> Turns[bool]:
@@ -84,19 +82,19 @@ class SlicePlacement:
         """
         if depth == len(self._domains.levels):
             return (yield from self._place_each(members, domain, is_whole=is_whole))
-        size, min_members = self._domains.levels[depth].slice.size, self.demand.group.min
-        rest, previous, too_many = len(members), -1, inf
+        demand, size = self.snapshot.demand, self._domains.levels[depth].slice.size
+        rest, previous, min_refusal = len(members), -1, inf
         all_fit = True
-        for number, group in groupby(members, lambda member: self.demand.ranks[member.uid] // size):
+        for number, group in groupby(members, lambda member: demand.ranks[member.uid] // size):
             part = list(group)
             # Lost ranks of a slice that the group needs come back.
-            need = size if (number + 1) * size <= min_members else len(part)
+            need = size if (number + 1) * size <= demand.group.min else len(part)
             if self._is_over(is_whole=is_whole):
                 return False
             if (depth, number) in self._homes:
                 home = self._homes[depth, number].most_common(1)[0][0]
                 fits = yield from self._place(part, depth + 1, home, is_whole=False)
-            elif need >= too_many:
+            elif need >= min_refusal:
                 fits = False
             else:
                 candidates = self._candidates(depth, domain, need, rest, previous, is_part=need > len(part))
@@ -104,7 +102,7 @@ class SlicePlacement:
                 fits = previous >= 0
                 if not fits:
                     self._refuse(part, depth, number, need)
-                    too_many = need
+                    min_refusal = need
             all_fit = all_fit and fits
             if is_whole and not fits:
                 return False
@@ -112,19 +110,18 @@ class SlicePlacement:
         return all_fit
 
     def _is_over(self, *, is_whole: bool) -> bool:
-        has_wanted = not is_whole and len(self.snapshot.binds) >= self.wanted
-        return self.count >= _MOST_TRIED or has_wanted
+        return self.count >= _MAX_TRIES or (not is_whole and len(self.snapshot.binds) >= self.stop_count)
 
     def _place_free(self, members: Sequence[PodInfo], depth: int, candidates: Sequence[int]) -> Turns[int]:
         """Place a slice without placed members whole in one of these domains; return which, -1 if it fits in none."""
-        self._inner = None
+        snapshot, self._member_refusal = self.snapshot, None
         for candidate in candidates:
-            placed_count, free = len(self.snapshot.binds), self._free.copy()
+            bind_count, free = len(snapshot.binds), self._free.copy()
             if (yield from self._place(members, depth + 1, candidate, is_whole=True)):
                 return candidate
-            yield from self.budget.move_all(self.snapshot.take_off, list(self.snapshot.binds)[placed_count:])
+            yield from snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds)[bind_count:])
             if self.undo is not None:
-                yield from self.undo(placed_count)
+                yield from self.undo(bind_count)
             self._free = free
         return -1
 
@@ -137,24 +134,24 @@ class SlicePlacement:
         admits = self._domains.admitted(self._free, 1, whole=need == level.slice.size)[depth + 1]
         numbers = np.flatnonzero(level.wider == domain)
         if self.undo is None:
-            fitting = numbers[admits[numbers] >= need]
+            with_room = numbers[admits[numbers] >= need]
             largest = numbers[[] if is_part else np.argsort(-admits[numbers], kind="stable")[:1]]
-            numbers = fitting if len(fitting) else largest
+            numbers = with_room if len(with_room) else largest
         smallest_first = numbers[np.argsort(admits[numbers], kind="stable")]
         largest_first = numbers[np.argsort(-admits[numbers], kind="stable")]
         first = [previous] if previous in numbers else []
-        return list(
-            dict.fromkeys((*first, *smallest_first[admits[smallest_first] >= rest].tolist(), *largest_first.tolist()))
-        )
+        for_rest = smallest_first[admits[smallest_first] >= rest]
+        return list(dict.fromkeys((*first, *for_rest.tolist(), *largest_first.tolist())))
 
     def _place_each(self, members: Sequence[PodInfo], domain: int, *, is_whole: bool) -> Turns[bool]:
         """Place members in a domain of the narrowest level, the largest first."""
-        flags = self.snapshot.cache.nodes.flags(self._domains.rows[self._domains.domain_of_row == domain])
-        among, failed = Among(flags, self._domains.levels[-1].slice.within), set[Hashable]()
+        level, (rows, domain_of_row, _) = self._domains.levels[-1], self._domains.narrowest
+        among = Among(self.snapshot.nodes.flags(rows[domain_of_row == domain]), level.slice.within)
+        failures = set[Hashable]()
         for member in by_size(members):
             if self._is_over(is_whole=is_whole):
                 return False
-            if kind_of(member) in failed:
+            if kind_of(member) in failures:
                 continue
             self.count += 1
             decision = yield from self.place_member(member, among)
@@ -163,38 +160,36 @@ class SlicePlacement:
                 self._free[domain] -= 1
                 continue
             if decision is None or is_whole:
-                self._inner = decision
+                self._member_refusal = decision
                 return False
             self.refusals.setdefault(kind_of(member), decision)
-            failed.add(kind_of(member))
-        return not failed
+            failures.add(kind_of(member))
+        return not failures
 
     def _refuse_for_label(self, member: PodInfo, rows: Rows) -> Turns[None]:
         """Record that no node has all labels of the slices, with the reason for the rarest one."""
-        nodes = self.snapshot.cache.nodes
-        label = min(
-            (one.within for one in self.demand.group.slices),
-            key=lambda key: np.count_nonzero(nodes.label(key).ids[rows] > 0),
-        )
-        decision = yield from self.place_member(member, Among(nodes.flags(self._domains.rows), label))
+        nodes = self.snapshot.nodes
+        labels = (level.within for level in self.snapshot.demand.group.slices)
+        label = min(labels, key=lambda key: np.count_nonzero(nodes.label(key).ids[rows] > 0))
+        decision = yield from self.place_member(member, Among(nodes.flags([]), label))
         if isinstance(decision, Unschedulable):
             self.refusals[kind_of(member)] = decision
 
     def _refuse(self, members: Sequence[PodInfo], depth: int, number: int, need: int) -> None:
         """Record that no domain has room for a slice, with the reason of the last member that did not fit, if any."""
-        one, inner = self._domains.levels[depth].slice, self._inner
-        most = int(self._domains.admitted(self._free, 1)[depth + 1].max(initial=0))
-        first, last = number * one.size, (number + 1) * one.size - 1
+        level, refusal = self._domains.levels[depth].slice, self._member_refusal
+        largest = int(self._domains.admitted(self._free, 1)[depth + 1].max(initial=0))
+        first, last = number * level.size, (number + 1) * level.size - 1
         # Room is counted for no more members than wait.
         reason = (
             f"ranks {first} to {last} have no member on a node, so they start together, and {len(members)} of {need} "
             "exist"
-            if need > len(self.demand.members)
-            else f"no domain of label {one.within!r} has room for ranks {first} to {last}, the largest for {most}"
+            if need > len(self.snapshot.demand.members)
+            else f"no domain of label {level.within!r} has room for ranks {first} to {last}, the largest for {largest}"
         )
         why: Why = {"v": 1}
         events = LEAVING | ClusterEvent.NODE
-        if inner is not None:
-            events, why = events | inner.requeue_on, inner.why
-        reason = f"{reason}." if inner is None else f"{reason}: {inner.reason}"
+        if refusal is not None:
+            events, why = events | refusal.requeue_on, refusal.why
+        reason = f"{reason}." if refusal is None else f"{reason}: {refusal.reason}"
         self.refusals[kind_of(members[0])] = Unschedulable(members[0], reason, events, why)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.earliest_start import EarliestStart, Start
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_snapshot import LiveCluster
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reservations import Reservation
 from scheduler.kube.group_membership import GroupKey
@@ -32,11 +32,9 @@ _SAME_S = 1.0
 class Backfill(Part):
     """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
 
-    def __init__(self, state: SharedState, cycle: SchedulingCycle, *, is_on: bool) -> None:
+    def __init__(self, state: SharedState, live: LiveCluster, *, is_on: bool) -> None:
         self._state, self._is_on, self._run_times = state, is_on, state.run_times
-        self._earliest_start = EarliestStart(
-            state.cache, cycle, state.reservations, state.run_times.end_of, state.group_cache
-        )
+        self._earliest_start = EarliestStart(live, state.run_times.end_of, state.group_cache)
         self._promises: dict[GroupKey, Promise] = {}
         # The number of node changes up to which the promise was reviewed.
         self._review_changes = 0
@@ -119,7 +117,7 @@ class Backfill(Part):
         nodes = frozenset(room.node for room in start.rooms)
         where = start.domain or (promise.where if promise is not None and promise.nodes == nodes else "")
         where = where or some_nodes(nodes)
-        after = self._after_text(start.after, now) if start.after is not None else ""
+        after = self._after_text(start.last_pod, now) if start.last_pod is not None else ""
         if promise is None or start.at < promise.at - _SAME_S:
             promise = Promise(start.at, where, nodes, after)
         if now < start.at <= promise.at + _SAME_S:

@@ -12,7 +12,7 @@ from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, kind_of, spare_members
-from scheduler.cycle.groups.preemption.preempt import GroupPreempted
+from scheduler.cycle.groups.preemption.preempt import PreemptionResult
 from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
@@ -22,7 +22,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.state.shared_state import SharedState
 
 # A group's placement or why it has none, and its victims.
-DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, GroupPreempted]
+DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, PreemptionResult]
 # The decision has reached the limit of what one decision tries.
 _MORE_DOMAINS = ", and not all domains were tried yet"
 _MORE_COMBINATIONS = ", and not all combinations were tried"
@@ -155,7 +155,7 @@ def _domain(group: Group, node_name: str, state: SharedState) -> tuple[str, ...]
 
 
 def refusal_message(
-    members: Members, demand: GroupDemand, verdict: GroupUnschedulable, preemption: GroupPreempted, cache: Cache
+    members: Members, demand: GroupDemand, verdict: GroupUnschedulable, preemption: PreemptionResult, cache: Cache
 ) -> str:
     """Return the message for the members of a group of which too few fit."""
     message = _shortage(members, demand, verdict, cache)

@@ -15,7 +15,8 @@ from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why
 from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN, GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
+from scheduler.cycle.groups.group_snapshot import LiveCluster
+from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import reserve
@@ -60,12 +61,12 @@ class GroupScheduling(Part):
         portion: int,
     ) -> None:
         self.state, self.portion, self._binding_cycle = state, min(portion, MEMBERS_A_TURN), binding_cycle
-        cache, reservations, groups = state.cache, state.reservations, state.group_cache
-        self._group_cycle = GroupCycle(cache, cycle, reservations)
-        self._preemption = GroupPreemption(cache, cycle, reservations, state.budgets, groups, preemption)
-        self.first_call = FirstCall(state.pending_groups, reservations, options)
-        self.backfill = Backfill(state, cycle, is_on=options.backfill)
-        self.half_groups = HalfGroups(state.pending_groups, cache, options.end_half_s)
+        live = LiveCluster(state.cache, cycle, state.reservations)
+        self._group_cycle = GroupCycle(live)
+        self._preemption = GroupPreemption(live, state.budgets, state.group_cache, preemption)
+        self.first_call = FirstCall(state.pending_groups, state.reservations, options)
+        self.backfill = Backfill(state, live, is_on=options.backfill)
+        self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.spares = Spares(state)
         self._urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.decisions = Counter[DecisionResult](dict.fromkeys(get_args(DecisionResult), 0))
@@ -143,8 +144,8 @@ class GroupScheduling(Part):
             yield
         verdict = yield from self._group_cycle.decide(demand, budget)
         if isinstance(verdict, GroupPlacement):
-            return verdict, NOBODY_PREEMPTED
-        preemption, fitting_pods = NOBODY_PREEMPTED, [bind.assigned for bind in verdict.binds]
+            return verdict, NO_PREEMPTION
+        preemption, fitting_pods = NO_PREEMPTION, [bind.assigned for bind in verdict.binds]
         if not verdict.go_on_from and verdict.refusal.requeue_on & LEAVING:
             # No pod is preempted before everything has been tried.
             preemption = yield from self._search_room(demand, budget, fitting_pods)
@@ -152,7 +153,7 @@ class GroupScheduling(Part):
 
     def _search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting_pods: Sequence[AssignedPod]
-    ) -> Turns[GroupPreempted]:
+    ) -> Turns[PreemptionResult]:
         """Search for victims, then for room to wait for."""
         key, reservations = demand.group.key, self.state.reservations
         preemption = yield from self._preemption.search(demand, budget, reservations.now)
@@ -174,8 +175,8 @@ class GroupScheduling(Part):
         return preemption
 
     def _keep_room(
-        self, demand: GroupDemand, room: Sequence[AssignedPod], preemption: GroupPreempted, message: str
-    ) -> GroupPreempted:
+        self, demand: GroupDemand, room: Sequence[AssignedPod], preemption: PreemptionResult, message: str
+    ) -> PreemptionResult:
         """Reserve room for members, if there is any, and none is reserved yet for a group that has waited enough."""
         key, now = demand.group.key, self.state.reservations.now
         if not room or preemption.reservation is not None or not self.first_call.holds(key, now):
@@ -198,7 +199,7 @@ class GroupScheduling(Part):
         return list(self._binding_cycle.begin(binds, now, demand.group))
 
     def _wait(
-        self, demand: GroupDemand, verdict: GroupUnschedulable, preemption: GroupPreempted, now: float
+        self, demand: GroupDemand, verdict: GroupUnschedulable, preemption: PreemptionResult, now: float
     ) -> list[Instruction]:
         """Let a group wait for its victims or for free resources, and report why."""
         self.decisions["unschedulable"] += 1
@@ -217,7 +218,7 @@ class GroupScheduling(Part):
         return [DeleteVictims(self.state.pending_pods[first.uid].pod, first.node, preemption.victims), *reports]
 
     def _requeue(
-        self, demand: GroupDemand, verdict: GroupUnschedulable, preemption: GroupPreempted, now: float
+        self, demand: GroupDemand, verdict: GroupUnschedulable, preemption: PreemptionResult, now: float
     ) -> None:
         """Replace the group's reservation, and put its entry back into the queue."""
         state, key, reservation = self.state, demand.group.key, preemption.reservation

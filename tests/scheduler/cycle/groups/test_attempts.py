@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups import group_placement, rails
+from scheduler.cycle.groups import group_cycle, rails
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import Life, binds, told, victims
@@ -112,7 +112,7 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until all was tried: nobody is sent away before, and it ends."""
-    monkeypatch.setattr(group_placement, "_MAX_ATTEMPTS", 6)
+    monkeypatch.setattr(group_cycle, "_MAX_ATTEMPTS", 6)
     for rack in "abc":
         _node(life, f"{rack}0", labels={RACK: rack})
     for number in range(2):
@@ -135,7 +135,7 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
 
 
 def test_all_is_tried_once_and_then_only_if_something_happens(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_placement, "_MAX_ATTEMPTS", 6)
+    monkeypatch.setattr(group_cycle, "_MAX_ATTEMPTS", 6)
     for rack in "abc":
         _node(life, f"{rack}0", labels={RACK: rack})
     _unequal(life, 3, within=RACK)

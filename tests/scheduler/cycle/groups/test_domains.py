@@ -354,7 +354,7 @@ def test_of_domains_with_as_many_placed_members_the_first_by_name_is_tried(racks
     found = []
     for key in keys:
         group = Group(GroupKey("annotation", "default", "train"), 8, within=key)
-        (domain,) = domains_within(group, nodes[::-1], racks.machine.cache)
+        (domain,) = domains_within(group, nodes[::-1], racks.machine.cache.nodes)
         found.append(domain.labels)
     assert found == [((key, f"{number}-0"),) for number, key in enumerate(keys)]
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from scheduler.cycle.groups.group_budget import Turns
-from scheduler.cycle.groups.preemption.reprieve import Reprieve
+from scheduler.cycle.groups.preemption.least_loss import Reprieve
 from scheduler.cycle.preemption.potential_victims import Victim
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -81,9 +81,9 @@ def test_members_move_only_in_the_best_domain_and_count_as_dry_runs(
     move_counts, run = list[int](), Reprieve.run
 
     def count_moves(reprieve: Reprieve, candidates: Sequence[Victim]) -> Turns[list[Victim]]:
-        earlier_count = reprieve._row_victims.spent
+        earlier_count = reprieve._row_victims.dry_run_count
         chosen = yield from run(reprieve, candidates)
-        move_counts.append(reprieve._row_victims.spent - earlier_count)
+        move_counts.append(reprieve._row_victims.dry_run_count - earlier_count)
         return chosen
 
     monkeypatch.setattr(Reprieve, "run", count_moves)

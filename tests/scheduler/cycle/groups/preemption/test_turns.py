@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups import group_budget, network_sums
+from scheduler.cycle.groups import group_budget, rails
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.selecting_objects import PodDisruptionBudget
@@ -52,7 +52,7 @@ def test_a_node_that_goes_during_the_search_is_not_waited_for(
     life: Life, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while it is looked at what its PFs would have left; its pod is known longer than it."""
-    monkeypatch.setattr(network_sums, "_AT_ONCE", 1)
+    monkeypatch.setattr(rails, "_NODE_PORTION", 1)
     fill(life, "n1", "n2", "n3")
     pair(life, group='{"name":"pair","min":2,"rails":"same"}')
     assert not orders(_steps(life, steps))
