@@ -79,7 +79,7 @@ class Bench:
         for number in range(pods):
             app = number % max(pods // 200, 1)
             spec = list(families(f"app{app}").values())[app % 8]
-            self.pod_counts.add(self.random.randrange(nodes), read_affinity_info(pod(f"app{app}", spec)))
+            self.pod_counts.shift(self.random.randrange(nodes), read_affinity_info(pod(f"app{app}", spec)), 1)
         self.adding_us = (time.perf_counter() - start) / max(pods, 1) * 1e6
 
     def time(self, spec: Json, calls: int) -> list[float]:
@@ -101,7 +101,7 @@ class Bench:
             for plugin in filters:
                 scores += 0 if plugin is None else 2 * plugin.score(left)
             row = int(left[scores.argmax()])
-            self.pod_counts.add(row, pod_info.affinity_info)
+            self.pod_counts.shift(row, pod_info.affinity_info, 1)
             taken.append((time.perf_counter() - start) * 1000)
         return taken
 

@@ -1,17 +1,17 @@
 """Read a pod on a node from its API object: what it uses there."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
-from mooring.errors import AnnotationError
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
@@ -37,6 +37,8 @@ PREEMPTED = "PreemptionByScheduler"
 # How a pod differs from its previous state: not at all, only in its affinity info (its labels, or that it terminates),
 # or in what it uses.
 Difference = Literal["", "affinity", "use"]
+Part = Literal["pod", "assignment"]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -97,9 +99,29 @@ _besides_affinity = attrgetter(
 class UnreadablePart:
     """A part of a bound pod that cannot be read: which part, the broken rule as text, and the pod, node and reason."""
 
-    part: Literal["pod", "assignment"]
+    part: Part
     event: str
     fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the parts of a pod, and lists those that cannot be read."""
+
+    pod: Pod
+    faults: list[UnreadablePart] = field(default_factory=list)
+
+    def read(self, read_part: Callable[[], T], default: T, event: str, part: Part = "pod") -> T:
+        try:
+            return read_part()
+        except ValueError as fault:
+            self.note(event, str(fault), part)
+            return default
+
+    def note(self, event: str, reason: str, part: Part = "pod") -> None:
+        uid, node = self.pod.metadata.uid, self.pod.spec.node_name or ""
+        fields = {"pod": self.pod.key, "uid": uid, "node": node, "reason": reason}
+        self.faults.append(UnreadablePart(part, event, fields))
 
 
 def read_assigned_pod(
@@ -110,71 +132,61 @@ def read_assigned_pod(
     ``previous`` is the pod's previous state in the cache. ``node_resources`` are the resources that nodes have: if a
     pod names more amounts than are read at once, only these count.
     """
-    uid, node = pod.metadata.uid, pod.spec.node_name or ""
-    faults: list[UnreadablePart] = []
-    about = {"pod": pod.key, "uid": uid, "node": node}
-    assignment, rates = _read_claims(pod, previous, about, faults)
-    use = _use_of(pod, node_resources)
+    reader, use = _Reader(pod), _use_of(pod, node_resources)
+    assignment, rates = _read_claims(reader, previous)
     if use.error:
-        faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
-    try:
-        affinity_info = read_affinity_info(pod)
-    except ValueError as unreadable:
-        affinity_info = without_terms(pod)
-        faults.append(UnreadablePart("pod", "pod's affinity cannot be read", about | {"reason": str(unreadable)}))
-    try:
-        volumes = read_claims(pod)
-    except ValueError as unreadable:
-        volumes = ()
-        faults.append(UnreadablePart("pod", "pod's volumes cannot be read", about | {"reason": str(unreadable)}))
+        reader.note("pod's resources cannot be read", use.error)
+    affinity_info = reader.read(partial(read_affinity_info, pod), None, "pod's affinity cannot be read")
     assigned_pod = AssignedPod(
-        uid=uid,
+        uid=pod.metadata.uid,
         pod=pod.key,
-        node=node,
+        node=pod.spec.node_name or "",
         resources=use.resources,
         scored=use.scored,
         ports=use.ports,
         assignment=assignment,
-        affinity_info=affinity_info,
-        volumes=volumes,
+        affinity_info=affinity_info or without_terms(pod),
+        volumes=reader.read(partial(read_claims, pod), (), "pod's volumes cannot be read"),
         priority=pod.spec.priority or 0,
-        preempted=_is_preempted(pod),
+        preempted=pod.metadata.deletion_timestamp is not None and _mark(pod) is not None,
         started=pod.status.start_time or "",
         always_restarts=pod.spec.always_restarts,
         version=pod.metadata.resource_version,
         rates=rates,
-        runs_s=_run_time(pod, faults, about),
+        runs_s=_run_time(reader),
     )
-    return assigned_pod, faults
+    return assigned_pod, reader.faults
 
 
-def _run_time(pod: Pod, faults: list[UnreadablePart], about: Mapping[str, str]) -> int | None:
+def _run_time(reader: _Reader) -> int | None:
     """Return for how many seconds a pod runs at most; one whose run time cannot be read never ends."""
+    pod = reader.pod
     if names.RUNS not in pod.annotations and names.GROUP not in pod.annotations:
         return pod.spec.active_deadline_seconds
-    try:
-        return run_time_of(pod, membership_if_readable(pod))
-    except AnnotationError as unreadable:
-        faults.append(UnreadablePart("pod", "pod's run time cannot be read", {**about, "reason": str(unreadable)}))
-        return None
+    return reader.read(lambda: run_time_of(pod, membership_if_readable(pod)), None, "pod's run time cannot be read")
 
 
-def _read_claims(
-    pod: Pod, previous: AssignedPod | None, about: Mapping[str, str], faults: list[UnreadablePart]
-) -> tuple[Assignment | None, PodRates | None]:
-    """Return a pod's assignment and its changed rates; if one cannot be read, its previous value stays."""
-    assignment = _previous_assignment(previous, about["node"])
-    try:
-        assignment = _read_assignment(pod, previous) or assignment
-    except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "invalid assignment ignored", {**about, "reason": str(unreadable)}))
-    rates = None if previous is None or previous.rates is None else _previous_rates(previous, assignment)
-    try:
-        if assignment is not None and names.RATES in pod.annotations:
-            rates = _read_rates(pod.annotations[names.RATES], assignment, rates)
-    except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "invalid rates ignored", {**about, "reason": str(unreadable)}))
-    return assignment, rates
+def _read_claims(reader: _Reader, previous: AssignedPod | None) -> tuple[Assignment | None, PodRates | None]:
+    """Return a pod's assignment and its changed rates; if one is removed or cannot be read, its previous value stays.
+
+    An assignment that was only assumed does not stay: another scheduler may have bound the pod.
+    """
+    pod, uid, node = reader.pod, reader.pod.metadata.uid, reader.pod.spec.node_name or ""
+    read_assignment = partial(verified_assignment, pod.annotations, uid, node)
+    assignment = reader.read(read_assignment, None, "invalid assignment ignored", "assignment")
+    if previous is None:
+        rates = None
+    else:
+        is_kept = assignment is None and not previous.assumed and previous.node == node
+        # An equal value is kept once.
+        assignment = previous.assignment if is_kept or previous.assignment == assignment else assignment
+        rates = previous.rates if previous.assignment == assignment else None
+    if assignment is None or names.RATES not in pod.annotations:
+        return assignment, rates
+    read_rates = partial(verified_rates, pod.annotations[names.RATES], assignment)
+    new_rates = reader.read(read_rates, rates, "invalid rates ignored", "assignment")
+    is_older = rates is not None and new_rates is not None and rates.generation > new_rates.generation
+    return assignment, rates if is_older else new_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +224,9 @@ def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
 
 def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:
     ports = _ports_of(spec)
-    only = node_resources if amount_count(spec) > MOST_AMOUNTS else None
+    resource_names = node_resources if amount_count(spec) > MOST_AMOUNTS else None
     try:
-        resources = pod_requests(spec, names=only)
+        resources = pod_requests(spec, names=resource_names)
         return _Use(resources, scored_requests(spec, resources), ports)
     except ValueError as unreadable:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
@@ -232,37 +244,9 @@ def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:
     return mark if mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ") else None
 
 
-def _is_preempted(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None and _mark(pod) is not None
-
-
 def _mark(pod: Pod) -> Condition | None:
     target = pod.condition("DisruptionTarget")
     return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
-
-
-def _previous_assignment(previous: AssignedPod | None, node: str) -> Assignment | None:
-    """Return the assignment that a pod had before: it stays valid if its annotation is removed or made unreadable.
-
-    An assignment that is only assumed is not returned: another scheduler may have bound the pod.
-    """
-    return None if previous is None or previous.assumed or previous.node != node else previous.assignment
-
-
-def _read_assignment(pod: Pod, previous: AssignedPod | None) -> Assignment | None:
-    assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    # Return the previous value if it is equal, so that it is kept once.
-    return previous.assignment if previous is not None and previous.assignment == assignment else assignment
-
-
-def _previous_rates(previous: AssignedPod, assignment: Assignment | None) -> PodRates | None:
-    return previous.rates if previous.assignment == assignment else None
-
-
-def _read_rates(text: str, assignment: Assignment, previous: PodRates | None) -> PodRates:
-    """Return the rates that a pod was given after its assignment; a lower generation than the previous one is older."""
-    rates = verified_rates(text, assignment)
-    return previous if previous is not None and previous.generation > rates.generation else rates
 
 
 def pod_reference(assigned_pod: AssignedPod) -> Pod:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from mooring.annotations.assignment import Assignment
-from mooring.annotations.rates import PodRates
+from mooring.annotations.rates import PodRates, reserved_rates
 from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
@@ -25,14 +25,13 @@ from scheduler.cache.node_info import NOT_READY_S, NodeInfo
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
 from scheduler.cache.pods_by_node import PodsByNode
-from scheduler.cache.reserved_rates import ReservedRates
 from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.volume_cache import Usage, VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
 from scheduler.kube.resources import SCORED, add_to
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import VfAccounting, vfs_in_inventory
+from scheduler.placement.vf_accounting import VfAccounting, reserve_rates, vfs_in_inventory
 
 
 class Cache:
@@ -49,7 +48,8 @@ class Cache:
         self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
         # Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory.
         self._unready: list[tuple[float, str]] = []
-        self._reserved_rates = ReservedRates()
+        # The rates that are being written, by pod uid.
+        self._rate_writes: dict[str, PodRates] = {}
         # The snapshot whose pods were just assumed.
         self._used_snapshot: Cache | None = None
         # For a snapshot: the cache from which it was made, and the number of the first change there that it lacks.
@@ -164,14 +164,15 @@ class Cache:
     def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
         """Add an assigned pod, or replace its previous state; return how it differs."""
         previous = self.assigned(assigned_pod.uid)
-        if assigned_pod.rates is not None or self._reserved_rates:
+        if assigned_pod.rates is not None or self._rate_writes:
             assigned_pod.reservation = self._reservation(assigned_pod)
         difference = assigned_pod.differs(previous)
         if previous is not None and difference != "use":
             # The watch shows the assumed or previous state; API servers copy a node's zone to its pods.
             self._pods.replace(assigned_pod)
             if difference == "affinity":
-                self._recount(previous, assigned_pod)
+                self._count_affinity(previous, -1)
+                self._count_affinity(assigned_pod, 1)
             if previous.reservation != assigned_pod.reservation:
                 self._renew_claim(assigned_pod)
             return difference
@@ -247,12 +248,12 @@ class Cache:
 
     def write_rates(self, rates: PodRates) -> None:
         """Reserve at once what the rates need that are about to be written for an assigned pod."""
-        self._reserved_rates.write(rates)
+        self._rate_writes[rates.uid] = rates
         self._reserve(self._pods.by_uid[rates.uid])
 
     def finish_rates(self, uid: str, *, is_written: bool) -> None:
         """Record the definite result of a write of rates: they are allocated, or no longer reserve anything."""
-        rates, assigned_pod = self._reserved_rates.finish(uid), self.assigned(uid)
+        rates, assigned_pod = self._rate_writes.pop(uid, None), self.assigned(uid)
         if rates is None or assigned_pod is None:
             return
         if is_written and (assigned_pod.rates is None or assigned_pod.rates.generation < rates.generation):
@@ -261,7 +262,7 @@ class Cache:
         self._reserve(assigned_pod)
 
     def is_writing_rates(self, uid: str) -> bool:
-        return uid in self._reserved_rates
+        return uid in self._rate_writes
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
         """Return when each VF of a node became free, by PF name and index, if known; monotonic seconds."""
@@ -333,10 +334,18 @@ class Cache:
         self.nodes.touch(row)
 
     def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
-        """Compute what a pod's VFs reserve if that may differ from the assigned rates."""
+        """Return the assignment with the maximum rate that each VF may have; None if these are the assigned rates.
+
+        It is the allocated rate, the previous one while that is not in force, and one that is being written, until the
+        result is definite. On a node that does not support rate changes (any more), the assigned rates count too.
+        """
+        assignment, write = assigned_pod.assignment, self._rate_writes.get(assigned_pod.uid)
+        if assignment is None or (assigned_pod.rates is None and write is None):
+            return None
         node_info = self.node(assigned_pod.node)
         in_force = node_info.rates_in_force if node_info is not None else None
-        return self._reserved_rates.derive(assigned_pod.uid, assigned_pod.assignment, assigned_pod.rates, in_force)
+        rates = reserved_rates(assignment, assigned_pod.rates, in_force)
+        return reserve_rates(assignment, map(max, rates, write.reserved) if write is not None else rates)
 
     def _reserve(self, assigned_pod: AssignedPod) -> None:
         reservation = self._reservation(assigned_pod)
@@ -355,19 +364,14 @@ class Cache:
         self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
         self.nodes.touch(row)
 
-    def _recount(self, previous: AssignedPod, assigned_pod: AssignedPod) -> None:
-        row = self.nodes.row_of.get(assigned_pod.node)
-        if row is None or assigned_pod.node not in self._vf_accountings:
-            return
-        if previous.affinity_info is not None:
-            self.pod_counts.remove(row, previous.affinity_info)
-        if assigned_pod.affinity_info is not None:
-            self.pod_counts.add(row, assigned_pod.affinity_info)
-
     def _count(self, row: int, assigned_pod: AssignedPod, sign: int) -> None:
         self.nodes.use(row, _amounts(assigned_pod), sign)
-        if assigned_pod.affinity_info is not None:
-            (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, assigned_pod.affinity_info)
+        self._count_affinity(assigned_pod, sign)
+
+    def _count_affinity(self, assigned_pod: AssignedPod, sign: int) -> None:
+        row = self.nodes.row_of.get(assigned_pod.node)
+        if row is not None and assigned_pod.affinity_info is not None:
+            self.pod_counts.shift(row, assigned_pod.affinity_info, sign)
 
 
 def _amounts(assigned_pod: AssignedPod) -> list[tuple[str, int]]:

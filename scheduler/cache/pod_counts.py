@@ -158,9 +158,6 @@ class PodCounts:
         # The snapshots, which are called for each pod that is added or removed.
         self.followers: WeakSet[PodCounts] = WeakSet()
 
-    def add(self, row: int, affinity_info: AffinityInfo) -> None:
-        self.add_all({affinity_info: (row,)})
-
     def add_all(self, rows_by_info: Mapping[AffinityInfo, Sequence[int]]) -> None:
         """Add assigned pods by their affinity info, one on each of these rows."""
         followers = list(self.followers)
@@ -175,7 +172,11 @@ class PodCounts:
                 for row_counts, by in group.moves:
                     row_counts.shift(row, by)
 
-    def remove(self, row: int, affinity_info: AffinityInfo) -> None:
+    def shift(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+        """Add a pod (``by`` 1), or remove it (-1)."""
+        if by > 0:
+            self.add_all({affinity_info: (row,)})
+            return
         for follower in self.followers:
             follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
@@ -229,7 +230,7 @@ class PodCounts:
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
         for row, affinity_info in assigned_pod:
-            fresh.add(row, affinity_info)
+            fresh.shift(row, affinity_info, 1)
         for question, row_counts in self._questions.items():
             assert _equal(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"
         assert self._contents() == fresh._contents(), "the counts differ from those of the assigned pods"

@@ -69,10 +69,7 @@ class PodCountsSnapshot(PodCounts):
     def add_all(self, rows_by_info: Mapping[AffinityInfo, Sequence[int]]) -> None:
         for affinity_info, rows in rows_by_info.items():
             for row in rows:
-                self._move(row, affinity_info, 1)
-
-    def remove(self, row: int, affinity_info: AffinityInfo) -> None:
-        self._move(row, affinity_info, -1)
+                self.shift(row, affinity_info, 1)
 
     def is_counted(self, affinity_info: AffinityInfo) -> bool:
         """Return True: pods without questions cost little here."""
@@ -97,7 +94,7 @@ class PodCountsSnapshot(PodCounts):
             self._counts_of[question] = row_counts
         return row_counts
 
-    def _move(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+    def shift(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
         shift(self._moves, (row, affinity_info), by)
         for question, row_counts in self._counts_of.items():
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):

@@ -207,7 +207,7 @@ class _ClusterDryRuns:
         if (is_counted := self._counted.get(info)) is None:
             is_counted = self._counted[info] = counts.is_counted(info)
         if is_counted:
-            (counts.add if sign > 0 else counts.remove)(row, info)
+            counts.shift(row, info, sign)
         return has_volumes or is_counted
 
     def refusal_before_moves(self, row: int) -> Texts:

@@ -23,12 +23,12 @@ def about(app: str, *namespaces: str) -> Question:
 def test_pods_are_counted_row_by_row() -> None:
     """Pods assigned before the question and after it, of its namespaces only."""
     pods = PodCounts()
-    pods.add(2, affinity_info("x"))
-    pods.add(2, affinity_info("x"))
-    pods.add(1, affinity_info("x", "b"))
+    pods.shift(2, affinity_info("x"), 1)
+    pods.shift(2, affinity_info("x"), 1)
+    pods.shift(1, affinity_info("x", "b"), 1)
     assert pods.counts(about("x"), 4).tolist() == [0, 0, 2, 0]
-    pods.add(3, affinity_info("x"))
-    pods.remove(2, affinity_info("x"))
+    pods.shift(3, affinity_info("x"), 1)
+    pods.shift(2, affinity_info("x"), -1)
     assert pods.counts(about("x"), 4).tolist() == [0, 0, 1, 1]
     assert pods.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
 
@@ -36,7 +36,7 @@ def test_pods_are_counted_row_by_row() -> None:
 def test_a_change_of_namespace_labels_counts_again() -> None:
     """A namespace may be relabelled or removed while its pods stay."""
     pods, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
-    pods.add(0, affinity_info("p"))
+    pods.shift(0, affinity_info("p"), 1)
     assert pods.counts(Question((within,)), 1).tolist() == [0]
     assert pods.put_namespace("a", {"team": "x"})
     assert not pods.put_namespace("a", {"team": "x"})
@@ -49,16 +49,16 @@ def test_terms_are_removed_with_their_pods() -> None:
     """A term is found by the pods that it selects, once for all pods that have it, and removed with the last."""
     term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
     pods = PodCounts()
-    pods.add(5, affinity_info("x", "a", term))
-    pods.add(6, affinity_info("x", "a", term))
-    pods.add(6, affinity_info("z", "a", term))
+    pods.shift(5, affinity_info("x", "a", term), 1)
+    pods.shift(6, affinity_info("x", "a", term), 1)
+    pods.shift(6, affinity_info("z", "a", term), 1)
     assert pods.terms["anti_affinity"].about(affinity_info("x"), {}) == {}
     assert pods.terms["anti_affinity"].about(affinity_info("y", "b"), {}) == {}
     ((found, row_counts),) = pods.terms["anti_affinity"].about(affinity_info("y"), {}).items()
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
-        pods.remove(row, affinity_info(app, "a", term))
+        pods.shift(row, affinity_info(app, "a", term), -1)
     assert pods.terms["anti_affinity"].about(affinity_info("y"), {}) == {}
     pods.check([])
 
@@ -74,17 +74,17 @@ def test_what_terms_say_of_a_pod_follows_the_terms_and_the_labels_of_its_namespa
         return set(pods.terms["anti_affinity"].about(asked, pods.namespace_labels("b")))
 
     there = [(0, affinity_info("x", "a", named))]
-    pods.add(*there[0])
+    pods.shift(*there[0], 1)
     assert said() == {named}
     there.append((1, affinity_info("x", "a", everywhere)))
-    pods.add(*there[1])
+    pods.shift(*there[1], 1)
     assert said() == {named}
     pods.put_namespace("b", {"team": "x"})
     assert said() == {named, everywhere}
     there.append((2, affinity_info("x", "c", Term("rack", everywhere.scope))))
-    pods.add(*there[2])
+    pods.shift(*there[2], 1)
     assert len(said()) == 3
-    pods.remove(*there.pop(0))
+    pods.shift(*there.pop(0), -1)
     assert named not in said()
     pods.put_namespace("b", {})
     assert said() == set()
@@ -115,20 +115,20 @@ def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pod_counts, "_MOST_COUNTS", 0)
     pods, there = PodCounts(), [(number, affinity_info(f"app{number % 4}")) for number in range(8)]
     for row, one in there:
-        pods.add(row, one)
+        pods.shift(row, one, 1)
     for _ in range(3):
         for number in range(4):
             expected = [int(row % 4 == number) for row in range(8)]
             assert pods.counts(about(f"app{number}"), 8).tolist() == expected
             pods.check(there)
-    pods.add(0, affinity_info("app1"))
+    pods.shift(0, affinity_info("app1"), 1)
     assert pods.counts(about("app1"), 8).tolist() == [1, 1, 0, 0, 0, 1, 0, 0]
 
 
 def test_the_check_finds_a_pod_that_is_not_counted() -> None:
     """The check compares with a new count, so that a number that drifts is found."""
     pods = PodCounts()
-    pods.add(0, affinity_info("x"))
+    pods.shift(0, affinity_info("x"), 1)
     pods.counts(about("x"), 1)
     pods.check([(0, affinity_info("x"))])
     with pytest.raises(AssertionError, match="counts differ from those of the assigned pods"):

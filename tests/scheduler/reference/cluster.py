@@ -48,7 +48,7 @@ class Cluster:
 
     def unassign(self, pod: Json) -> None:
         self.world.pods.remove(pod)
-        self.pod_counts.remove(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
+        self.pod_counts.shift(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)), -1)
 
     def add(self, node: Json) -> None:
         self.world.nodes.append(node)
@@ -75,7 +75,7 @@ class Cluster:
         self.nodes.put(read_node(msgspec.convert(node, Node), None, 0.0)[0])
 
     def _assigned(self, pod: Json) -> None:
-        self.pod_counts.add(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)))
+        self.pod_counts.shift(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)), 1)
 
 
 def pod_info_of(pod: Json) -> PodInfo:
