@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     def matches(self, affinity_info: AffinityInfo) -> bool:
         """Return whether the question counts a pod with this affinity info, regardless of its namespace."""
-        if self.living_only and affinity_info.terminating:
+        if self.living_only and affinity_info.is_terminating:
             return False
         return all(scope.selector.selects(affinity_info.labels) for scope in self.scopes)
 
@@ -60,7 +60,7 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
 def _count_names(question: Question) -> int:
     selectors = [selector for scope in question.scopes for selector in (scope.selector, scope.within)]
-    label_count = sum(1 + len(need.values) for selector in selectors for need in selector.needs)
+    label_count = sum(1 + len(need.values or ()) for selector in selectors for need in selector.needs)
     label_count += sum(len(selector.equal) for selector in selectors)
     return label_count + sum(len(scope.namespaces) for scope in question.scopes)
 
@@ -121,7 +121,7 @@ def weighted_terms(affinity_info: AffinityInfo) -> Iterator[tuple[TermKind, Term
         yield "anti_affinity", term, 1
     for term in affinity_info.required_affinity:
         yield "affinity", term, 1
-    for term, weight in affinity_info.preferred:
+    for term, weight in affinity_info.preferences:
         yield "preferred", term, weight
 
 

@@ -96,8 +96,8 @@ class Container(Struct):
         return (self.resources.limits if self.resources else None) or {}
 
 
-class Requirement(Struct):
-    """One expression of a node selector; its values are a set, because each node's label may be looked up in it."""
+class Requirement(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """An expression of a selector; its values are a set, because the label of each object may be looked up in it."""
 
     key: str
     operator: str

@@ -57,8 +57,8 @@ def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a pod has started to terminate, so that it no longer counts for spreading."""
     return (
         assigned_pod.affinity_info is not None
-        and assigned_pod.affinity_info.terminating
-        and not (previous.affinity_info is not None and previous.affinity_info.terminating)
+        and assigned_pod.affinity_info.is_terminating
+        and not (previous.affinity_info is not None and previous.affinity_info.is_terminating)
     )
 
 

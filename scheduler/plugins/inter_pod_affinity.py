@@ -35,7 +35,7 @@ _HARD_POD_AFFINITY_WEIGHT = 1
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
     info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
     existing = {kind: terms.about(info, labels) for kind, terms in pod_counts.terms.items()}
-    if info.required_affinity or info.required_anti_affinity or info.preferred or any(existing.values()):
+    if info.required_affinity or info.required_anti_affinity or info.preferences or any(existing.values()):
         return PodAffinityFilter(pod_info, nodes, pod_counts, existing)
     return None
 
@@ -70,7 +70,7 @@ class PodAffinityFilter:
 
     def score(self, rows: Rows) -> Amounts:
         raw = np.zeros(len(rows), np.int64)
-        for term, weight in self._affinity_info.preferred:
+        for term, weight in self._affinity_info.preferences:
             of, sums = self._term_sums(term)
             raw += weight * sums[of.ids[rows]]
         for weight, terms in self._scoring_terms:

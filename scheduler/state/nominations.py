@@ -102,7 +102,7 @@ class Nominations(Part):
         leaving_pods = [
             assigned_pod
             for assigned_pod in self.state.cache.assigned_pods_on(node)
-            if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating
+            if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.is_terminating
         ]
         dry_runs = DryRuns(pod_info, self.state.cache, Steps(), reserves_only=True)
         with dry_runs.on(row, rivals, off=leaving_pods) as dry_run:

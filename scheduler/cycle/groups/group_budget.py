@@ -73,7 +73,7 @@ class GroupBudget:
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
         """Count a member that was tried on this many nodes, and the steps of the search for its VFs."""
         affinity_info = member.affinity_info
-        terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
+        terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferences)
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
 

@@ -123,7 +123,7 @@ def _label_keys(demand: GroupDemand) -> Iterator[str]:
     for member in demand.kinds[:MOST_SHAPES]:
         affinity_info = member.affinity_info
         yield from (term.key for term in (*affinity_info.required_affinity, *affinity_info.required_anti_affinity))
-        yield from (term.key for term, _ in affinity_info.preferred)
+        yield from (term.key for term, _ in affinity_info.preferences)
         yield from (constraint.key for constraint in member.spread)
 
 

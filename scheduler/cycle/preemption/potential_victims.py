@@ -119,7 +119,7 @@ def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
 
 
 def is_terminating(assigned_pod: AssignedPod) -> bool:
-    return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating
+    return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.is_terminating
 
 
 def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:

@@ -3,7 +3,7 @@
 Equal pods (replicas) share one `AffinityInfo`, so that 100,000 pods take no more memory than their workloads.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from sys import intern
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -40,16 +40,16 @@ class Term(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
 class AffinityInfo(msgspec.Struct, frozen=True, cache_hash=True, weakref=True):
     """A pod as other pods' terms and constraints read it.
 
-    ``preferred`` are its preferred terms with their weights, those of anti-affinity below zero. ``terminating`` pods do
-    not count for topology spread.
+    ``preferences`` are its preferred terms with their weights, those of anti-affinity below zero. A pod that
+    ``is_terminating`` does not count for topology spread.
     """
 
     namespace: str
     labels: tuple[tuple[str, str], ...] = ()
     required_affinity: tuple[Term, ...] = ()
     required_anti_affinity: tuple[Term, ...] = ()
-    preferred: tuple[tuple[Term, int], ...] = ()
-    terminating: bool = False
+    preferences: tuple[tuple[Term, int], ...] = ()
+    is_terminating: bool = False
 
 
 NO_AFFINITY = AffinityInfo("")
@@ -57,20 +57,18 @@ NO_AFFINITY = AffinityInfo("")
 
 def read_affinity_info(pod: Pod) -> AffinityInfo:
     """Return a pod's affinity info; raise ValueError for a malformed term, or for too many terms or labels."""
-    _hold_to_bounds(pod)
-    affinity, bare = pod.spec.affinity, without_terms(pod)
+    _check_limits(pod)
+    affinity, info = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
-        return bare
-    toward, anti_affinity = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
-    affinity_info = AffinityInfo(
-        bare.namespace,
-        bare.labels,
-        tuple(_read_term(term, bare) for term in toward.required or ()),
-        tuple(_read_term(term, bare) for term in anti_affinity.required or ()),
-        (*_weighted(toward, bare, 1), *_weighted(anti_affinity, bare, -1)),
-        bare.terminating,
+        return info
+    toward, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    info_with_terms = msgspec.structs.replace(
+        info,
+        required_affinity=tuple(_read_term(term, info) for term in toward.required or ()),
+        required_anti_affinity=tuple(_read_term(term, info) for term in away.required or ()),
+        preferences=(*_weigh(toward, info, 1), *_weigh(away, info, -1)),
     )
-    return _shared(affinity_info)
+    return _affinity_infos.intern(info_with_terms)
 
 
 def without_terms(pod: Pod) -> AffinityInfo:
@@ -78,8 +76,14 @@ def without_terms(pod: Pod) -> AffinityInfo:
     labels = pod.metadata.labels or {}
     if len(labels) > MOST_LABELS:
         labels = {}
-    terminating = pod.metadata.deletion_timestamp is not None
-    return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=terminating))
+    is_terminating = pod.metadata.deletion_timestamp is not None
+    info = AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), is_terminating=is_terminating)
+    return _affinity_infos.intern(info, _intern_texts)
+
+
+def _intern_texts(info: AffinityInfo) -> AffinityInfo:
+    labels = tuple((intern(key), intern(value)) for key, value in info.labels)
+    return msgspec.structs.replace(info, namespace=intern(info.namespace), labels=labels)
 
 
 class InternPool(Generic[T]):
@@ -104,21 +108,11 @@ class InternPool(Generic[T]):
         return instance
 
 
-def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
-    """Return the equal instance if there is one; its strings are kept once."""
-    return _affinity_infos.intern(affinity_info, _interned)
-
-
-def _interned(affinity_info: AffinityInfo) -> AffinityInfo:
-    labels = tuple((intern(key), intern(value)) for key, value in affinity_info.labels)
-    return msgspec.structs.replace(affinity_info, namespace=intern(affinity_info.namespace), labels=labels)
-
-
 # Pods with different labels can still have terms in common.
 _affinity_infos, _terms = InternPool[AffinityInfo](), InternPool[Term]()
 
 
-def _hold_to_bounds(pod: Pod) -> None:
+def _check_limits(pod: Pod) -> None:
     if (labels := len(pod.metadata.labels or ())) > MOST_LABELS:
         raise ValueError(f"{labels} labels exceed the limit of {MOST_LABELS}")
     terms = list(_all_terms(pod))
@@ -138,16 +132,12 @@ def _all_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
 
 def _requirements(term: PodAffinityTerm) -> int:
     """Return how many labels, expressions and namespaces a term names."""
-    keys = len(term.match_label_keys or ()) + len(term.mismatch_label_keys or ())
-    return (
-        len(term.namespaces or ())
-        + keys
-        + expressions_of(term.label_selector)
-        + expressions_of(term.namespace_selector)
-    )
+    names = (term.match_label_keys, term.mismatch_label_keys, term.namespaces)
+    selectors = (term.label_selector, term.namespace_selector)
+    return sum(len(part or ()) for part in names) + sum(map(expressions_of, selectors))
 
 
-def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[tuple[Term, int]]:
+def _weigh(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[tuple[Term, int]]:
     for preference in affinity.preferred or ():
         if not 1 <= preference.weight <= 100:
             raise ValueError(f"preferred pod affinity: weight {preference.weight} is not from 1 to 100")
@@ -161,8 +151,6 @@ def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
     selector = read_selector(term.label_selector).with_labels(
         term.match_label_keys or (), term.mismatch_label_keys or (), dict(pod.labels)
     )
-    namespaces: Iterable[str] = term.namespaces or ()
-    if not namespaces and term.namespace_selector is None:
-        namespaces = (pod.namespace,)
-    scope = Scope(selector, frozenset(namespaces), read_selector(term.namespace_selector))
+    default = [pod.namespace] if term.namespace_selector is None else []
+    scope = Scope(selector, frozenset(term.namespaces or default), read_selector(term.namespace_selector))
     return _terms.intern(Term(intern(term.topology_key), scope))

@@ -5,7 +5,6 @@ the expressions of node selectors. Source: k8s.io/component-helpers scheduling/c
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
@@ -16,43 +15,16 @@ from scheduler.kube.objects import LabelSelector, Requirement
 # Limits on the labels and expressions of one selector, and on the values of all of them: each may be compared with
 # every pod.
 MOST_EXPRESSIONS, MOST_VALUES = 1000, 10_000
-_VALUED = ("In", "NotIn")
-_UNVALUED = ("Exists", "DoesNotExist")
-# Up to this many values a plain search is fastest.
-_FEW = 8
-
-
-class Needs(msgspec.Struct, frozen=True, order=True, gc=False):
-    """One requirement: the label ``key`` has (or has not) one of ``values``, or exists (or does not)."""
-
-    key: str
-    operator: str
-    # Sorted, for binary search.
-    values: tuple[str, ...] = ()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        match self.operator:
-            case "In":
-                return self._has(labels.get(self.key))
-            case "NotIn":
-                return not self._has(labels.get(self.key))
-            case "Exists":
-                return self.key in labels
-            case _:
-                return self.key not in labels
-
-    def _has(self, value: str | None) -> bool:
-        if value is None or len(self.values) <= _FEW:
-            return value in self.values
-        place = bisect_left(self.values, value)
-        return place < len(self.values) and self.values[place] == value
+_SET_OPERATORS, _KEY_OPERATORS = ("In", "NotIn"), ("Exists", "DoesNotExist")
+# Up to this many labels a plain search is fastest.
+_SHORT = 8
 
 
 class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """All of ``equal`` (label pairs) and ``needs`` must hold; ``nothing`` is the selector that never matches."""
 
     equal: tuple[tuple[str, str], ...] = ()
-    needs: tuple[Needs, ...] = ()
+    needs: tuple[Requirement, ...] = ()
     nothing: bool = False
 
     def keys(self) -> frozenset[str]:
@@ -64,21 +36,21 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         for key, value in self.equal:
             if labels.get(key) != value:
                 return False
-        return all(need.holds(labels) for need in self.needs)
+        return all(matches(need, labels.get(need.key)) for need in self.needs)
 
     def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
         """Return whether labels given as pairs match, as in a pod's affinity info; most selectors only test pairs."""
         if self.nothing:
             return False
-        if len(self.equal) > _FEW:
+        if len(self.equal) > _SHORT:
             return self.matches(dict(pairs))
         for pair in self.equal:
             if pair not in pairs:
                 return False
         return not self.needs or self.matches(dict(pairs))
 
-    def narrowed(self, needs: Iterable[Needs]) -> "Selector":
-        """Return the selector that also requires ``others``; a selector that selects nothing stays unchanged."""
+    def narrow(self, needs: Iterable[Requirement]) -> "Selector":
+        """Return the selector that has more needs; one that selects nothing stays unchanged."""
         return self if self.nothing else _canonical([*self.all_needs(), *needs])
 
     def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
@@ -88,16 +60,18 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         rejects keys that a user has in both. A key that the selector already has was therefore merged, with the labels
         that the pod was created with, and these count. Labels that the pod does not have are ignored.
         """
-        own_keys = self.keys()
-        needs_equal = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in own_keys]
-        needs_unequal = [
-            Needs(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in own_keys
+        new_keys = labels.keys() - self.keys()
+        needs = [
+            _has_value(key, labels[key], operator)
+            for operator, keys in (("In", match), ("NotIn", mismatch))
+            for key in keys
+            if key in new_keys
         ]
-        return self.narrowed(needs_equal + needs_unequal) if needs_equal or needs_unequal else self
+        return self.narrow(needs) if needs else self
 
-    def all_needs(self) -> Iterator[Needs]:
+    def all_needs(self) -> Iterator[Requirement]:
         """Yield all requirements; none for the selector that never matches."""
-        yield from (Needs(key, "In", (value,)) for key, value in self.equal)
+        yield from (_has_value(key, value) for key, value in self.equal)
         yield from self.needs
 
 
@@ -109,10 +83,12 @@ def read_selector(selector: LabelSelector | None) -> Selector:
     """Return the canonical form; raise ValueError for a malformed expression."""
     if selector is None:
         return NOTHING
-    _hold_to_bounds(selector)
-    needs = [Needs(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
-    needs += [_read(requirement) for requirement in selector.match_expressions or ()]
-    return _canonical(needs)
+    if (expressions := expressions_of(selector)) > MOST_EXPRESSIONS:
+        raise ValueError(f"label selector: {expressions} labels and expressions exceed the limit of {MOST_EXPRESSIONS}")
+    if (values := sum(len(requirement.values or ()) for requirement in selector.match_expressions or ())) > MOST_VALUES:
+        raise ValueError(f"label selector: {values} values exceed the limit of {MOST_VALUES}")
+    labels = (_has_value(key, value) for key, value in (selector.match_labels or {}).items())
+    return _canonical([*labels, *map(_check, selector.match_expressions or ())])
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
@@ -120,37 +96,41 @@ def select_labels(labels: Mapping[str, str]) -> Selector:
 
     Raise ValueError if there are too many.
     """
-    _hold_to_bounds(LabelSelector(dict(labels)))
-    return _canonical([Needs(key, "In", (value,)) for key, value in labels.items()])
+    return read_selector(LabelSelector(dict(labels)))
 
 
 def expressions_of(selector: LabelSelector | None) -> int:
     return 0 if selector is None else len(selector.match_labels or ()) + len(selector.match_expressions or ())
 
 
-def _hold_to_bounds(selector: LabelSelector) -> None:
-    if (expressions := expressions_of(selector)) > MOST_EXPRESSIONS:
-        raise ValueError(f"label selector: {expressions} labels and expressions exceed the limit of {MOST_EXPRESSIONS}")
-    if (values := sum(len(requirement.values or ()) for requirement in selector.match_expressions or ())) > MOST_VALUES:
-        raise ValueError(f"label selector: {values} values exceed the limit of {MOST_VALUES}")
+def _has_value(key: str, value: str, operator: str = "In") -> Requirement:
+    return Requirement(key, operator, frozenset({value}))
 
 
-def _read(expression: Requirement) -> Needs:
-    operator, values = expression.operator, tuple(sorted(expression.values or ()))
-    about = f"label selector: operator {shorten(operator)} of key {shorten(expression.key)}"
-    if operator not in (*_VALUED, *_UNVALUED):
+def _check(requirement: Requirement) -> Requirement:
+    operator, values = requirement.operator, requirement.values or None
+    about = f"label selector: operator {shorten(operator)} of key {shorten(requirement.key)}"
+    if operator not in (*_SET_OPERATORS, *_KEY_OPERATORS):
         raise ValueError(f"{about} is unknown")
-    if operator in _VALUED and not values:
+    if operator in _SET_OPERATORS and not values:
         raise ValueError(f"{about} needs values")
-    if operator in _UNVALUED and values:
+    if operator in _KEY_OPERATORS and values:
         raise ValueError(f"{about} takes no values")
-    return Needs(expression.key, operator, values)
+    return Requirement(requirement.key, operator, values)
 
 
-def _canonical(needs: Iterable[Needs]) -> Selector:
-    distinct = sorted(set(needs))
-    equal = tuple((need.key, need.values[0]) for need in distinct if need.operator == "In" and len(need.values) == 1)
-    return Selector(equal, tuple(need for need in distinct if need.operator != "In" or len(need.values) != 1))
+def _canonical(needs: Iterable[Requirement]) -> Selector:
+    equal, rest = set[tuple[str, str]](), set[Requirement]()
+    for need in needs:
+        if need.operator == "In" and need.values is not None and len(need.values) == 1:
+            equal.update((need.key, value) for value in need.values)
+        else:
+            rest.add(need)
+    return Selector(tuple(sorted(equal)), tuple(sorted(rest, key=_order)))
+
+
+def _order(need: Requirement) -> tuple[str, str, list[str]]:
+    return need.key, need.operator, sorted(need.values or ())
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)

@@ -3,7 +3,7 @@
 Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mooring.parsing import shorten
@@ -12,6 +12,7 @@ from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, 
 from scheduler.kube.selection.selectors import (
     EVERYTHING,
     MOST_EXPRESSIONS,
+    NOTHING,
     Selector,
     expressions_of,
     read_selector,
@@ -19,7 +20,6 @@ from scheduler.kube.selection.selectors import (
 )
 
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
-_POLICIES = ("Honor", "Ignore")
 # Each is counted over all nodes, and its selector is compared with every pod.
 MOST_CONSTRAINTS = 64
 # Controllers whose selectors are read; kinds of the same name in other API groups are not.
@@ -89,16 +89,12 @@ class DefaultSelectors:
         """Return the combined selector of a pod's services and its controller; None if there is none."""
         if not pod.metadata.owner_references and not self._services.get(pod.metadata.namespace):
             return None
-        needs = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
-        return EVERYTHING.narrowed(needs) if needs else None
-
-    def _selectors_of(self, pod: Pod) -> Iterator[Selector]:
-        labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
-        yield from (service for service in self._services.get(namespace, {}).values() if service.matches(labels))
-        owner = pod.metadata.controller
-        controller = self._controllers.get(namespace, {}).get((owner.kind, owner.name)) if owner else None
-        if owner and controller and owner.api_version == _API_VERSIONS.get(owner.kind):
-            yield controller
+        labels, namespace, owner = pod.metadata.labels or {}, pod.metadata.namespace, pod.metadata.controller
+        selectors = [service for service in self._services.get(namespace, {}).values() if service.matches(labels)]
+        if owner is not None and owner.api_version == _API_VERSIONS.get(owner.kind):
+            selectors.append(self._controllers.get(namespace, {}).get((owner.kind, owner.name), NOTHING))
+        needs = [need for selector in selectors for need in selector.all_needs()]
+        return EVERYTHING.narrow(needs) if needs else None
 
 
 def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySpreadConstraint:
@@ -107,23 +103,20 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySprea
     if constraint.when_unsatisfiable not in (_HARD, _SOFT):
         policy = shorten(constraint.when_unsatisfiable)
         raise ValueError(f"topology spread constraint: whenUnsatisfiable {policy} is neither {_HARD!r} nor {_SOFT!r}")
-    domains = 1 if constraint.min_domains is None else constraint.min_domains
-    for field, value in (("maxSkew", constraint.max_skew), ("minDomains", domains)):
+    min_domains = 1 if constraint.min_domains is None else constraint.min_domains
+    for field, value in (("maxSkew", constraint.max_skew), ("minDomains", min_domains)):
         if value < 1:
             raise ValueError(f"topology spread constraint: {field} {value} is not greater than 0")
-    selector = read_selector(constraint.label_selector)
+    affinity_policy, taints_policy = constraint.node_affinity_policy, constraint.node_taints_policy
+    for field, choice in (("nodeAffinityPolicy", affinity_policy), ("nodeTaintsPolicy", taints_policy)):
+        if choice not in (None, "Honor", "Ignore"):
+            raise ValueError(f"topology spread constraint: {field} {shorten(choice)} is neither 'Honor' nor 'Ignore'")
     return TopologySpreadConstraint(
         constraint.topology_key,
         constraint.max_skew,
         constraint.when_unsatisfiable == _HARD,
-        selector.with_labels(constraint.match_label_keys or (), (), labels),
-        domains,
-        _honors("nodeAffinityPolicy", constraint.node_affinity_policy, True),
-        _honors("nodeTaintsPolicy", constraint.node_taints_policy, False),
+        read_selector(constraint.label_selector).with_labels(constraint.match_label_keys or (), (), labels),
+        min_domains,
+        honor_affinity=affinity_policy != "Ignore",
+        honor_taints=taints_policy == "Honor",
     )
-
-
-def _honors(field: str, policy: str | None, default: bool) -> bool:
-    if policy is not None and policy not in _POLICIES:
-        raise ValueError(f"topology spread constraint: {field} {shorten(policy)} is neither 'Honor' nor 'Ignore'")
-    return default if policy is None else policy == "Honor"

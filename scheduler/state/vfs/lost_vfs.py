@@ -218,4 +218,4 @@ class LostVfs(Part):
 def _is_leaving(assigned_pod: AssignedPod) -> bool:
     """Return whether a pod is not bound yet, or is being deleted."""
     info = assigned_pod.affinity_info
-    return assigned_pod.assumed or (info is not None and info.terminating)
+    return assigned_pod.assumed or (info is not None and info.is_terminating)

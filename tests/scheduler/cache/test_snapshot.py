@@ -64,7 +64,7 @@ class Events:
         uid, app = f"u{self._number}", self.random.choice(APPS)
         term = Term(self.random.choice(KEYS), Scope(select_labels({"app": self.random.choice(APPS)}), frozenset("n")))
         kind = self.random.choice(("required_anti_affinity", "required_affinity", "", ""))
-        own: dict[str, Any] = {kind: (term,)} if kind else {"preferred": ((term, 5),)}
+        own: dict[str, Any] = {kind: (term,)} if kind else {"preferences": ((term, 5),)}
         known, assignment = cluster.nodes.get(node), None
         inventory = known.inventory if known is not None else None
         if inventory is not None and inventory.pfs:

@@ -212,7 +212,7 @@ class Jobs:
             holder = machine.pending_groups.room_owner
             self.after_hold += len(mine) >= job.min > 1 and holder is not None and holder.name == name
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
-            placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
+            placed = [one for one in known if one.affinity_info is None or not one.affinity_info.is_terminating]
             before = [one for one in placed if one.uid not in mine]
             owners = {self.owners[uid] for uid in mine}
             count = len(placed) + len(self._succeeded(job, machine, owners))
@@ -401,7 +401,7 @@ def _vfs(assigned: AssignedPod) -> list[str]:
 
 
 def _is_leaving(assigned: AssignedPod) -> bool:
-    return assigned.affinity_info is not None and assigned.affinity_info.terminating
+    return assigned.affinity_info is not None and assigned.affinity_info.is_terminating
 
 
 def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -> bool:

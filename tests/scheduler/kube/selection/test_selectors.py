@@ -107,7 +107,7 @@ def test_replicas_share_one_affinity_info() -> None:
         read_affinity_info(pod({"app": "x"}, term, name="q")),
     )
     assert first is second
-    assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).terminating
+    assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).is_terminating
 
 
 def test_a_selector_without_pods_spreads_none() -> None:
