@@ -1,61 +1,200 @@
 """Place members of a group on a snapshot with the least loss by preemption. Pure.
 
 Method: each topology domain is tried with each choice of networks. Members go where they fit. A member that fits
-nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order, and these victims are removed
-from the snapshot, so the next member is evaluated without them. The attempt with the smallest loss, summed over the
-group, wins. Then its victims that are not necessary stay, in kube-scheduler's order: first come those whose removal
-violates a disruption budget, then the most important. A victim stays if the members on its nodes fit with it, or have
-other places in the domain.
+nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order
+(`scheduler.cycle.preemption.select_victims`), and these victims are removed from the snapshot, so the next member is
+evaluated without them. The attempt with the smallest loss, summed over the group, wins.
 
 Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
 members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
-placement. Victims are not searched for if members have rules about pods on other nodes.
+placement. A member of the group is never a victim, otherwise fewer members would be placed.
 
 Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
 possible victims at once, and places the group by scores. Here the loss decides, and free room is used first.
 """
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.node_columns import LINES, Rows
+from scheduler.cache.pod_counts import selects
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.group_budget import Turns
-from scheduler.cycle.groups.group_demand import by_shape
+from scheduler.cycle.groups.group_demand import by_shape, needs
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.groups.rails import Networks, NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
+from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import (
     NO_LOSS,
     Loss,
+    PotentialVictims,
     Victim,
     add_loss,
-    importance,
+    is_terminating,
     loss_of,
+    node_pods_of,
     pods_of,
-    split,
     start_of,
-    with_spare_members,
 )
-from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
+from scheduler.cycle.preemption.select_victims import (
+    PORTION,
+    NodeResult,
+    SelectVictims,
+    VictimSearch,
+    select_victims_on_node,
+)
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.shares import shares_of
+from scheduler.placement.vf_accounting import FreeVfs, unused
 
-# Trying this many members on other networks or in another domain takes as long as one dry run.
-_MEMBERS_PER_DRY_RUN = 50
-# Looks that the sum of a row takes, and one victim to compare or count.
-_A_ROW, A_VICTIM = 175, 10
-# Number of members that are put on nodes to let victims stay. Victims not tried by then are preempted.
-_MAX_MOVES = 10_000
-# The loss, and the start time of the victims, the latest first.
-Cost = tuple[Loss, tuple[int, ...]]
+# Looks that a dry run takes, a pod that is only listed, and the sum of a row.
+_A_DRY_RUN, _A_POD, _A_ROW = 700, 3, 175
+# As long as one dry run takes: this many pods that are removed and put back, or only listed (such as those of whole
+# groups on other nodes), rows that are sorted, and members that are tried on other networks or in another domain.
+_MOVES_PER_DRY_RUN, _PODS_PER_DRY_RUN, _ROWS_PER_DRY_RUN, _MEMBERS_PER_DRY_RUN = 4, 40, 100, 50
+
+
+@dataclass(frozen=True, slots=True)
+class VictimGoal:
+    """Pods of lower priority than ``max_priority`` may be victims; there are ``objections`` to some.
+
+    A search takes at most ``max_dry_runs``. With ``is_for_room``, the group waits until pods end by themselves. The
+    ``first_nodes`` come before all others.
+    """
+
+    objections: Objections
+    max_priority: int
+    max_dry_runs: int
+    is_for_room: bool = False
+    first_nodes: Set[str] = frozenset()
+
+
+class RowVictims:
+    """The victims on each row of a snapshot for one more member of the group.
+
+    ``dry_run_count`` counts dry runs and work that takes as long. Members with VFs find no victims on ``stuck_nodes``:
+    these do not release the VFs of the pods that leave.
+    """
+
+    def __init__(
+        self,
+        snapshot: GroupSnapshot,
+        goal: VictimGoal,
+        victims: PotentialVictims,
+        stuck_nodes: Set[str],
+        dry_run_count: int = 0,
+    ) -> None:
+        self.snapshot, self.demand, self.budget, self.goal = snapshot, snapshot.demand, snapshot.budget, goal
+        self.dry_run_count = dry_run_count
+        self._stuck_nodes = stuck_nodes
+        self._exempt_uids = victims.placed(self.demand.group.key) | self.demand.uids
+        self._victims = victims.on(snapshot.cache, self._exempt_uids)
+        self._nominated_pods = snapshot.reserved.counting_for_owner(self.demand.group.key, self.demand.priority)
+        # The anti-affinity of nominated pods, which the snapshot does not count.
+        infos = {pod.affinity_info for pods in self._nominated_pods.values() for pod in pods}
+        self._nominated_terms = {term for info in infos if info is not None for term in info.required_anti_affinity}
+        self._rows_of_shapes: dict[bytes, Rows] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        return self.dry_run_count >= self.goal.max_dry_runs or self.budget.placement.is_spent
+
+    def charge(self, dry_runs: int) -> None:
+        self.dry_run_count += dry_runs
+        self.budget.charge(_A_DRY_RUN * dry_runs)
+
+    def remove_terminating_pods(self) -> Turns[None]:
+        for node in list(self.snapshot.nodes.row_of):
+            pods = list(self.snapshot.cache.assigned_pods_on(node))
+            yield from self.budget.move_all(self.snapshot.remove, filter(is_terminating, pods))
+            yield from self.budget.pause(_A_POD * len(pods))
+
+    def rows_for(self, member: PodInfo, among: Among | None) -> Turns[list[int]]:
+        """Return the rows that could take a member without other pods, in the order in which to evaluate them.
+
+        After the first nodes come those that lack the least.
+        """
+        nodes = self.snapshot.nodes
+        if member.shape not in self._rows_of_shapes:
+            self._rows_of_shapes[member.shape] = yield from self._possible_rows(member)
+        rows = self._rows_of_shapes[member.shape]
+        rows = rows if among is None else rows[among.flags[rows]]
+        self.charge(1 + len(rows) // _ROWS_PER_DRY_RUN)
+        view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
+        shortage = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
+        is_later = np.isin(rows, self.rows_of(self.goal.first_nodes), invert=True)
+        pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
+        ordered_rows: list[int] = rows[np.lexsort((pods, shortage, is_later))].tolist()
+        return ordered_rows
+
+    def _possible_rows(self, member: PodInfo) -> Turns[Rows]:
+        placement = self.budget.placement
+        rows = yield from self.budget.evaluate(partial(self.snapshot.cycle.rows_without_pods, member, placement))
+        rows = DryRuns(member, self.snapshot.cache, placement).rows_if_empty(rows)
+        self.budget.charge_shape(self.snapshot.nodes.size)
+        return rows[np.isin(rows, self.rows_of(self._stuck_nodes), invert=True)] if member.interfaces else rows
+
+    def rows_of(self, node_names: Set[str]) -> list[int]:
+        row_of = self.snapshot.nodes.row_of
+        return [row_of[node] for node in node_names if node in row_of]
+
+    def kind(self, member: PodInfo) -> Hashable:
+        """Return a key; the same nodes take, or do not take, members with the same key.
+
+        Labels, such as the index of a rank, count only if the anti-affinity of other pods selects them.
+        """
+        info, pod_counts = member.affinity_info, self.snapshot.cache.pod_counts
+        labels = pod_counts.namespace_labels(info.namespace)
+        terms = {term for term in self._nominated_terms if selects(term, info, labels)}
+        terms.update(pod_counts.terms["anti_affinity"].about(info, labels))
+        return member.shape, info.required_anti_affinity, frozenset(terms)
+
+    def finder(self, member: PodInfo, objections: Objections) -> SelectVictims:
+        """Return a function that finds the victims on a row; it is valid while nothing in the snapshot changes."""
+        dry_runs = DryRuns(member, self.snapshot.cache, self.budget.placement)
+        names, victims = self.snapshot.nodes.names, self._victims.on(self.snapshot.cache, self._exempt_uids)
+
+        def find(row: int) -> tuple[NodeResult, int]:
+            lower = victims.below(names[row], self.goal.max_priority)
+            nominated_pods = self._nominated_pods.get(names[row], ())
+            result = select_victims_on_node(dry_runs, row, lower, nominated_pods, objections)
+            listed_count = sum(len(victim.pods) for victim in lower)
+            pod_count = len(lower) // _MOVES_PER_DRY_RUN + listed_count // _PODS_PER_DRY_RUN
+            # Rows without possible victims are not charged to the search: there may be thousands.
+            self.charge(1 + pod_count if lower else 0)
+            return result, len(lower) + pod_count
+
+        return find
+
+    def free_vfs(self, row: int) -> FreeVfs:
+        """Return the free VFs of a row's PFs together with those of possible victims, as if no other pod held them."""
+        node, free_vfs = self.snapshot.nodes.names[row], self.snapshot.nodes.free_vfs_of_row[row]
+        if self.goal.is_for_room:
+            # Nearly all pods are possible victims.
+            return unused(free_vfs.pfs)
+        pods = node_pods_of(self._victims.below(node, self.goal.max_priority)) if free_vfs.pfs else ()
+        if not pods:
+            return free_vfs
+        if free_vfs.shared_ports:
+            return unused(free_vfs.pfs)
+        accounting, capacities = self.snapshot.cache.vf_accounting(node), list(free_vfs.capacities)
+        for assigned_pod in pods:
+            assignment = assigned_pod.assignment
+            for index, rate in accounting.held(assigned_pod.uid, assignment) if assignment is not None else ():
+                vfs, mbps = capacities[index]
+                capacities[index] = PfCapacity(vfs + 1, mbps + rate)
+        return FreeVfs(free_vfs.pfs, capacities=tuple(capacities), shares=shares_of(free_vfs.pfs))
 
 
 class RemovedVictims:
@@ -69,11 +208,6 @@ class RemovedVictims:
     @property
     def has_any(self) -> bool:
         return self._objections.has_any
-
-    @property
-    def cost(self) -> Cost:
-        """What kube-scheduler compares, as a sort key: the best first."""
-        return self.loss, tuple(-ord(letter) for letter in start_of(self.victims))
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
         if not counts:
@@ -89,7 +223,7 @@ class RemovedVictims:
 class VictimPlacement:
     """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss.
 
-    After its end, ``binds`` has the members on their nodes; ``victims`` are those of the ``removals`` that must leave.
+    After its end, ``binds`` has the members on their nodes.
     """
 
     row_victims: RowVictims
@@ -97,7 +231,6 @@ class VictimPlacement:
     among: Among | None
     limit: Loss | None
     binds: Sequence[Bind] = ()
-    victims: Sequence[Victim] = ()
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
     # In slices: the domain of each member, and the number of members and victims before victims were added.
@@ -108,22 +241,17 @@ class VictimPlacement:
     def has_min_members(self) -> bool:
         return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.min_members
 
+    def among_for(self, uid: str) -> Among | None:
+        """Return the rows on which a member may be."""
+        return self._slices.get(uid, self.among)
+
     def place(self, members: Sequence[PodInfo]) -> Turns[None]:
         """Put members on the snapshot, and remove their victims, until enough members have a place."""
-        demand = self.row_victims.demand
+        snapshot, demand = self.row_victims.snapshot, self.row_victims.demand
         if demand.group.slices:
             yield from self._place_slices(members)
         else:
-            yield from self.row_victims.snapshot.place_members(members, demand.min_members, self._place)
-
-    def reprieve(self) -> Turns[None]:
-        """Repeat the attempt after its end, and let victims stay that are not necessary."""
-        snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
-        yield from budget.move_all(snapshot.remove, pods_of(self.removals.victims))
-        yield from budget.move_all(snapshot.put_on, self.binds)
-        reprieve = Reprieve(self.row_victims, lambda uid: self._slices.get(uid, self.among))
-        self.victims = yield from reprieve.run(self.removals.victims)
-        yield from self.end()
+            yield from snapshot.place_members(members, demand.min_members, self._place_needed_member)
 
     def end(self) -> Turns[None]:
         """Restore the snapshot, and release what only the attempt needs."""
@@ -135,8 +263,7 @@ class VictimPlacement:
 
     def _place_slices(self, members: Sequence[PodInfo]) -> Turns[None]:
         """Place each slice in the first domain where that is possible, those with most free room first."""
-        snapshot = self.row_victims.snapshot
-        shapes, rows_of_shapes = by_shape(members), []
+        snapshot, shapes, rows_of_shapes = self.row_victims.snapshot, by_shape(members), []
         for member in shapes:
             rows = yield from self.row_victims.rows_for(member, self.among)
             rows_of_shapes.append(np.array(rows, np.intp))
@@ -149,7 +276,7 @@ class VictimPlacement:
         if among is not self.among:
             self.among, self._searches = among, {}
         self._slices[member.uid] = among
-        return (yield from self._place_or_preempt(member))
+        return (yield from self._place(member))
 
     def _undo(self, bind_count: int) -> Turns[None]:
         """Restore the victims of the members that were placed after this many."""
@@ -159,10 +286,10 @@ class VictimPlacement:
             yield from self.row_victims.budget.move_all(self.row_victims.snapshot.restore, victims)
             self.removals = RemovedVictims(self.row_victims.goal.objections, self.removals.victims[:victim_count])
 
-    def _place(self, member: PodInfo) -> Turns[Decision | None]:
-        return None if self.has_min_members else (yield from self._place_or_preempt(member))
+    def _place_needed_member(self, member: PodInfo) -> Turns[Decision | None]:
+        return None if self.has_min_members else (yield from self._place(member))
 
-    def _place_or_preempt(self, member: PodInfo) -> Turns[Decision | None]:
+    def _place(self, member: PodInfo) -> Turns[Decision | None]:
         """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
         if self.row_victims.is_spent or (self.limit is not None and self.removals.loss > self.limit):
             return None
@@ -205,102 +332,21 @@ class VictimPlacement:
         return None
 
 
-class Reprieve:
-    """Victims are put back on a snapshot that has the members; ``among_for`` returns where a member may be, by uid."""
-
-    def __init__(self, row_victims: RowVictims, among_for: Callable[[str], Among | None]) -> None:
-        self._row_victims, self._among_for = row_victims, among_for
-        self._snapshot, self._budget = row_victims.snapshot, row_victims.budget
-        # Whether one more member of a kind fits on some rows, while no victim has been put back since.
-        self._has_room: dict[Hashable, bool] = {}
-        self._binds_on = defaultdict[str, dict[str, Bind]](dict)
-        for bind in self._snapshot.binds.values():
-            self._binds_on[bind.assigned.node][bind.pod_info.uid] = bind
-
-    def run(self, victims: Sequence[Victim]) -> Turns[list[Victim]]:
-        """Put back the victims that may stay; return the others, the most important first."""
-        yield from self._budget.pause(A_VICTIM * len(victims))
-        violators, rest = split(self._row_victims.goal.objections, sorted(victims, key=importance))
-        yield from self._budget.pause(A_VICTIM * len(victims))
-        choice, move_count = list[Victim](), 0
-        for victim in (*violators, *rest):
-            if move_count <= _MAX_MOVES:
-                nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
-                binds = [bind for node in nodes for bind in self._binds_on[node].values()]
-                move_count += len(binds)
-                if (yield from self._put_back(victim, binds)):
-                    continue
-            choice.append(victim)
-        # It counts for the next search, which follows if nodes have changed.
-        self._row_victims.dry_run_count += move_count
-        yield from self._budget.pause(A_VICTIM * len(choice))
-        return sorted(with_spare_members(choice, victims), key=importance)
-
-    def _put_back(self, victim: Victim, binds: Sequence[Bind]) -> Turns[bool]:
-        """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
-        snapshot, budget, nodes = self._snapshot, self._budget, self._snapshot.nodes
-        own_rows = nodes.flags([nodes.row_of[bind.assigned.node] for bind in binds])
-        places = list[list[Among | None]]()
-        for bind in binds:
-            among = self._among_for(bind.pod_info.uid)
-            own_among = Among(own_rows if among is None else own_rows & among.flags)
-            places.append([own_among, among] if (yield from self._is_room_for(bind, among)) else [own_among])
-        uids = [bind.pod_info.uid for bind in binds]
-        yield from budget.move_all(snapshot.take_off, uids)
-        yield from budget.move_all(snapshot.restore, victim.pods)
-        for bind, amongs in zip(binds, places, strict=True):
-            for among in amongs:
-                decision = yield from snapshot.place_member(bind.pod_info, among)
-                if isinstance(decision, Bind):
-                    snapshot.put_on(decision)
-                    break
-            else:
-                yield from budget.move_all(snapshot.take_off, [uid for uid in uids if uid in snapshot.binds])
-                yield from budget.move_all(snapshot.remove, victim.pods)
-                yield from budget.move_all(snapshot.put_on, binds)
-                return False
-        for bind in binds:
-            del self._binds_on[bind.assigned.node][bind.pod_info.uid]
-        for uid in uids:
-            self._binds_on[snapshot.binds[uid].assigned.node][uid] = snapshot.binds[uid]
-        self._has_room.clear()
-        return True
-
-    def _is_room_for(self, bind: Bind, among: Among | None) -> Turns[bool]:
-        """Return whether one more member like this fits; otherwise it fits only on nodes that members leave."""
-        key = self._row_victims.kind(bind.pod_info), id(among)
-        if key not in self._has_room:
-            decision = yield from self._snapshot.place_member(bind.pod_info, among)
-            self._has_room[key] = isinstance(decision, Bind)
-        return self._has_room[key]
-
-
 def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
-    """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted."""
-    best = yield from _best_attempt(row_victims)
-    if best is not None and row_victims.goal.is_for_room:
-        best.victims = best.removals.victims
-    elif best is not None:
-        yield from best.reprieve()
-    return best
+    """Return the attempt with the smallest loss, with all of its victims.
 
-
-def _best_attempt(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
-    """Return the attempt with the smallest loss, with all of its victims."""
+    Afterwards the snapshot has only lost the pods that are being deleted.
+    """
     demand, budget, goal, nodes = row_victims.demand, row_victims.budget, row_victims.goal, row_victims.snapshot.nodes
     best: VictimPlacement | None = None
-    best_cost: Cost | None = None
+    best_cost: tuple[Loss, list[int]] | None = None
     yield from row_victims.remove_terminating_pods()
     orders, first_domains = demand.orders(demand.min_members), _first_domains(row_victims)
     domains = domains_within(demand.group, [pod.node for pod in demand.placed_pods], nodes)
     for domain in sorted(domains, key=lambda domain: domain not in first_domains):
-        if (
-            goal.is_for_room
-            and best is not None
-            and not best.removals.loss.broken_budgets
-            and domain not in first_domains
-        ):
-            # The group can wait here, and only for pods that end by themselves: there may be thousands of domains.
+        has_room = goal.is_for_room and best is not None and not best.removals.loss.broken_budgets
+        if has_room and domain not in first_domains:
+            # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
             break
         budget.charge_column(nodes.size)
         among = domain.among(nodes)
@@ -312,8 +358,9 @@ def _best_attempt(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
             limit = best_cost[0] if best_cost else None
             attempt = VictimPlacement(row_victims, RemovedVictims(goal.objections), among, limit)
             yield from attempt.place(on_rails(order, demand.group, networks))
-            cost = attempt.removals.cost
-            if attempt.has_min_members and (not best_cost or cost < best_cost):
+            # Of equal losses the one whose victims have started last.
+            cost = attempt.removals.loss, [-ord(letter) for letter in start_of(attempt.removals.victims)]
+            if attempt.has_min_members and (best_cost is None or cost < best_cost):
                 best, best_cost = attempt, cost
             yield from attempt.end()
     return best

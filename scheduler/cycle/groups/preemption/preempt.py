@@ -12,26 +12,40 @@ priority end by themselves. Pods that do not end by themselves are the last choi
 stays Running when all of its containers have ended. Source: getPhase in the kubelet's pkg/kubelet/kubelet_pods.go.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_sources import MOST_SHAPES
+from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster
-from scheduler.cycle.groups.preemption.least_loss import A_VICTIM, VictimPlacement, least_loss
-from scheduler.cycle.groups.preemption.row_victims import RowVictims, VictimGoal
+from scheduler.cycle.groups.preemption.least_loss import RowVictims, VictimGoal, VictimPlacement, least_loss
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
+from scheduler.cycle.preemption.potential_victims import (
+    PotentialVictims,
+    Victim,
+    importance,
+    is_terminating,
+    pods_of,
+    split,
+    with_spare_members,
+)
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
+from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import Reservation, reserve
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`RowVictims.dry_run_count`): about 10 s for victims, and 2 s for room to wait for.
 _A_SEARCH, _A_ROOM_SEARCH = 100_000, 20_000
 _MAX_ROUNDS = 10
+# Number of members that are put on nodes to let victims stay. Victims not tried by then are preempted.
+_MAX_MOVES = 10_000
+# Looks that one victim takes to compare or count.
+_A_VICTIM = 10
 _PODS_IN_DELETION = "not eligible due to terminating pods on the nominated nodes."
 _UNRELEASED_VFS = "not eligible due to unreleased VFs of deleted pods on the nominated nodes."
 _MANY_SHAPES = f"preemption is not supported for a group with more than {MOST_SHAPES} different requests."
@@ -124,20 +138,18 @@ class GroupPreemption:
             if best is None:
                 reason = _NO_STEPS if row_victims.is_spent else NOT_HELPFUL
                 return PreemptionResult(reason=reason, comes_again=row_victims.is_spent and dry_run_count > 0)
-            result = _result(best, demand)
-            yield from budget.pause(A_VICTIM * len(best.victims))
+            victims = best.removals.victims if goal.is_for_room else (yield from Reprieve(best).run())
+            pods = pods_of(victims)
+            yield from budget.pause(_A_VICTIM * len(victims))
             # For room, objections are no budgets.
             has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
-            breaks_budgets = has_new_budgets and self._budgets.violations(pods_of(best.victims), {}) > 0
-            if self._is_valid(snapshot, best) and not breaks_budgets:
-                return result
+            breaks_budgets = has_new_budgets and self._budgets.violations(pods, {}) > 0
+            nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods}
+            is_valid = nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(victims)
+            if is_valid and not breaks_budgets:
+                return _result(best.binds, pods, demand)
             dry_run_count = row_victims.dry_run_count
         return PreemptionResult(reason=_UNSTEADY, comes_again=True)
-
-    def _is_valid(self, snapshot: GroupSnapshot, best: VictimPlacement) -> bool:
-        """Return whether the members still fit there if the same victims leave."""
-        nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods_of(best.victims)}
-        return nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(best.victims)
 
     def _pending_result(self, demand: GroupDemand, now: float) -> PreemptionResult | None:
         """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
@@ -162,9 +174,85 @@ def _has_rules(demand: GroupDemand) -> bool:
     return any(member.volumes or reads_other_nodes(member) for member in demand.kinds)
 
 
-def _result(best: VictimPlacement, demand: GroupDemand) -> PreemptionResult:
+def _result(binds: Sequence[Bind], pods: Sequence[AssignedPod], demand: GroupDemand) -> PreemptionResult:
     """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
-    pods = [pod for pod in pods_of(best.victims) if not is_terminating(pod)]
-    rooms = [replace(bind.assigned, priority=demand.priority) for bind in best.binds]
-    victims = frozenset(pod.uid for pod in pods)
-    return PreemptionResult(reserve(demand.group.key, rooms, victims=victims), tuple(pods))
+    victims = tuple(pod for pod in pods if not is_terminating(pod))
+    rooms = [replace(bind.assigned, priority=demand.priority) for bind in binds]
+    return PreemptionResult(reserve(demand.group.key, rooms, victims=frozenset(pod.uid for pod in victims)), victims)
+
+
+class Reprieve:
+    """Lets victims of an attempt stay that are not necessary, in kube-scheduler's order.
+
+    First come those whose removal violates a disruption budget, then the most important. A victim stays if the members
+    on its nodes fit with it, or have other places in the domain. No other pod is preempted for that.
+    """
+
+    def __init__(self, attempt: VictimPlacement) -> None:
+        self._attempt, self._row_victims = attempt, attempt.row_victims
+        self._snapshot, self._budget = attempt.row_victims.snapshot, attempt.row_victims.budget
+        # Whether one more member of a kind fits on some rows, while no victim has been put back since.
+        self._has_room: dict[Hashable, bool] = {}
+        self._binds_on = defaultdict[str, dict[str, Bind]](dict)
+
+    def run(self) -> Turns[list[Victim]]:
+        """Repeat the attempt, and put back the victims that may stay; return the others, the most important first."""
+        victims, snapshot, budget = self._attempt.removals.victims, self._snapshot, self._budget
+        yield from budget.move_all(snapshot.remove, pods_of(victims))
+        yield from budget.move_all(snapshot.put_on, self._attempt.binds)
+        for bind in self._attempt.binds:
+            self._binds_on[bind.assigned.node][bind.pod_info.uid] = bind
+        yield from budget.pause(2 * _A_VICTIM * len(victims))
+        violators, rest = split(self._row_victims.goal.objections, sorted(victims, key=importance))
+        choice, move_count = list[Victim](), 0
+        for victim in (*violators, *rest):
+            if move_count <= _MAX_MOVES:
+                nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
+                binds = [bind for node in nodes for bind in self._binds_on[node].values()]
+                move_count += len(binds)
+                if (yield from self._put_back(victim, binds)):
+                    continue
+            choice.append(victim)
+        # It counts for the next search, which follows if nodes have changed.
+        self._row_victims.dry_run_count += move_count
+        yield from budget.pause(_A_VICTIM * len(choice))
+        yield from self._attempt.end()
+        return sorted(with_spare_members(choice, victims), key=importance)
+
+    def _put_back(self, victim: Victim, binds: Sequence[Bind]) -> Turns[bool]:
+        """Put a victim back if the members on its nodes, with these ``binds``, then have places there or elsewhere."""
+        snapshot, budget, nodes = self._snapshot, self._budget, self._snapshot.nodes
+        own_rows = nodes.flags([nodes.row_of[bind.assigned.node] for bind in binds])
+        places = list[list[Among | None]]()
+        for bind in binds:
+            among = self._attempt.among_for(bind.pod_info.uid)
+            own_among = Among(own_rows if among is None else own_rows & among.flags)
+            places.append([own_among, among] if (yield from self._is_room_for(bind, among)) else [own_among])
+        uids = [bind.pod_info.uid for bind in binds]
+        yield from budget.move_all(snapshot.take_off, uids)
+        yield from budget.move_all(snapshot.restore, victim.pods)
+        for bind, amongs in zip(binds, places, strict=True):
+            for among in amongs:
+                decision = yield from snapshot.place_member(bind.pod_info, among)
+                if isinstance(decision, Bind):
+                    snapshot.put_on(decision)
+                    break
+            else:
+                yield from budget.move_all(snapshot.take_off, [uid for uid in uids if uid in snapshot.binds])
+                yield from budget.move_all(snapshot.remove, victim.pods)
+                yield from budget.move_all(snapshot.put_on, binds)
+                return False
+        for bind in binds:
+            del self._binds_on[bind.assigned.node][bind.pod_info.uid]
+        for uid in uids:
+            self._binds_on[snapshot.binds[uid].assigned.node][uid] = snapshot.binds[uid]
+        self._has_room.clear()
+        return True
+
+    def _is_room_for(self, bind: Bind, among: Among | None) -> Turns[bool]:
+        """Return whether one more member like this fits; otherwise it fits only on nodes that members leave."""
+        key = self._row_victims.kind(bind.pod_info), id(among)
+        if key not in self._has_room:
+            decision = yield from self._snapshot.place_member(bind.pod_info, among)
+            self._has_room[key] = isinstance(decision, Bind)
+        return self._has_room[key]

@@ -2,13 +2,12 @@
 
 import itertools
 import json
-from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from scheduler.cycle.groups.group_budget import Turns
-from scheduler.cycle.groups.preemption.least_loss import Reprieve
+from scheduler.cycle.groups.preemption.preempt import Reprieve
 from scheduler.cycle.preemption.potential_victims import Victim
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -80,9 +79,9 @@ def test_members_move_only_in_the_best_domain_and_count_as_dry_runs(
     """Each domain is better than the one before it."""
     move_counts, run = list[int](), Reprieve.run
 
-    def count_moves(reprieve: Reprieve, candidates: Sequence[Victim]) -> Turns[list[Victim]]:
+    def count_moves(reprieve: Reprieve) -> Turns[list[Victim]]:
         earlier_count = reprieve._row_victims.dry_run_count
-        chosen = yield from run(reprieve, candidates)
+        chosen = yield from run(reprieve)
         move_counts.append(reprieve._row_victims.dry_run_count - earlier_count)
         return chosen
 
