@@ -31,7 +31,13 @@ from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
 from scheduler.kube.resources import SCORED, add_to
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import VfAccounting, reserve_rates, vfs_in_inventory
+from scheduler.placement.vf_accounting import (
+    FreeSince,
+    VfAccounting,
+    release_vfs,
+    reserve_rates,
+    vfs_in_inventory,
+)
 
 
 class Cache:
@@ -45,7 +51,7 @@ class Cache:
         self._pods = PodsByNode()
         self._vf_accountings: dict[str, VfAccounting] = {}
         # Since when a node's VFs have been free; replaced when they change.
-        self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
+        self._free_since: dict[str, FreeSince] = {}
         # Nodes that are not Ready, by the time from which nothing new may be assigned from their inventory.
         self._unready: list[tuple[float, str]] = []
         # The rates that are being written, by pod uid.
@@ -65,7 +71,7 @@ class Cache:
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
         snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
-        snapshot._pods, snapshot._release_times = self._pods.snapshot(), self._release_times.copy()
+        snapshot._pods, snapshot._free_since = self._pods.snapshot(), self._free_since.copy()
         # Derived when needed: a decision puts pods on few nodes.
         snapshot._vf_accountings, snapshot._unready, snapshot._used_snapshot = {}, [], None
         snapshot._live = self, self.nodes.changes.end
@@ -109,7 +115,7 @@ class Cache:
         self.nodes.show_pfs(row, *NO_OFFER)
         self.unit_pools.remove(row, name)
         del self._vf_accountings[name]
-        self._release_times.pop(name, None)
+        self._free_since.pop(name, None)
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
@@ -189,10 +195,9 @@ class Cache:
         self.take_off(assigned_pod)
         node_info = self.node(assigned_pod.node)
         if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
-            release_times = {
-                (vf.pf, vf.vf): now for vf in vfs_in_inventory(node_info.inventory, assigned_pod.assignment)
-            }
-            self._release_times[assigned_pod.node] = {**self._release_times.get(assigned_pod.node, {}), **release_times}
+            free_since = self.free_since(assigned_pod.node)
+            free_since = release_vfs(free_since, node_info.inventory, assigned_pod.assignment, now)
+            self._free_since[assigned_pod.node] = free_since
         return assigned_pod
 
     def take_off(self, assigned_pod: AssignedPod) -> None:
@@ -264,9 +269,9 @@ class Cache:
     def is_writing_rates(self, uid: str) -> bool:
         return uid in self._rate_writes
 
-    def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
-        """Return when each VF of a node became free, by PF name and index, if known; monotonic seconds."""
-        return self._release_times.get(node, {})
+    def free_since(self, node: str) -> FreeSince:
+        """Return since when each VF of a node has been free; monotonic seconds."""
+        return self._free_since.get(node, {})
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""

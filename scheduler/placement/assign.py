@@ -4,15 +4,17 @@ Reasons are texts that are counted over nodes, so they name no node. A rate of 0
 limit.
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.kube.outcomes import Refused
-from scheduler.placement.bin_packing import SharedPorts
+from scheduler.placement.bin_packing import SharedPorts, bits
 from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
@@ -30,10 +32,8 @@ from scheduler.placement.place import (
 )
 from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
 from scheduler.placement.steps import Steps, StepsSpent
-from scheduler.placement.vf_accounting import MAX_SIMILAR_PFS, FreeVfs, are_like_others
+from scheduler.placement.vf_accounting import MAX_SIMILAR_PFS, NEVER_USED, FreeSince, FreeVfs, are_like_others
 
-# Since when each VF has been free, by PF name and VF index. A VF without an entry was never used.
-FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH: Mapping[str, str] = {
     # Each interface has possible PFs (`demands_on`) until the proposals of other kinds narrow them.
     "selectors": "no PF can provide an interface near the pod's other resources",
@@ -179,10 +179,10 @@ def share_refusal(request: PodRequest, free_vfs: FreeVfs) -> Refused | None:
 
 
 def pick_vfs(
-    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, free_times: FreeSince
+    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, free_since: FreeSince
 ) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones that have been free longest, then the lowest."""
-    queues = {index: _oldest(free_vfs, index, free_times, placement.pfs.count(index)) for index in set(placement.pfs)}
+    queues = {index: _oldest(free_vfs, index, free_since, placement.pfs.count(index)) for index in set(placement.pfs)}
     vfs = []
     for interface, index in zip(interfaces, placement.pfs, strict=True):
         pf, vf = free_vfs.pfs[index], queues[index].pop()
@@ -202,21 +202,9 @@ def pick_vfs(
     return tuple(vfs)
 
 
-def _oldest(free_vfs: FreeVfs, index: int, free_times: FreeSince, count: int) -> list[int]:
-    """Return a PF's free VFs in the order to take them from the end: those never used by index, then those free
-    longest.
-    """
-    name, mask = free_vfs.pfs[index].name, free_vfs.free[index]
-    fresh: list[int] = []
-    idle_vfs: list[tuple[float, int]] = []
-    while mask and len(fresh) < count:
-        low = mask & -mask
-        vf = low.bit_length() - 1
-        if (name, vf) in free_times:
-            idle_vfs.append((free_times[name, vf], vf))
-        else:
-            fresh.append(vf)
-        mask ^= low
-    if len(fresh) < count:
-        fresh += [vf for _, vf in sorted(idle_vfs)]
-    return fresh[:count][::-1]
+def _oldest(free_vfs: FreeVfs, index: int, free_since: FreeSince, count: int) -> list[int]:
+    """Return a PF's free VFs in the order to take them from the end: those free longest, then the lowest."""
+    times, vfs = free_since.get(free_vfs.pfs[index].name, ()), bits(free_vfs.free[index])
+    if not times:
+        return list(islice(vfs, count))[::-1]
+    return heapq.nsmallest(count, vfs, key=lambda vf: times[vf] if vf < len(times) else NEVER_USED)[::-1]

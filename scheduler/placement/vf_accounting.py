@@ -7,6 +7,7 @@ shares a port shows what the port has left.
 """
 
 import copy
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -91,6 +92,30 @@ def vfs_in_inventory(inventory: Inventory, assignment: Assignment) -> list[Assig
     return [vf for vf in assignment.vfs if (pf := pfs.get(vf.pf)) is not None and pf.lists(vf.vf, vf.pci)]
 
 
+# Since when each VF has been free, by PF name and VF index; one beyond the end was never used. For each PF one array,
+# because a large cluster has some hundred thousand VFs.
+FreeSince = Mapping[str, "array[float]"]
+NEVER_USED = float("-inf")
+
+
+def release_vfs(free_since: FreeSince, inventory: Inventory, assignment: Assignment, now: float) -> FreeSince:
+    """Return since when the VFs of the inventory are free, after those of an assignment have been released."""
+    vfs = vfs_in_inventory(inventory, assignment)
+    times_by_pf = dict[str, "array[float]"]()
+    for pf in inventory.pfs:
+        times, indexes = free_since.get(pf.name, _UNUSED), [vf.vf for vf in vfs if vf.pf == pf.name]
+        if indexes:
+            times = times + array("d", [NEVER_USED]) * (max(indexes) + 1 - len(times))
+            for index in indexes:
+                times[index] = now
+        if times:
+            times_by_pf[pf.name] = times
+    return times_by_pf
+
+
+_UNUSED = array("d")
+
+
 class _PfAccount:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
@@ -133,6 +158,8 @@ class _PfAccount:
             self._claims[vf] = claimants
         else:
             self._claims.pop(vf, None)
+            # An emptied dict would keep its table.
+            self._claims = self._claims or {}
             self.free |= self._usable & 1 << vf
         self.reserved += self._rate(vf) - old_rate
 

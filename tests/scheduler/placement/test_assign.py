@@ -1,5 +1,6 @@
 """Exact VFs: what a PF supports and allows, and which of equal VFs is taken."""
 
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any]
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
     """Never used before used, then by the time of its return, then the lowest index."""
     free_vfs, request = _free_vfs(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))
-    since = {("pf0", 0): 30.0, ("pf0", 1): 10.0, ("pf0", 2): 20.0}
+    since = {"pf0": array("d", [30.0, 10.0, 20.0])}
     picked = pick_vfs(request.interfaces, free_vfs, Placement((0, 0, 0)), since)
     assert [vf.vf for vf in picked] == [3, 1, 2]
     assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]

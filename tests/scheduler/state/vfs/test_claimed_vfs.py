@@ -1,5 +1,7 @@
 """Which VFs count as taken: those that an assignment claims, for as long as its pod is there."""
 
+from array import array
+
 import pytest
 
 from mooring import names
@@ -126,7 +128,7 @@ def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(
     take_in(machine, make_node(pfs=(make_pf(vfs=2),)), *pods)
     for pod in (pods[0], pods[2]):
         remove(machine, pod, now=3.0)
-    assert machine.cache.free_since("n1") == {("pf0", 0): 3.0}
+    assert machine.cache.free_since("n1") == {"pf0": array("d", [3.0])}
     machine.nodes(Removed(Identity("n1")), 4.0)
     remove(machine, pods[1], now=5.0)
     assert machine.cache.free_since("n1") == {}
