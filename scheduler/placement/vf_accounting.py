@@ -124,12 +124,12 @@ class _PfAccount:
     def __init__(self, pf: Pf) -> None:
         self.pf = pf
         self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
-        # The pods that claim each VF, with the rate that each of them reserves; replaced when they change.
-        self._claims: dict[int, Mapping[str, int]] = {}
+        # The uid of the pod that claims each VF, and the rate that it reserves; of several pods one.
+        self._claims: dict[int, tuple[str, int]] = {}
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
-        # VFs that more than one pod claims.
-        self.disputes: set[int] = set()
+        # All claims of the VFs that more than one pod claims, by uid; replaced when they change.
+        self.disputes: dict[int, Mapping[str, int]] = {}
 
     def copy(self) -> "_PfAccount":
         account = copy.copy(self)
@@ -138,46 +138,47 @@ class _PfAccount:
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
-        claimants = self._claims.get(vf)
-        if claimants is None:
-            self._claims[vf] = {uid: rate}
+        if vf in self._claims:
+            self._put(vf, {**self._claims_of(vf), uid: rate})
+        else:
+            self._claims[vf] = uid, rate
             self.reserved += max(rate - self._out.get(vf, 0), 0)
-            return
-        old_rate = self._rate(vf)
-        claimants = self._claims[vf] = {**claimants, uid: rate}
-        if len(claimants) > 1:
-            self.disputes.add(vf)
-        self.reserved += self._rate(vf) - old_rate
 
     def release(self, vf: int, uid: str) -> None:
-        old_rate = self._rate(vf)
-        claimants = {claimant: rate for claimant, rate in self._claims.get(vf, {}).items() if claimant != uid}
-        if len(claimants) < 2:
-            self.disputes.discard(vf)
-        if claimants:
-            self._claims[vf] = claimants
-        else:
-            self._claims.pop(vf, None)
+        self._put(vf, {claimant: rate for claimant, rate in self._claims_of(vf).items() if claimant != uid})
+        if vf not in self._claims:
             # An emptied dict would keep its table.
             self._claims = self._claims or {}
             self.free |= self._usable & 1 << vf
-        self.reserved += self._rate(vf) - old_rate
+
+    def _put(self, vf: int, claims: Mapping[str, int]) -> None:
+        self.reserved -= self._rate(vf)
+        self.disputes.pop(vf, None)
+        self._claims.pop(vf, None)
+        if claims:
+            self._claims[vf] = next(iter(claims.items()))
+        if len(claims) > 1:
+            self.disputes[vf] = claims
+        self.reserved += self._rate(vf)
+
+    def _claims_of(self, vf: int) -> Mapping[str, int]:
+        if vf in self.disputes:
+            return self.disputes[vf]
+        return dict([self._claims[vf]]) if vf in self._claims else {}
 
     def rate_of(self, vf: int, uid: str) -> int | None:
         """Return the rate with which a pod claims a VF; None if it does not."""
-        claimants = self._claims.get(vf)
-        return claimants.get(uid) if claimants is not None else None
+        return self._claims_of(vf).get(uid)
 
     def claimants(self, vf: int) -> tuple[str, ...]:
-        return tuple(sorted(self._claims.get(vf, ())))
+        return tuple(sorted(self._claims_of(vf)))
 
     def capacity(self) -> PfCapacity:
         return PfCapacity(self.free.bit_count(), self.pf.offer_mbps - self.reserved)
 
     def _rate(self, vf: int) -> int:
         """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
-        claimants = self._claims.get(vf)
-        return max(self._out.get(vf, 0), *claimants.values()) if claimants else self._out.get(vf, 0)
+        return max((self._out.get(vf, 0), *self._claims_of(vf).values()))
 
 
 class VfAccounting:
