@@ -32,10 +32,9 @@ from scheduler.state.open_writes import OpenOrders
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
+from scheduler.state.vfs.claimed_vfs import VfDisputes
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
-from scheduler.state.vfs.never_started import NeverStarted
-from scheduler.state.vfs.refused_pods import RefusedPods
-from scheduler.state.vfs.vf_disputes import VfDisputes
+from scheduler.state.vfs.unstarted_pods import RefusedPods, UnstartedPods
 
 
 @dataclass(slots=True)
@@ -84,12 +83,12 @@ class Machine:
             state, self._scheduling_cycle, preemption, self.binding_cycle, group_options, portion
         )
         self.vf_disputes = VfDisputes(state)
-        never_started = NeverStarted(state, self.vf_disputes, evicts=evict_never_started)
-        self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
+        unstarted_pods = UnstartedPods(state, self.vf_disputes, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(state, unstarted_pods, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_orders = OpenOrders(state)
-        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
+        self.parts = self._parts(kinds, preemption, refusing_nodes, unstarted_pods, bound_without_vfs)
         self.event_handlers = EventHandlers(state, self.binding_cycle, self.parts)
         self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
 
@@ -98,7 +97,7 @@ class Machine:
         kinds: Kinds,
         preemption: Preemption,
         refusing_nodes: RefusingNodes,
-        never_started: NeverStarted,
+        unstarted_pods: UnstartedPods,
         bound_without_vfs: BoundWithoutVfs,
     ) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
@@ -118,7 +117,7 @@ class Machine:
             RefusedPods(self.cache, refusing_nodes),
             # Each calls those before it.
             self.vf_disputes,
-            never_started,
+            unstarted_pods,
             self.lost_vfs,
             self.rate_changes,
             bound_without_vfs,

@@ -9,13 +9,13 @@ node whose pods all lose their VFs, or whose inventory is wrong, does not use up
 An eviction that the API server rejects is ordered again. If the VFs come back before any pod of a group is evicted, all
 of them stay.
 
-An inventory that is not fresh (from another boot, of a node that is not Ready, or missing) contradicts nothing, and the
-time starts again. Pods that never started are not handled here but in `scheduler.state.vfs.never_started`.
+If the inventory is not fresh, the time starts again. `scheduler.state.vfs.unstarted_pods` handles pods that never
+started.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, pod_reference
@@ -23,10 +23,10 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
-from scheduler.state.vfs.never_started import NeverStarted
-from scheduler.state.vfs.node_claims import NodeClaims
+from scheduler.state.vfs.claimed_vfs import NodeClaims
+from scheduler.state.vfs.unstarted_pods import UnstartedPods
 
-# Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage), and the
+# Seconds after which evictions are tried again that the API server rejected (a disruption budget, an outage), and the
 # number of attempts: after that, the rest of the group may be whole again with new members.
 _RETRY_S = 60.0
 _ATTEMPTS = 10
@@ -59,34 +59,27 @@ class _Loss:
 
 
 @dataclass(slots=True)
-class _Ending:
-    """The pods that end together because the pod ``cause`` has lost VFs; ``is_begun`` once one of them is gone or
-    evicted.
+class _Disruption:
+    """The pods that are evicted together because the pod ``cause`` has lost VFs, by uid with their reasons.
+
+    ``has_begun`` once one of them is gone or evicted. The others are evicted again when ``due``.
     """
 
     cause: str
-    is_begun: bool = False
-
-
-@dataclass(slots=True)
-class _OpenEviction:
-    """An eviction in progress: when it is ordered again if nothing happens, and how often it may be."""
-
-    ending: _Ending
-    reason: str
     due: float
+    reasons: dict[str, str] = field(default_factory=dict)
     attempts: int = _ATTEMPTS - 1
+    has_begun: bool = False
 
 
 class LostVfs(Part):
     """The running pods that are due, by uid."""
 
-    def __init__(self, state: SharedState, never_started: NeverStarted, options: LostVfOptions) -> None:
+    def __init__(self, state: SharedState, unstarted_pods: UnstartedPods, options: LostVfOptions) -> None:
         self._cache, self._groups = state.cache, state.group_cache
-        self._never_started = never_started
-        self._options = options
+        self._unstarted_pods, self._options = unstarted_pods, options
         self._losses: dict[str, _Loss] = {}
-        self._open_evictions: dict[str, _OpenEviction] = {}
+        self._disruptions: list[_Disruption] = []
         # When the first one is due, or the next may be evicted; possibly too early, never too late.
         self._next_check = inf
         # When the pods or groups of the last minute were evicted; and the last one of each node that has lost VFs.
@@ -111,7 +104,7 @@ class LostVfs(Part):
 
     def _judge(self, assigned_pod: AssignedPod, claims: NodeClaims, now: float) -> None:
         uid, assignment = assigned_pod.uid, assigned_pod.assignment
-        is_running = not (_is_leaving(assigned_pod) or uid in self._never_started)
+        is_running = not (_is_leaving(assigned_pod) or uid in self._unstarted_pods)
         reason = claims.loss(assignment) if assignment is not None and is_running else ""
         if not reason:
             self._losses.pop(uid, None)
@@ -124,8 +117,17 @@ class LostVfs(Part):
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._losses.pop(uid, None)
-        if (eviction := self._open_evictions.pop(uid, None)) is not None:
-            eviction.ending.is_begun = True
+        self._end_eviction(uid)
+
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
+        if isinstance(order, Evict) and result != "refused":
+            self._end_eviction(order.pod.metadata.uid)
+        return ()
+
+    def _end_eviction(self, uid: str) -> None:
+        for disruption in self._disruptions:
+            disruption.has_begun |= disruption.reasons.pop(uid, None) is not None
+        self._disruptions = [disruption for disruption in self._disruptions if disruption.reasons]
 
     def tick(self, now: float) -> Iterator[Instruction]:
         if now < self._next_check:
@@ -139,8 +141,11 @@ class LostVfs(Part):
             if self._losses[uid].due is not None:
                 self._eviction_times.append(now)
                 self._last_evictions[self._losses[uid].node] = now
-                yield from self._end(uid, now)
+                yield from self._disrupt(uid, now)
         self._next_check = self._next(now)
+
+    def next_due(self) -> float | None:
+        return None if self._next_check == inf else self._next_check
 
     def _in_turns(self, now: float) -> list[str]:
         """Return those that are due, one of each node in turn: first of nodes without one, or with the oldest one."""
@@ -159,39 +164,34 @@ class LostVfs(Part):
         due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
         if due <= now:
             due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
-        return min([due, *(eviction.due for eviction in self._open_evictions.values())])
+        return min([due, *(disruption.due for disruption in self._disruptions)])
 
     def _retry_evictions(self, now: float) -> Iterator[Evict]:
         """Order again what the API server has rejected, unless the VFs are back before any pod of a group is gone."""
-        for uid, eviction in list(self._open_evictions.items()):
-            if eviction.due > now:
-                continue
-            assigned_pod, cause = self._cache.assigned(uid), self._losses.get(eviction.ending.cause)
-            is_lost = eviction.ending.is_begun or (cause is not None and cause.due is None)
-            if assigned_pod is None or _is_leaving(assigned_pod) or not eviction.attempts or not is_lost:
-                del self._open_evictions[uid]
-                if (loss := self._losses.get(uid)) is not None and not is_lost:
+        for disruption in [disruption for disruption in self._disruptions if disruption.due <= now]:
+            cause = self._losses.get(disruption.cause)
+            is_lost = disruption.has_begun or (cause is not None and cause.due is None)
+            for loss in (self._losses.get(uid) for uid in disruption.reasons if not is_lost):
+                if loss is not None:
                     # The time of members that have lost VFs of their own starts now.
                     loss.due = now + self._options.after_s
+            pods = [(self._cache.assigned(uid), reason) for uid, reason in disruption.reasons.items()]
+            evictions = [
+                Evict(pod_reference(assigned_pod), reason, "LostVfs")
+                for assigned_pod, reason in pods
+                if assigned_pod is not None and not _is_leaving(assigned_pod)
+            ]
+            if not evictions or not disruption.attempts or not is_lost:
+                self._disruptions.remove(disruption)
                 continue
-            eviction.due, eviction.attempts = now + _RETRY_S, eviction.attempts - 1
-            yield Evict(pod_reference(assigned_pod), eviction.reason, "LostVfs")
+            disruption.due, disruption.attempts = now + _RETRY_S, disruption.attempts - 1
+            yield from evictions
 
-    def next_due(self) -> float | None:
-        return None if self._next_check == inf else self._next_check
-
-    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        if not isinstance(order, Evict) or result == "refused":
-            return ()
-        if (eviction := self._open_evictions.pop(order.pod.metadata.uid, None)) is not None:
-            eviction.ending.is_begun = True
-        return ()
-
-    def _end(self, uid: str, now: float) -> Iterator[Instruction]:
+    def _disrupt(self, uid: str, now: float) -> Iterator[Instruction]:
         """Yield the instructions for a pod and all placed members of its group."""
         lost_pod, reason = self._cache.assigned(uid), self._losses[uid].reason
         assert lost_pod is not None, f"{uid} has lost VFs and is on no node"
-        time, ending = f"for {self._options.after_s:g} s", _Ending(uid)
+        time, disruption = f"for {self._options.after_s:g} s", _Disruption(uid, now + _RETRY_S)
         for assigned_pod in self._group_of(uid):
             if (loss := self._losses.get(assigned_pod.uid)) is not None:
                 loss.due = None
@@ -199,20 +199,18 @@ class LostVfs(Part):
             if self._options.dry_run:
                 yield Report(pod_reference(assigned_pod), "LostVfs", f"would be evicted (dry run): {about}, {time}")
             else:
-                self._open_evictions[assigned_pod.uid] = _OpenEviction(ending, f"{about}, {time}", now + _RETRY_S)
+                disruption.reasons[assigned_pod.uid] = f"{about}, {time}"
                 yield Evict(pod_reference(assigned_pod), f"{about}, {time}", "LostVfs")
+        if disruption.reasons:
+            self._disruptions.append(disruption)
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""
         membership = self._groups.of(uid)
         is_spared = membership is None or (not membership.key.has_pod_group and self._groups.can_spare([uid]))
         uids = [] if is_spared or membership is None else self._groups.placed(membership.key)
-        assigned_pods = [
-            assigned_pod
-            for member_uid in {uid: None, **dict.fromkeys(uids)}
-            if (assigned_pod := self._cache.assigned(member_uid))
-        ]
-        return [assigned_pod for assigned_pod in assigned_pods if not _is_leaving(assigned_pod)]
+        assigned_pods = map(self._cache.assigned, dict.fromkeys([uid, *uids]))
+        return [pod for pod in assigned_pods if pod is not None and not _is_leaving(pod)]
 
 
 def _is_leaving(assigned_pod: AssignedPod) -> bool:

@@ -10,7 +10,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from scheduler.state.vfs.never_started import PATIENCE_S
+from scheduler.state.vfs.unstarted_pods import PATIENCE_S
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed
 
 

@@ -1,4 +1,4 @@
-"""Bound pods that never started and whose nodes contradict their assignments. Pure.
+"""Bound pods that their node does not start, or did not keep. Pure.
 
 A VF may be gone after a reboot, a NIC may be replaced, or two pods may claim one VF: the node rejects such a pod
 permanently, and no other program gives it another VF. If a fresh inventory contradicts its assignment for `PATIENCE_S`
@@ -12,19 +12,20 @@ from dataclasses import dataclass
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
-from scheduler.kube.objects import ContainerStatus, Pod
+from scheduler.cycle.refusing_nodes import RefusingNodes
+from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
-from scheduler.state.vfs.node_claims import NodeClaims
-from scheduler.state.vfs.vf_disputes import VfDisputes
+from scheduler.state.vfs.claimed_vfs import NodeClaims, VfDisputes
 
 PATIENCE_S = 300.0
 # Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage).
 _RETRY_S = 60.0
 # Number of pods that are settled in one step.
-_MOST_AT_ONCE = 64
+_PORTION = 64
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class _Case:
     is_settled: bool = False
 
 
-class NeverStarted(Part):
+class UnstartedPods(Part):
     """The bound pods with VFs that have never started, by uid; a few, however large the cluster."""
 
     def __init__(self, state: SharedState, vf_disputes: VfDisputes, *, evicts: bool) -> None:
@@ -51,9 +52,17 @@ class NeverStarted(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Record a bound pod; only pods of this scheduler are evicted because of their annotation."""
-        is_ours = change.pod.spec.scheduler_name == self._scheduler_name
-        self._record(change.pod, change.assigned.assignment if is_ours else None)
-        self._judge(change.assigned.node, now, change.pod.metadata.uid)
+        pod, uid, assignment = change.pod, change.pod.metadata.uid, change.assigned.assignment
+        is_ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
+        case = self._cases.get(uid)
+        if assignment is None or not assignment.vfs or not is_ours or _has_started(pod):
+            self._drop(uid)
+        elif case is not None and case.assignment == assignment:
+            case.pod = pod
+        else:
+            self._drop(uid)
+            self._cases[uid] = _Case(pod, assignment)
+        self._judge(change.assigned.node, now, uid)
         return ()
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
@@ -82,7 +91,7 @@ class NeverStarted(Part):
         """Yield the instructions for pods whose time to start is over; of many only a part, and the rest stays due."""
         due_pods = [(due, uid) for uid, due in self._due.items() if due <= now]
         claims = dict[str, NodeClaims]()
-        for _, uid in heapq.nsmallest(_MOST_AT_ONCE, due_pods):
+        for _, uid in heapq.nsmallest(_PORTION, due_pods):
             case = self._cases[uid]
             node = case.assignment.node
             if node not in claims:
@@ -96,19 +105,7 @@ class NeverStarted(Part):
             self._judge(node, now)
 
     def next_due(self) -> float | None:
-        """Return when the first pod's time is over; None if no pod is contradicted."""
         return min(self._due.values(), default=None)
-
-    def _record(self, pod: Pod, assignment: Assignment | None) -> None:
-        uid = pod.metadata.uid
-        case = self._cases.get(uid)
-        if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
-            self._drop(uid)
-        elif case is not None and case.assignment == assignment:
-            case.pod = pod
-        else:
-            self._drop(uid)
-            self._cases[uid] = _Case(pod, assignment)
 
     def _drop(self, uid: str) -> None:
         self._due.pop(uid, None)
@@ -138,37 +135,59 @@ class NeverStarted(Part):
 
     def _leaves(self, uid: str) -> bool:
         case = self._cases.get(uid)
-        return case is not None and case.is_settled and is_controlled(case.pod)
+        return case is not None and case.is_settled and _is_controlled(case.pod)
 
     def _evict_or_report(self, case: _Case) -> Instruction:
         message = f"cannot start on node {case.assignment.node}: {case.reason}"
-        if self._evicts and is_controlled(case.pod):
+        if self._evicts and _is_controlled(case.pod):
             return Evict(case.pod, message)
         return Report(case.pod, "NeverStarts", f"{message}; delete it")
 
 
-def has_started(pod: Pod) -> bool:
+class RefusedPods(Part):
+    """Records the nodes of pods that end because the kubelet rejected them or a VF was lost there. Pods that ended
+    before this scheduler started are not recorded.
+    """
+
+    def __init__(self, cache: Cache, refusing_nodes: RefusingNodes) -> None:
+        self._cache, self._refusing_nodes = cache, refusing_nodes
+
+    def pod_updated(self, pod: Pod, now: float) -> None:
+        assigned_pod = self._cache.assigned(pod.metadata.uid)
+        if assigned_pod is None or not (pod.is_over or pod.metadata.deletion_timestamp is not None):
+            return
+        node, assignment = assigned_pod.node, assigned_pod.assignment
+        # As `rejectPod` writes it; a pod that ran has the statuses of its containers.
+        is_rejected = pod.status.phase == "Failed" and bool(pod.status.reason) and not _has_run(pod)
+        if is_rejected or (assignment is not None and NodeClaims(self._cache.node(node)).has_lost_vf(assignment)):
+            self._refusing_nodes.note(pod, node, now)
+
+    def tick(self, now: float) -> Iterable[Instruction]:
+        self._refusing_nodes.forget(now)
+        return ()
+
+    def next_due(self) -> float | None:
+        return self._refusing_nodes.next_end()
+
+
+def _has_started(pod: Pod) -> bool:
     """Return whether any part of a pod has ever run, its sandbox included: then it got its VFs."""
-    status = pod.status
-    if status.phase not in (None, "", "Pending"):
-        return True
-    for condition in status.conditions or ():
-        if condition.type == "PodReadyToStartContainers" and condition.status == "True":
-            return True
-    return has_run(pod)
+    sandbox = pod.condition("PodReadyToStartContainers")
+    is_pending = pod.status.phase in (None, "", "Pending")
+    return not is_pending or (sandbox is not None and sandbox.status == "True") or _has_run(pod)
 
 
-def has_run(pod: Pod) -> bool:
-    status = pod.status
-    return any(map(_has_run, (*(status.container_statuses or ()), *(status.init_container_statuses or ()))))
+def _has_run(pod: Pod) -> bool:
+    """Return whether any container of a pod has ever run."""
+    containers = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return any(
+        container.restart_count > 0 or (state is not None and (state.running or state.terminated))
+        for container in containers
+        for state in (container.state, container.last_state)
+    )
 
 
-def _has_run(container: ContainerStatus) -> bool:
-    states = [state for state in (container.state, container.last_state) if state is not None]
-    return container.restart_count > 0 or any(state.running or state.terminated for state in states)
-
-
-def is_controlled(pod: Pod) -> bool:
+def _is_controlled(pod: Pod) -> bool:
     """Return whether a controller creates the pod again after deletion; a static pod's node does not."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind != "Node"
