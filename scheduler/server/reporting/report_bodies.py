@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import RatesReason, Report, ReportGroup, Repor
 from scheduler.kube.objects import Condition, Pod
 from scheduler.kube.pod_groups import CONDITION_TYPES
 from scheduler.server.reporting.event_correlator import EventRecord
-from scheduler.state.rates.rates_condition import CONDITION
+from scheduler.state.rates.pod_rates import CONDITION
 
 # The API server rejects an event with a longer note.
 _LONGEST_MESSAGE = 1024

@@ -12,7 +12,7 @@ from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_forc
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Node, Pod
 from scheduler.state.machine import Machine
-from scheduler.state.rates.rates_condition import CONDITION
+from scheduler.state.rates.pod_rates import CONDITION
 from tests.scheduler.state.steps import as_bound, binds, steps, take_in
 
 MakePf = Callable[..., Pf]

@@ -10,7 +10,7 @@ from mooring.annotations.rates import PodRates, VfRates
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.kube.objects import Condition
-from scheduler.state.rates.rates_condition import CONDITION
+from scheduler.state.rates.pod_rates import CONDITION
 from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
@@ -330,7 +330,7 @@ def test_what_waits_on_a_busy_node_takes_no_memory_for_each_look(edited: EditedR
         edited.now += 0.01
         edited.machine.rate_changes.touch("n1", edited.now)
         edited.machine.tick(edited.now)
-    assert len(edited.machine.rate_changes._due_nodes._at) == 1
+    assert len(edited.machine.rate_changes._reviews) == 1
 
 
 def test_a_pod_may_lower_where_its_cap_is_above_what_the_link_does_now(edited: EditedRates) -> None:
