@@ -5,7 +5,7 @@ volume is bound, or none. It is checked again when a volume is bound or a member
 too few members.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.cache.groups.group_sources import Group
@@ -20,7 +20,7 @@ from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
 
 # The results of a Binding after which a pod is tried again, with the message for it.
-_FAILURES = {
+_FAILURES: Mapping[str, str] = {
     "changed": "",
     "denied": "binding denied",
     "forbidden": "binding forbidden",
