@@ -11,7 +11,7 @@ import msgspec
 
 from mooring.names import is_subdomain
 from mooring.parsing import shorten
-from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
+from scheduler.kube.objects import NodeSelector, Object, Pod, Struct
 from scheduler.kube.outcomes import Refused
 
 # Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
@@ -42,8 +42,7 @@ class _ClaimStatus(Struct):
     allocation: _Allocation | None = None
 
 
-class ResourceClaim(Struct):
-    metadata: Metadata
+class ResourceClaim(Object):
     status: _ClaimStatus | None = None
 
 

@@ -14,7 +14,7 @@ import msgspec
 from mooring.kube.failures import UNREADABLE
 from mooring.names import is_subdomain, is_uid
 from mooring.parsing import shorten
-from scheduler.kube.objects import Metadata, Pod, Struct
+from scheduler.kube.objects import Metadata, Object, Pod, Struct
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
@@ -75,23 +75,11 @@ class Binding:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class FailedNodes:
-    """Why nodes do not fit the pod, by name; no eviction helps on ``unresolvable`` ones."""
-
-    failures: Mapping[str, str]
-    unresolvable: Mapping[str, str]
-
-
-class _Node(Struct):
-    metadata: Metadata
-
-
 class _Nodes(Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_node = msgspec.json.Decoder(_Node).decode
+_object = msgspec.json.Decoder(Object).decode
 
 
 def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
@@ -102,7 +90,7 @@ def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
         if "nodenames" in fields:
             return ExtenderArgs(pod, _decode(fields["nodenames"], type=list[str]))
         node_list = _decode(fields.get("nodes", b"{}"), type=_Nodes)
-        items = {_node(item).metadata.name: item for item in node_list.items or ()}
+        items = {_object(item).metadata.name: item for item in node_list.items or ()}
         return ExtenderArgs(pod, list(items), items)
 
 
@@ -127,15 +115,18 @@ def read_binding(body: bytes | memoryview) -> Binding:
     return Binding(*values)
 
 
-def filter_result(args: ExtenderArgs, nodes: FailedNodes) -> bytes:
-    """Return an ExtenderFilterResult: the nodes that fit, in the form in which they were sent."""
-    names = [node for node in args.nodes if node not in nodes.failures and node not in nodes.unresolvable]
+def filter_result(args: ExtenderArgs, failures: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
+    """Return an ExtenderFilterResult: the nodes that fit, in the form in which they were sent.
+
+    Given are the reasons against the others by name; no eviction helps on ``unresolvable`` ones.
+    """
+    names = [node for node in args.nodes if node not in failures and node not in unresolvable]
     return _encode(
         {
             "Nodes": None if args.items is None else {"items": [args.items[node] for node in names]},
             "NodeNames": names if args.items is None else None,
-            "FailedNodes": nodes.failures,
-            "FailedAndUnresolvableNodes": nodes.unresolvable,
+            "FailedNodes": failures,
+            "FailedAndUnresolvableNodes": unresolvable,
             "Error": "",
         }
     )

@@ -80,18 +80,13 @@ def compare(pod: Pod, uid: str, node: str, annotations: Mapping[str, str]) -> Ou
     if pod.metadata.uid != uid:
         return Outcome("gone", another_pod(pod))
     if pod.spec.node_name:
-        return _compare_bound(pod, node, annotations)
+        has_annotations = all(pod.annotations.get(key) == value for key, value in annotations.items())
+        if pod.spec.node_name == node and has_annotations:
+            return BOUND
+        node = pod.spec.node_name
+        return Outcome("taken", f"is bound to node {node!r} without the expected annotation {names.ASSIGNMENT!r}")
     if pod.metadata.deletion_timestamp is not None:
         return Outcome("deleting", "is being deleted")
     if pod.spec.scheduling_gates:
         return Outcome("gated", "has scheduling gates")
     return Outcome("changed", "is not bound")
-
-
-def _compare_bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Outcome:
-    ours = all(pod.annotations.get(key) == value for key, value in annotations.items())
-    if pod.spec.node_name == node and ours:
-        return BOUND
-    return Outcome(
-        "taken", f"is bound to node {pod.spec.node_name!r} without the expected annotation {names.ASSIGNMENT!r}"
-    )

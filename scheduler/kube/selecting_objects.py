@@ -2,11 +2,11 @@
 
 import msgspec
 
-from scheduler.kube.objects import Int32, LabelSelector, Metadata, Struct
+from scheduler.kube.objects import Int32, LabelSelector, Object, Struct
 
 
-class Namespace(Struct):
-    metadata: Metadata
+class Namespace(Object):
+    """A namespace; only its metadata is read."""
 
 
 class SelectingSpec(Struct):
@@ -15,13 +15,11 @@ class SelectingSpec(Struct):
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(Struct):
-    metadata: Metadata
+class ReplicaSet(Object):
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
 
 
-class StatefulSet(Struct):
-    metadata: Metadata
+class StatefulSet(Object):
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
 
 
@@ -31,13 +29,11 @@ class MappingSpec(Struct):
     selector: dict[str, str] | None = None
 
 
-class Service(Struct):
-    metadata: Metadata
+class Service(Object):
     spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
 
 
-class ReplicationController(Struct):
-    metadata: Metadata
+class ReplicationController(Object):
     spec: MappingSpec = msgspec.field(default_factory=MappingSpec)
 
 
@@ -48,7 +44,6 @@ class BudgetStatus(Struct):
     disrupted_pods: dict[str, str | None] | None = None
 
 
-class PodDisruptionBudget(Struct):
-    metadata: Metadata
+class PodDisruptionBudget(Object):
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

@@ -8,8 +8,8 @@ import msgspec
 from scheduler.kube.objects import (
     Int32,
     LabelSelector,
-    Metadata,
     NodeSelector,
+    Object,
     OwnedMetadata,
     Pod,
     Quantities,
@@ -45,28 +45,24 @@ class Phase(Struct):
     phase: str = ""
 
 
-class PersistentVolumeClaim(Struct):
+class PersistentVolumeClaim(Object):
     metadata: OwnedMetadata
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: Phase = msgspec.field(default_factory=Phase)
 
     @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
     def storage_class(self) -> str:
-        return _class_of(self.metadata, self.spec.storage_class_name)
+        return _class_of(self, self.spec.storage_class_name)
 
     @property
     def selected_node(self) -> str:
         """Return the node for which a provisioner is to create the volume; empty if there is none."""
-        return (self.metadata.annotations or {}).get(SELECTED_NODE, "")
+        return self.annotations.get(SELECTED_NODE, "")
 
     @property
     def is_bound(self) -> bool:
         """Return whether claim and volume are bound to each other, and the volume controller has finished."""
-        return bool(self.spec.volume_name) and BIND_COMPLETED in (self.metadata.annotations or {})
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.annotations
 
 
 class Reference(Struct):
@@ -101,14 +97,13 @@ class VolumeSpec(Struct):
     volume_attributes_class_name: str | None = None
 
 
-class PersistentVolume(Struct):
-    metadata: Metadata
+class PersistentVolume(Object):
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
     status: Phase = msgspec.field(default_factory=Phase)
 
     @property
     def storage_class(self) -> str:
-        return _class_of(self.metadata, self.spec.storage_class_name)
+        return _class_of(self, self.spec.storage_class_name)
 
     @property
     def affinity(self) -> NodeSelector | None:
@@ -124,8 +119,7 @@ class TopologyTerm(Struct):
     match_label_expressions: list[TopologyLabel] | None = None
 
 
-class StorageClass(Struct):
-    metadata: Metadata
+class StorageClass(Object):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
@@ -145,10 +139,9 @@ class Drivers(Struct):
     drivers: list[Driver] | None = None
 
 
-class CSINode(Struct):
+class CSINode(Object):
     """A node's CSI drivers; it has the node's name."""
 
-    metadata: Metadata
     spec: Drivers = msgspec.field(default_factory=Drivers)
 
     @property
@@ -168,25 +161,19 @@ class DriverSpec(Struct):
     storage_capacity: bool | None = None
 
 
-class CSIDriver(Struct):
+class CSIDriver(Object):
     """The capabilities of a CSI driver; it has the driver's name."""
 
-    metadata: Metadata
     spec: DriverSpec = msgspec.field(default_factory=DriverSpec)
 
 
-class CSIStorageCapacity(Struct):
+class CSIStorageCapacity(Object):
     """How much capacity a driver has for volumes of a class on certain nodes."""
 
-    metadata: Metadata
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
     maximum_volume_size: Quantity | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class AttachedSource(Struct):
@@ -198,16 +185,15 @@ class AttachmentSpec(Struct):
     source: AttachedSource = msgspec.field(default_factory=AttachedSource)
 
 
-class VolumeAttachment(Struct):
+class VolumeAttachment(Object):
     """A volume that is attached to a node, or is to be."""
 
-    metadata: Metadata
     spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
 
 
-def _class_of(metadata: Metadata, class_name: str | None) -> str:
+def _class_of(item: Object, class_name: str | None) -> str:
     """Return a class's name; the deprecated annotation has precedence, as for the volume controller."""
-    return (metadata.annotations or {}).get(_CLASS, class_name or "")
+    return item.annotations.get(_CLASS, class_name or "")
 
 
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):

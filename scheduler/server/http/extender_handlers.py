@@ -20,7 +20,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.extender import wire_format
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
 from scheduler.extender.resource_claims import ClaimedDevices
-from scheduler.extender.wire_format import Binding, ExtenderArgs, FailedNodes
+from scheduler.extender.wire_format import Binding, ExtenderArgs
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
@@ -127,7 +127,7 @@ class ExtenderHandlers:
                 (unresolvable if verdict.for_good else failures)[node] = text_of(verdict)
         if len(failures) + len(unresolvable) < len(args.nodes):
             self._extender_pods.offer(pod_info)
-        return wire_format.filter_result(args, FailedNodes(failures, unresolvable))
+        return wire_format.filter_result(args, failures, unresolvable)
 
     async def _claimed_devices(self, pod_info: PodInfo, node: str | None = None) -> ClaimedDevices | Refused | None:
         """Return the devices near which a pod's VFs must be, if they are known, or what is wrong."""
@@ -220,7 +220,7 @@ class ExtenderHandlers:
 
 
 def _reject_all(args: ExtenderArgs, reason: str) -> bytes:
-    return wire_format.filter_result(args, FailedNodes({}, dict.fromkeys(args.nodes, reason)))
+    return wire_format.filter_result(args, {}, dict.fromkeys(args.nodes, reason))
 
 
 def _binding_difference(pod_info: PodInfo, node: str) -> str:
