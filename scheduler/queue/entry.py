@@ -54,8 +54,7 @@ class Entry:
         return (-self.priority, not self.is_urgent, self.creation, self.since or 0.0, self.uid)
 
 
-# The heap is rebuilt if it has this many items more than twice the number of entries. Pods that change again and again
-# leave so many outdated items.
+# The heap is rebuilt if it has this many outdated items more than twice the number of entries.
 _STALE = 1024
 
 
@@ -63,7 +62,7 @@ class EntryHeap:
     """A heap of some of ``entries``, ordered by ``key``, whose last element is the uid.
 
     An entry gets a new ticket whenever it moves. A heap item is valid only while its ticket is that of its entry, so a
-    move needs no search. Outdated items are dropped when they come to the top, or together when there are many.
+    move needs no search.
     """
 
     def __init__(self, entries: Mapping[str, Entry], key: Callable[[Entry], tuple[Any, ...]]) -> None:

@@ -1,17 +1,15 @@
 """Choose the group to try when a group is on top of the active queue: the first by priority and age. Pure.
 
-A group's backoff doubles with each attempt. Of two groups that wait for the same room, the older one has the longer
-backoff, so the younger one would get the room first. Therefore the turn of one group is the turn of all: it goes to the
-group of the highest priority, and among these to the oldest one, that is active or that an event has moved into
-backoff. Its backoff then ends; a backoff after a failed write does not end early.
+Of two groups that wait for the same room, the older one has the longer backoff, so the younger one would get the room
+first. Therefore the turn of one group is the turn of all: it goes to the group of the highest priority, and among these
+to the oldest one, that is active or that an event has moved into backoff. Its backoff then ends; a backoff after a
+failed write does not. A younger group does not start while the decision about an older one is paused; pods without a
+group do. No group waits for ever: each older group goes before it at most once after it has become active, and none
+does when it has been active for longer than any backoff lasts.
 
-A younger group never goes before an older one that the same event can help, and does not start while the decision about
-an older one is paused. Pods without a group do. No group waits for ever: each older group goes before it at most once
-after it has become active, and none does when it has been active for longer than any backoff lasts.
-
-Cost: O(log n) per turn, amortized, and decisions before the end of a backoff: at most ten per second in the long run.
-They are made one after another, so that room that becomes free between them does not go to a younger group. After that
-no turn ends a backoff for a tenth of a second for each of them, and younger groups wait for as long.
+Turns end at most ten backoffs per second in the long run. Such decisions are made one after another, so that room that
+becomes free between them does not go to a younger group. After that no turn ends a backoff for a tenth of a second for
+each of them, and younger groups wait for as long.
 """
 
 from collections.abc import Mapping

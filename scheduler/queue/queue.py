@@ -1,30 +1,27 @@
 """The scheduling queue: which pod is tried next, and which events cause another attempt for an unschedulable pod.
 
-Places: every pod is in one place, as in kube-scheduler's scheduling queue. Active: a heap by priority, then by the time
-of queueing (PrioritySort), then by age. Backoff: a heap by the end of the backoff, which is 1 s after the first attempt
-and doubles with each attempt to 10 s. Unschedulable: no node fits; the pod waits for the cluster events that can help
-the plugins that rejected it, and unlike in kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod
-from here. In flight: popped, and the outcome is not known yet. Held: ready, but its namespace has its maximum number of
-writes in progress.
+Every pod is in one place, as in kube-scheduler's queue. Active: a heap by priority, time of queueing (PrioritySort) and
+age. Backoff: a heap by the end of the backoff, which doubles with each attempt. Unschedulable: the pod waits for the
+cluster events that can help the plugins that rejected it; unlike in kube-scheduler (flushUnschedulablePodsLeftover),
+time alone moves no pod from here. In flight: popped, without an outcome yet. Held: ready, but its namespace has its
+maximum number of writes in progress.
 
-Signatures: unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An
-event requeues only one of them, the probe. If the probe finds a node, the next pod becomes the probe. If it finds none,
-neither would the others: all wait again, with the probe's answer. A new pod joins them without an attempt as long as
-the answer holds.
+Unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An event
+requeues only one of them, the probe. If the probe finds a node, the next pod becomes the probe. If it finds none,
+neither would the others: all wait again. A new pod joins them without an attempt as long as the answer holds. Pods of
+one signature either wait for events or have a probe, never neither; a probe that is deleted, changes or gets another
+signature is replaced at once, because its event may still help the others.
 
-Groups: an entry may stand for a group of pods that are scheduled together (`stand_for`). It has a name in place of a
-uid, and takes turns with other groups by age (`group_turns.py`). An urgent group comes before all others of its
-priority, and an event that can help it requeues it without backoff.
+An entry may stand for a group (`stand_for`). It has a name in place of a uid, and takes turns with other groups by age
+(`group_turns.py`). An urgent group comes before all others of its priority, and an event that can help it requeues it
+without backoff.
 
-Correctness: pods of one signature either wait for events or have a probe in progress, never neither (`check`). A probe
-that is deleted, changes or gets another signature is replaced at once, because its event may still help the others. No
-event is lost for a pod or group whose decision is in progress: `missed_since` returns what has happened since it began,
-and the machine requeues it if that can help it. A requeued pod still waits for the end of its backoff, and an attempt
-gives a pod a new time of queueing, so frequent events do not let a pod that never fits delay others of its priority.
+No event is lost for an entry whose decision is in progress: `missed_since` returns what has happened since it began. A
+requeued pod still waits for the end of its backoff, and an attempt gives it a new time of queueing, so frequent events
+do not let a pod that never fits delay others of its priority.
 
 Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, about as
-many as combinations of plugins that reject pods, and takes O(log n) for each signature that it requeues. 10,000
-replicas that fit nowhere cost one decision when they arrive and one for each event that may help, not 10,000.
+many as combinations of plugins that reject pods, and takes O(log n) for each signature that it requeues.
 """
 
 from collections import Counter
@@ -172,10 +169,7 @@ class Queue:
         return bool(self._signatures)
 
     def answer_of(self, signature: Hashable) -> str:
-        """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped.
-
-        A new pod of that signature needs no scheduling attempt.
-        """
+        """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped."""
         group = self._signatures.get(signature)
         return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
@@ -190,8 +184,7 @@ class Queue:
     def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
         """Set a popped pod aside until one of these events happens; without events, until it changes itself.
 
-        The answer holds for all pods of its ``signature``. Return the others of them whose awaited events change with
-        it.
+        Return the other pods of its ``signature`` whose awaited events change with it.
         """
         if (entry := self._entry(uid, "in_flight")) is None:
             return frozenset()
@@ -288,7 +281,6 @@ class Queue:
         self._turns.check({uid: entry for uid, entry in self._entries.items() if entry.since is not None})
 
     def _entry(self, uid: str, place: str) -> Entry | None:
-        """Return the entry of a pod that is in this place."""
         entry = self._entries.get(uid)
         return entry if entry is not None and entry.place == place else None
 
