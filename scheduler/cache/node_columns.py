@@ -215,11 +215,6 @@ class NodeColumns(NodeFacts):
         """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
         return int(self._allocatable[VFS, row]), int(self._free[VFS, row]), int(self._free[MBPS, row])
 
-    def put(self, node_info: NodeInfo) -> int:
-        row = super().put(node_info)
-        self.changes.note(row)
-        return row
-
     def touch(self, row: int, *, is_renewal: bool = False) -> None:
         """Record that the use of this row has changed; with ``is_renewal``, that the node's properties have changed."""
         self.changes.note(row)
@@ -233,14 +228,11 @@ class NodeColumns(NodeFacts):
             self._usage.append({})
         return row
 
-    def _write(self, row: int, node_info: NodeInfo) -> None:
-        self._allocate(row, node_info.allocatable)
+    def _write(self, row: int, node_info: NodeInfo | None) -> None:
+        self._allocate(row, node_info.allocatable if node_info is not None else {})
         super()._write(row, node_info)
-
-    def _clear(self, row: int) -> None:
-        self._allocate(row, {})
-        super()._clear(row)
-        self.free_vfs_of_row[row] = EMPTY
+        if node_info is None:
+            self.free_vfs_of_row[row] = EMPTY
         self.changes.note(row)
 
     def offer(self, row: int, vfs: int) -> None:

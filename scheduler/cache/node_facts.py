@@ -33,6 +33,8 @@ _FIELDS = (
 )
 _COLUMNS = ("taints", "published", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
+# The facts of a row without a node.
+_NO_NODE = NodeInfo("", {}, (), False, {}, None, None, None, None)
 
 
 class _RowCounts(Counter[str]):
@@ -40,6 +42,8 @@ class _RowCounts(Counter[str]):
 
     def replace(self, old: Set[str], new: Set[str]) -> list[str]:
         """Count the names of a row in place of its previous ones; return those that no row has any more."""
+        if new == old:
+            return []
         self.update(new - old)
         self.subtract(old - new)
         unused_names = [name for name in old - new if not self[name]]
@@ -161,7 +165,7 @@ class NodeFacts:
     def remove(self, name: str) -> None:
         self._own_facts()
         row = self.row_of.pop(name)
-        self._clear(row)
+        self._write(row, None)
         self._empty_rows.append(row)
         self.renewals.note(row)
 
@@ -178,32 +182,20 @@ class NodeFacts:
         self.row_of[name], self.names[row] = row, name
         return row
 
-    def _write(self, row: int, node_info: NodeInfo) -> None:
-        self._replace_labels(row, node_info.labels)
-        self._replace_images(row, node_info.images)
-        self.facts[row] = node_info
-        self.valid[row] = True
-        self.cordoned[row] = node_info.unschedulable
-        self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
-        self._publish(row, frozenset(node_info.allocatable))
-        inventory = node_info.inventory
+    def _write(self, row: int, node_info: NodeInfo | None) -> None:
+        """Replace the facts of a row, by those of no node for None: a value that no node has any more is dropped."""
+        old_facts, facts = self.facts[row] or _NO_NODE, node_info or _NO_NODE
+        self.facts[row], self.valid[row] = node_info, node_info is not None
+        self._replace_labels(row, old_facts.labels, facts.labels)
+        self._image_names.replace(old_facts.images.keys(), facts.images.keys())
+        self.cordoned[row] = facts.unschedulable
+        self.taints[row] = tuple(_plain(taint) for taint in facts.taints)
+        self._publish(row, frozenset(facts.allocatable))
+        inventory = facts.inventory
         self.handlers[row] = inventory.handlers if inventory is not None else None
         self.programs[row] = _readers(inventory) if inventory is not None else ()
 
-    def _clear(self, row: int) -> None:
-        self._replace_labels(row, {})
-        self._replace_images(row, {})
-        self._publish(row, frozenset())
-        # A value that no node has any more must not be kept.
-        self.taints[row] = ()
-        self.handlers[row] = None
-        self.programs[row] = ()
-        self.show_pfs(row, *NO_OFFER)
-        self.facts[row], self.valid[row] = None, False
-
-    def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
-        old_facts = self.facts[row]
-        old_labels = old_facts.labels if old_facts is not None else {}
+    def _replace_labels(self, row: int, old_labels: Mapping[str, str], labels: Mapping[str, str]) -> None:
         if labels == old_labels:
             return
         for key in self._label_keys.replace(old_labels.keys(), labels.keys()):
@@ -211,19 +203,10 @@ class NodeFacts:
         for key, column in self._labels.items():
             column[row] = labels.get(key)
 
-    def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
-        old_facts = self.facts[row]
-        old_images = old_facts.images if old_facts is not None else {}
-        if images != old_images:
-            self._image_names.replace(old_images.keys(), images.keys())
-
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; a pod cannot get a resource that no node publishes."""
-        old_resources = self.published[row]
-        if resources == old_resources:
-            return
+        self._publishers.replace(self.published[row], resources)
         self.published[row] = resources
-        self._publishers.replace(old_resources, resources)
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity

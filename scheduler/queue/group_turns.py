@@ -29,7 +29,7 @@ class GroupTurns:
         self._by_age = EntryHeap(entries, attrgetter("age_key"))
         # The groups tried since the group with the current turn became active, in the order of their attempts.
         self._by_attempt = EntryHeap(entries, lambda entry: (entry.attempt_ticket, entry.uid))
-        self._in_flight: dict[str, Entry] = {}
+        self._in_flight = EntryHeap(entries, attrgetter("age_key"))
         # From when on a turn may end backoffs, the active group whose turn does, and the last one that had the turn.
         self.early_at = 0.0
         self._ends_backoffs = 0
@@ -37,19 +37,15 @@ class GroupTurns:
 
     def put(self, entry: Entry) -> None:
         """Record a group that has moved to another place than in flight."""
-        self.drop(entry.uid)
         if _may_be_tried(entry):
             self._by_age.push(entry)
 
-    def drop(self, uid: str) -> None:
-        self._in_flight.pop(uid, None)
-
     def begin(self, entry: Entry, now: float) -> None:
-        """Record that a group is tried: from now on it is in flight."""
+        """Record that a group is about to be in flight."""
         if entry.place == "backoff":
             self.early_at = max(self.early_at, now) + _EARLY_S
             self._ends_backoffs = self._due
-        self._in_flight[entry.uid] = entry
+        self._in_flight.push(entry)
 
     def check(self, groups: Mapping[str, Entry]) -> None:
         """Raise AssertionError unless those of all groups that may be tried are in a heap."""
@@ -57,15 +53,14 @@ class GroupTurns:
         ready = sorted(uid for uid, entry in groups.items() if _may_be_tried(entry))
         assert uids == ready, "the groups that may be tried differ"
         in_flight = {uid for uid, entry in groups.items() if entry.place == "in_flight"}
-        assert in_flight == self._in_flight.keys(), "the groups that are decided about differ"
+        assert in_flight == set(self._in_flight.uids()), "the groups that are decided about differ"
 
     def choose(self, due: Entry, now: float) -> Entry | None:
         """Return which group takes the turn of an active group; None while that waits for an older one."""
         if now - due.active_at >= _PATIENCE_S:
             return due
-        first = self._oldest(due)
-        key = first.age_key
-        if any(entry.age_key < key for entry in self._in_flight.values()):
+        first, in_flight = self._oldest(due), self._in_flight.first()
+        if in_flight is not None and in_flight.age_key < first.age_key:
             return None
         self._due = due.ticket
         may_end = now >= self.early_at or self._ends_backoffs == due.ticket

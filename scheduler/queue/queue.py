@@ -103,8 +103,6 @@ class Queue:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        if entry.since is not None:
-            self._turns.drop(uid)
         if entry.place == "unschedulable":
             self._leave_group(entry)
         else:
@@ -143,11 +141,11 @@ class Queue:
         """Return the next pod's uid and count the attempt; None if none is ready."""
         if (entry := self.first(now)) is None:
             return None
-        if entry.since is not None:
-            self._turns.begin(entry, now)
         # Its items in the heaps are outdated from now on.
         self._tickets += 1
         entry.ticket = entry.attempt_ticket = self._tickets
+        if entry.since is not None:
+            self._turns.begin(entry, now)
         entry.place = "in_flight"
         entry.attempts += 1
         entry.queued_at = now
@@ -169,7 +167,7 @@ class Queue:
         return bool(self._signatures)
 
     def answer_of(self, signature: Hashable) -> str:
-        """Return the unschedulable pod whose answer holds for its whole signature; empty if an event may have helped."""
+        """Return the unschedulable pod whose answer holds for a signature; empty if an event may have helped."""
         group = self._signatures.get(signature)
         return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
 
