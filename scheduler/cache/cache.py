@@ -1,11 +1,9 @@
 """The cluster in memory: the nodes, and the pods that are assigned to them or assumed there.
 
 Use is derived, and never counted twice: the columns of `scheduler.cache.node_columns` follow every assigned pod that is
-added or removed. `check` compares them, and everything else that is kept, with a computation from scratch.
-
-`snapshot` returns the cluster at one moment, private to one decision. It shares values that never change (a pod, what
-the pods of a row use, the pods of a node) and copies what is written. `scheduler.cache.pod_counts_snapshot` describes
-how pods are counted there.
+added or removed. `check` compares them, and everything else that is kept, with a computation from scratch. `snapshot`
+returns the cluster at one moment, private to one decision. It shares values that never change (a pod, what the pods of
+a row use, the pods of a node) and copies what is written.
 
 A pod is assumed as soon as its node is chosen. Only a definite result ends that: the watch shows it bound (then the
 watch counts), the Binding is rejected for good (`forget`), or the pod is deleted.
@@ -62,10 +60,9 @@ class Cache:
         self._live: tuple[Cache, int] | None = None
 
     def snapshot(self, *, has_volumes: bool) -> "Cache":
-        """Return the current state of the cluster; later writes to either side do not affect the other.
+        """Return the current state; a snapshot finds by uid only the pods that were put there.
 
-        A snapshot finds by uid only the pods that were put there. Without ``has_volumes``, no pod with volumes may be
-        scheduled on it.
+        Without ``has_volumes``, no pod with volumes may be scheduled on it.
         """
         snapshot = copy.copy(self)
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
@@ -211,8 +208,7 @@ class Cache:
         self.put(assigned_pod, now)
 
     def assume_all(self, snapshot: "Cache", assigned_pods: Collection[AssignedPod]) -> None:
-        """Assume pods that a snapshot has on nodes that have not changed here since: the snapshot's rows are valid here
-        too.
+        """Assume pods that a snapshot has on nodes that have not changed here since: its rows are valid here too.
 
         Thousands are assumed in one step. The snapshot must not be used afterwards. It gets what it replaces here, and
         `tick` frees both: that takes half as long again.

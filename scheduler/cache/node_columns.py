@@ -1,32 +1,23 @@
 """The nodes as columns: a struct of arrays with one row per node, so that a plugin evaluates thousands of nodes at
 once.
 
-Method: a fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A `Column`
-holds an integer for each row and each distinct value once. A plugin evaluates each distinct value once, in plain
-Python, and the results are spread over the rows by index. Amounts are two integer matrices with a line for each
-resource that every node has, and a row for each node: what the node has, and what its pods leave of it. What the pods
-of a row use is kept by name in addition. Any other resource gets a pair of arrays when a pod requests it.
+A fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A `Column` holds
+an integer for each row and each distinct value once. A plugin evaluates each distinct value once, in plain Python, and
+the results are spread over the rows by index. Amounts are two integer matrices with a line for each resource that every
+node has: what the nodes have, and what their pods leave, at least `_MIN_FREE`, so nothing overflows. Any other resource
+gets a pair of arrays when a pod requests it, and a label a column when a pod names it.
 
-Rows: a row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row.
-Rows never move, so a stored row number means the same node until `renewals` contains that row.
+A row belongs to one node until that node is deleted. Then `valid` is false, and the next new node takes the row. Rows
+never move, so a row number means the same node until `renewals` contains that row. Every change records its row in a
+`Journal`: a reader that derives something from rows stores the number `end`, and later reads which rows have changed
+`since`. Only `Cache` writes (and `UnitPools`, a part of it). Its `check` computes every row again.
 
-Changes: every change records its row in a `Journal`, which numbers the changes. A reader that derives something from
-rows stores the number `end`, and later reads which rows have changed `since`. The journal has only the last change of
-each row: it never outgrows the rows, and a reader misses nothing however late it reads.
+A snapshot shares the nodes' properties (`scheduler.cache.node_facts`) and, until they change, columns. It copies what
+pods leave.
 
-Values: a result depends on the value alone, so rows with equal values can share it. What a row's pods use is summed
-without a limit, and what they leave is at least `_MIN_FREE`, so nothing overflows. Only `Cache` writes (and
-`UnitPools`, a part of it). Its `check` computes every row again from the node and its pods.
-
-Snapshots: a snapshot shares the nodes' properties (`scheduler.cache.node_facts`) and, until they change, columns. It
-copies what pods leave.
-
-Cost: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A plugin over
-all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row plain
-integers are cheaper (`RowView`). A label gets a column when a pod first names it, in one pass over the
-nodes, and so does a resource that some node publishes. Memory is 4 bytes per row and column, and 16 bytes per row and
-requested resource, of which there are at most `_MOST_SCALARS`. Resources that bound pods name or nodes publish take no
-more memory than their objects. A column drops a value with the last row that has it.
+Cost: a change of a pod or a node is written to one row. A plugin over all nodes is a few numpy calls, each of which
+costs as much for one row as for a hundred; for a single row plain integers are cheaper (`RowView`). Memory is 4 bytes
+per row and column, and 16 bytes per row and requested resource, of which there are at most `_MOST_SCALARS`.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -34,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.column import Rows as Rows
@@ -49,13 +41,8 @@ from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 # The lines of the resources that every node has. VFs and free Mb/s come from the PFs, not from what a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
 LINE_COUNT = 7
-LINES: Mapping[str, int] = {
-    SCORED["cpu"]: SCORED_CPU,
-    SCORED["memory"]: SCORED_MEMORY,
-    "cpu": CPU,
-    "memory": MEMORY,
-    "pods": PODS,
-}
+_NAMES = SCORED["cpu"], SCORED["memory"], "cpu", "memory", "pods"
+LINES: Mapping[str, int] = dict(zip(_NAMES, (SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS), strict=True))
 # Maximum number of other resources that are kept as arrays. Beyond that all are dropped and built when needed.
 _MOST_SCALARS = 256
 # The name under which a node publishes what is scored.
@@ -264,3 +251,43 @@ class NodeColumns(NodeFacts):
         self._free = grown(self._free, (LINE_COUNT, capacity))
         for scalar in self._scalars.values():
             scalar.grow(capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The topology domains of a label, which are the nodes with one value: each row's domain, 0 without the label."""
+
+    ids: NDArray[np.int32]
+    # One more than the highest number of a domain.
+    end: int
+
+    def have(self, rows: Rows) -> Flags:
+        return self.ids[rows] > 0
+
+    def sums(self, counts: Amounts, among: Flags | None = None) -> Amounts:
+        """Return the sum of counts, one for each row, in each domain; only of the rows marked ``among`` if given."""
+        weights = counts if among is None else counts * among
+        return _integers(np.bincount(self.ids, weights, self.end))
+
+    def row_sums(self, rows: Rows, counts: Amounts) -> Amounts:
+        """Return the sum of counts in each domain, for counts of these rows only."""
+        return _integers(np.bincount(self.ids[rows], counts, self.end))
+
+    def domain_flags(self, among: Flags) -> Flags:
+        flags = np.zeros(self.end, np.bool_)
+        flags[self.ids[among]] = True
+        flags[0] = False
+        return flags
+
+
+def domains(nodes: NodeColumns, key: str) -> Domains:
+    """Return the domains of a node label; rows without a node hold no pods and are never candidates."""
+    column = nodes.label(key)
+    return Domains(column.ids[: nodes.size], len(column.values))
+
+
+def _integers(sums: NDArray[Any]) -> Amounts:
+    # Counts of pods are far below 2**53, so floating point sums of them are exact.
+    totals: Amounts = sums.astype(np.int64)
+    totals[0] = 0
+    return totals

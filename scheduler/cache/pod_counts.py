@@ -1,14 +1,14 @@
 """Pod counts by node, for the plugins that count pods: "how many of these pods are on each row?"
 
-A question (`Question`) is counted from the pods when it is first asked, and updated from then on; the least recently
-asked questions are dropped. The terms of assigned pods are kept by content, not by pod: "does the anti-affinity of any
-pod exclude this one" reads the distinct terms that could select it, found by namespace and label.
-
-A pod costs almost nothing here unless it has terms, or a question counts pods like it.
+A question is counted from the pods when it is first asked, and updated from then on; the least recently asked questions
+are dropped. The terms of assigned pods are kept by content, not by pod: "does the anti-affinity of any pod exclude this
+one" reads the distinct terms that could select it. A pod costs almost nothing here unless it has terms, or a question
+counts pods like it.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 from weakref import WeakSet
 
@@ -65,15 +65,12 @@ def _count_names(question: Question) -> int:
     return label_count + sum(len(scope.namespaces) for scope in question.scopes)
 
 
+@dataclass(slots=True)
 class _Group:
-    """The pods with equal affinity info: their rows, and which counts they change by how much."""
+    """The pods with equal affinity info: how many each row has, and which counts one changes by how much."""
 
-    __slots__ = ("moves", "pods", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[int, int] = {}
-        self.pods = 0
-        self.moves: list[tuple[RowCounts, int]] = []
+    rows: dict[int, int] = field(default_factory=dict)
+    moves: list[tuple[RowCounts, int]] = field(default_factory=list)
 
 
 class Terms:
@@ -166,7 +163,6 @@ class PodCounts:
                 for row in rows:
                     follower.pod_moved(row, affinity_info, 1)
             group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
-            group.pods += len(rows)
             for row in rows:
                 group.rows[row] = group.rows.get(row, 0) + 1
                 for row_counts, by in group.moves:
@@ -180,13 +176,12 @@ class PodCounts:
         for follower in self.followers:
             follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
-        group.pods -= 1
         pod_count = group.rows.pop(row) - 1
         if pod_count:
             group.rows[row] = pod_count
         for row_counts, by in group.moves:
             row_counts.shift(row, -by)
-        if not group.pods:
+        if not group.rows:
             self._close(affinity_info)
 
     @property

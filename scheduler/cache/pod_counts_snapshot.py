@@ -1,14 +1,11 @@
 """A snapshot of the pod counts with additional changes, private to one decision.
 
-Method: it stores the differences from the live counts, pod by pod. When a question is first asked here, its counts are
-copied from the live ones and corrected by the differences; from then on they are kept here. The counts of a term are
-copied before they first change, here or there.
+It stores the differences from the live counts, pod by pod. When a question is first asked here, its counts are copied
+from the live ones and corrected by the differences; from then on they are kept here. The counts of a term are copied
+before they first change, here or there: the live counts report each pod before it is added or removed.
 
-Correctness: the live counts report each pod before it is added or removed, and the snapshot records the opposite. The
-labels of namespaces, and what services and controllers select, are those of the live counts. Results based on older
+The labels of namespaces, and what services and controllers select, are those of the live counts. Results based on older
 labels are checked again before they count (`is_outdated`).
-
-Cost: nothing for a pod that is not moved; a copy of the counts for each question, and for each term that changes.
 """
 
 from collections import Counter, OrderedDict

@@ -12,10 +12,9 @@ import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cache.node_columns import Domains, Flags, NodeColumns, Rows, domains
 from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKind
 from scheduler.cache.row_counts import RowCounts
-from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term

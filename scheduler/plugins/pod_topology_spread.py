@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cache.node_columns import Domains, Flags, NodeColumns, Rows, domains
 from scheduler.cache.pod_counts import PodCounts, Question
-from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Scope
