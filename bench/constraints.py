@@ -26,7 +26,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.kube.objects import Node
-from scheduler.server.startup import installed_constraints as installed
+from scheduler.server import startup
 
 _EXAMPLE = Path(__file__).parent.parent / "docs/examples/fpga"
 _SWITCHES, _FPGAS = 4, 8
@@ -60,7 +60,7 @@ def main() -> None:
 def fpga_kinds() -> Kinds:
     """Load the constraint from its source."""
     sys.path.insert(0, str(_EXAMPLE))
-    return installed.load([EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", installed.GROUP)])
+    return startup.load_kinds([EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", startup.GROUP)])
 
 
 def cluster(nodes: int, kinds: Kinds) -> Scheduling:

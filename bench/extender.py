@@ -22,7 +22,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Node
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 
 _NOW = 1_800_000_000.0
@@ -61,9 +61,8 @@ async def _run(count: int, calls: int) -> None:
         machine.nodes(Changed(Identity(node.metadata.name), node), _NOW)
     client = Client(Access("http://127.0.0.1:9"))
     clients = ApiClients(client, client)
-    extender_handlers = ExtenderHandlers(
-        machine.extender_pods, Loop(machine, clients, Writer(client, "mooring"), lambda: _NOW), clients, lambda: _NOW
-    )
+    loop = Loop(machine, clients, ReportWriter(client, "mooring"), lambda: _NOW)
+    extender_handlers = ExtenderHandlers(machine.extender_pods, loop, clients, lambda: _NOW)
     for size in (int(count * _SAMPLE), count):
         for form, body in _questions(documents[:size]).items():
             for verb, answer in (("filter", extender_handlers.filter), ("prioritize", extender_handlers.prioritize)):

@@ -28,7 +28,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
-from scheduler.server.reporting.report_bodies import status_patch
+from scheduler.server.reports import status_patch
 from scheduler.server.watches import SOURCES
 from scheduler.state.machine import Machine
 

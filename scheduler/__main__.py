@@ -29,10 +29,8 @@ from scheduler.server.http.extender_tls import server_tls
 from scheduler.server.http.health import serve
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
-from scheduler.server.startup.installed_constraints import installed
-from scheduler.server.startup.policy_check import OwnPod, PolicyCheck
-from scheduler.server.startup.signing_key import load_signing_key
+from scheduler.server.report_writer import ReportWriter
+from scheduler.server.startup import PolicyCheck, installed_kinds, load_signing_key
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
 
@@ -149,7 +147,7 @@ async def _run(config: Config, access: Access) -> None:
     machine = Machine(
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
-        kinds=installed(),
+        kinds=installed_kinds(),
         group_options=GroupOptions(config.group_hold, config.end_half_groups, config.backfill),
         lost_vf_options=LostVfOptions(
             config.evict_lost_vfs, config.evict_lost_vfs_per_minute, config.evict_lost_vfs_dry_run
@@ -167,13 +165,14 @@ async def _run(config: Config, access: Access) -> None:
         guard = election.check if config.leader_elect else _no_guard
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
-            writer = Writer(reporting_client, config.scheduler_name)
+            writer = ReportWriter(reporting_client, config.scheduler_name)
             clients = ApiClients(api, leaders)
             loop = Loop(machine, clients, writer, time.monotonic, may_decide, gc.freeze)
             handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.monotonic)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
-            policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))
+            own_pod = f"{config.lease_namespace}/{config.pod_name}" if config.pod_name else ""
+            policies = PolicyCheck(reporting_client, own_pod)
             async with (
                 serve(config.metrics_addr, loop.reflectors.not_ready),
                 extend(config.extender_addr, handlers, tls),

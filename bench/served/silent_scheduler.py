@@ -4,10 +4,10 @@ import sys
 
 from scheduler import __main__ as program
 from scheduler.cycle.instructions import Report
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 
 
-class Silent(Writer):
+class Silent(ReportWriter):
     """A writer that drops its reports."""
 
     def put(self, report: Report) -> None:
@@ -16,5 +16,5 @@ class Silent(Writer):
 
 if __name__ == "__main__":
     # Composed here: the program has no switch for a benchmark.
-    vars(program)["Writer"] = Silent
+    vars(program)["ReportWriter"] = Silent
     sys.exit(program.main())

@@ -27,7 +27,7 @@ from scheduler.kube.outcomes import BOUND, Outcome, another_pod, classify, compa
 from scheduler.kube.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
 from scheduler.server.pb.binding_pb2 import Unknown as Envelope
-from scheduler.server.reporting.report_bodies import rates_patch
+from scheduler.server.reports import pod_path, rates_patch
 
 _log = structlog.get_logger()
 # Seconds during which the API server may still carry out an abandoned request.
@@ -64,7 +64,7 @@ async def bind(client: Client, decision: Bind) -> Outcome:
 
 
 async def _send_binding(client: Client, decision: Bind) -> Outcome:
-    path = _path(decision.pod_info.pod)
+    path = pod_path(decision.pod_info.pod.key)
     write = Write(client, "POST", f"{path}/binding", binding(decision), MEDIA_TYPE)
     try:
         await write.send()
@@ -101,7 +101,7 @@ async def write_rates(client: Client, order: WriteRates, now: str) -> WriteRates
 
 
 async def _send_rates(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
-    path = _path(order.pod)
+    path = pod_path(order.pod.key)
     write = Write(client, "PATCH", f"{path}/status", rates_patch(order, now), STRATEGIC_PATCH)
     try:
         await write.send()
@@ -137,10 +137,6 @@ async def _read_pod(client: Client, path: str) -> Pod:
         return decode_object(Pod, await client.request("GET", path))
     except NotFound as error:
         raise of_object(error) from None
-
-
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
 
 
 @dataclass(frozen=True, slots=True)

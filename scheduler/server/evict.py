@@ -16,7 +16,8 @@ from mooring.kube.failures import Conflict, Denied, KubeError, NotFound
 from mooring.kube.write import PATIENCE_S, Write
 from scheduler.cache.assigned_pod import PREEMPTED, AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, EvictionResult
-from scheduler.server.reporting.writer import timestamp
+from scheduler.server.report_writer import timestamp
+from scheduler.server.reports import condition, condition_patch, pod_path
 
 _log = structlog.get_logger()
 # Number of concurrent writes to the victims of an order, so that a group's many victims delay no other write. Source:
@@ -42,7 +43,7 @@ async def evict(client: Client, order: Evict) -> EvictionResult:
     }
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:
-        path = f"{_path(order.pod.key)}/eviction"
+        path = f"{pod_path(order.pod.key)}/eviction"
         await client.request("POST", path, msgspec.json.encode(eviction), patience_s=PATIENCE_S)
     except (NotFound, Conflict) as absence:
         _log.info("pod to evict is already gone", **fields, answer=str(absence))
@@ -92,7 +93,7 @@ class _VictimWrites:
 
     async def delete(self, victim: AssignedPod) -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
-        await Write(self._client, "DELETE", _path(victim.pod), msgspec.json.encode(options)).send()
+        await Write(self._client, "DELETE", pod_path(victim.pod), msgspec.json.encode(options)).send()
         _log.warning("pod preempted", **self._fields(victim))
 
     async def _fault(self, write: Callable[[AssignedPod], Awaitable[None]], victim: AssignedPod) -> str | None:
@@ -111,23 +112,12 @@ class _VictimWrites:
         return ""
 
     async def _write_condition(self, victim: AssignedPod, status: str, message: str) -> None:
-        condition = {
-            "type": "DisruptionTarget",
-            "status": status,
-            "reason": PREEMPTED,
-            "message": f"{self._name}: {message}",
-            "lastTransitionTime": timestamp(),
-        }
-        patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        path = f"{_path(victim.pod)}/status"
-        await Write(self._client, "PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH).send()
+        target = condition("DisruptionTarget", status, PREEMPTED, f"{self._name}: {message}", timestamp())
+        patch = condition_patch({"uid": victim.uid}, target)
+        await Write(self._client, "PATCH", f"{pod_path(victim.pod)}/status", patch, STRATEGIC_PATCH).send()
 
     def _fields(self, victim: AssignedPod) -> dict[str, str]:
         return {"pod": victim.pod, "uid": victim.uid, "node": victim.node, "for_pod": self._order.pod.key}
-
-
-def _path(key: str) -> str:
-    return "/api/v1/namespaces/{}/pods/{}".format(*key.split("/", 1))
 
 
 def _is_gone(error: KubeError) -> bool:

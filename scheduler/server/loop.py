@@ -18,7 +18,7 @@ from mooring.kube.client import Client
 from mooring.kube.events import Synced
 from scheduler.cycle.instructions import Instruction, Notice, Order, Report, ReportGroup, ReportRates
 from scheduler.server import metrics
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import EndOfList, Inbox, Message, OpenList, Reflectors, WatchEvent, list_messages
 from scheduler.server.writes import WriteResult, Writes
 from scheduler.state.machine import Machine
@@ -62,7 +62,7 @@ class Loop:
         self,
         machine: Machine,
         clients: ApiClients,
-        reports: Writer,
+        reports: ReportWriter,
         clock: Callable[[], float],
         may_decide: Callable[[], bool] = lambda: True,
         end_of_lists: Callable[[], object] = lambda: None,

@@ -17,7 +17,7 @@ from scheduler.cycle.instructions import DeleteVictims, Evict, Order, PreBind, R
 from scheduler.server import metrics
 from scheduler.server.bind import bind, pre_bind, write_rates
 from scheduler.server.evict import delete_victims, evict
-from scheduler.server.reporting.writer import Writer, timestamp
+from scheduler.server.report_writer import ReportWriter, timestamp
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
@@ -47,7 +47,7 @@ class Writes:
         self,
         machine: Machine,
         client: Client,
-        reports: Writer,
+        reports: ReportWriter,
         receive: Callable[[WriteResult], None],
         wake: Callable[[], None],
     ) -> None:

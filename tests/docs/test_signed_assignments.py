@@ -8,7 +8,7 @@ import pytest
 
 from mooring.annotations.assignment_keys import AssignmentKeys
 from mooring.annotations.assignment_signature import read_signature
-from scheduler.server.startup.signing_key import load_signing_key
+from scheduler.server.startup import load_signing_key
 from tests.docs.pages import section
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")

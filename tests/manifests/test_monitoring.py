@@ -21,7 +21,7 @@ from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler.cycle.instructions import EvictionCause
 from scheduler.server import metrics as scheduler_metrics
-from scheduler.server.startup import policy_check
+from scheduler.server import startup
 from scheduler.state.machine import Machine
 from tests.manifests.rendering import ROOT, raw
 
@@ -46,7 +46,7 @@ def _exposed() -> dict[str, set[str]]:
     registries = [AdvertiserMetrics()._registry, CniMetrics().registry, ShimMetrics().registry]
     registered = [one for registry in (*registries, REGISTRY) for one in list(registry._collector_to_names)]
     # By name: this one is in the registry only once its module is imported.
-    for collector in (*registered, policy_check._POLICIES):
+    for collector in (*registered, startup._POLICIES):
         if isinstance(collector, MetricWrapperBase):
             (described,) = collector.describe()
             found |= _samples(described, set(collector._labelnames))

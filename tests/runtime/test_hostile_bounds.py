@@ -17,7 +17,7 @@ from mooring.gpu.inventory import read_gpu_inventory
 from mooring.kube.watch import Decoder
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.server.startup.installed_constraints import installed
+from scheduler.server.startup import installed_kinds
 
 # Those of an API server's plugin DefaultTolerationSeconds.
 _ADDED = [{"key": f"node.kubernetes.io/{why}", "operator": "Exists"} for why in ("not-ready", "unreachable")]
@@ -64,7 +64,7 @@ async def test_what_is_to_be_within_the_bounds_is_read(name: str, monkeypatch: p
     stage = _Recorder()
     async with ATTACKS[name].run(cast("Stage", stage)):
         pods = [document for path, document in stage.created if path == PODS]
-    decode, kinds = Decoder(Pod), installed()
+    decode, kinds = Decoder(Pod), installed_kinds()
     for pod in pods:
         spec = pod["spec"] | {"tolerations": [*pod["spec"].get("tolerations", []), *_ADDED]}
         metadata = pod["metadata"] | {"namespace": "default", "uid": "u", "resourceVersion": "1"}

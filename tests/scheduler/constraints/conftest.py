@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.constraints.kinds import Kinds
-from scheduler.server.startup.installed_constraints import GROUP, load
+from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.life import Life
 
 REPO = Path(__file__).parents[3]
@@ -37,14 +37,14 @@ def licences(toy: Path) -> Kinds:
     """Load the toy by its entry point."""
     found = metadata.entry_points(group=GROUP).select(name="licence")
     assert toy.exists()
-    return load(found)
+    return load_kinds(found)
 
 
 @pytest.fixture
 def fpgas(monkeypatch: pytest.MonkeyPatch) -> Kinds:
     """Load the FPGAs from their source; another test installs them."""
     monkeypatch.syspath_prepend(str(REPO / "docs/examples/fpga"))
-    return load([metadata.EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)])
+    return load_kinds([metadata.EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)])
 
 
 StartLife = Callable[[Kinds], Life]

@@ -12,7 +12,7 @@ from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement.gpus_constraint import gpu_kind
-from scheduler.server.startup.installed_constraints import GROUP, load
+from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, bound
 
@@ -195,5 +195,5 @@ def test_no_device_plugin_gives_gpus_where_mooring_does(
 def test_no_plug_in_takes_the_name() -> None:
     """It is left out, and told in the log; Mooring's own is there."""
     point = EntryPoint("gpu", "mooring_licences:Licences", GROUP)
-    (kind,) = load([point], own=[gpu_kind()])
+    (kind,) = load_kinds([point], built_in_kinds=[gpu_kind()])
     assert (kind.name, kind.resource, kind.broken) == ("gpu", "mooring.dev/gpu", "")

@@ -12,7 +12,7 @@ from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, U
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.startup.installed_constraints import GROUP, load
+from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import bound, units_of
 
@@ -200,7 +200,7 @@ def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
     values: list[str], words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """It is not bound without the units, and no other pod is affected."""
-    life = start_life(load([EntryPoint("box", value, GROUP) for value in values]))
+    life = start_life(load_kinds([EntryPoint("box", value, GROUP) for value in values]))
     life.see(make_node(annotations=HAVING))
     told = str(life.place(make_pod(annotations=ASKING)))
     assert "constraint 'box' could not be loaded" in told
@@ -211,7 +211,7 @@ def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
 def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
     """One with another name is left out, and the log says so."""
-    assert list(load([EntryPoint(name, "json:dumps", GROUP)])) == []
+    assert list(load_kinds([EntryPoint(name, "json:dumps", GROUP)])) == []
 
 
 def test_a_pod_that_requests_a_kind_that_is_not_installed_waits(

@@ -15,7 +15,7 @@ from mooring.annotations.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.placement.gpus_constraint import gpu_kind
-from scheduler.server.startup.installed_constraints import GROUP, load
+from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.decisions.documents import ASKED_FPGAS, ASKED_GPUS, HOST, ZONE, Json, Node, pf, pod
 from tests.scheduler.decisions.replay import Replay
 
@@ -30,7 +30,7 @@ def kinds() -> Kinds:
     """Return GPUs and the FPGAs of the documentation's example."""
     sys.path.append(str(_FPGA_PACKAGE))
     point = EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)
-    return load([point], own=(gpu_kind(),))
+    return load_kinds([point], built_in_kinds=(gpu_kind(),))
 
 
 def plain_pods(random: Random) -> list[str]:

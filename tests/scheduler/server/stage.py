@@ -16,7 +16,7 @@ from mooring.kube.failures import Status
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually
 
@@ -62,7 +62,7 @@ class Stage:
     async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
         """Run the loop; it must end after `stop`."""
         async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
-            writer = Writer(self.client, "mooring")
+            writer = ReportWriter(self.client, "mooring")
             clients = ApiClients(self.client, leaders)
             self.loop = Loop(self.machine, clients, writer, lambda: self.now, lambda: self.leads)
             running = asyncio.create_task(self.loop.run())

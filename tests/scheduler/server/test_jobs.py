@@ -12,7 +12,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.kube.group_membership import GroupKey
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 from tests.support.polling import until
 
@@ -49,7 +49,7 @@ async def test_jobs_are_followed_and_without_the_right_there_are_none(is_forbidd
             members = machine.group_cache.get(_KEY)
             return members.count_for({uid}) if members is not None else -1
 
-        loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)
+        loop = Loop(machine, ApiClients(client, client), ReportWriter(client, "mooring"), lambda: 0.0)
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(30):
             await loop.reflectors.ready.wait()

@@ -17,7 +17,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import WatchEvent
 from tests.scheduler.server.stage import MakeNode, MakePf, Stage
 from tests.support.polling import eventually
@@ -77,9 +77,8 @@ async def test_pods_that_are_listed_together_go_by_age(
 ) -> None:
     """A scheduler that starts finds them in the order of their names; the oldest comes first all the same."""
     times = itertools.count(1000.0)
-    loop = Loop(
-        stage.machine, ApiClients(stage.client, stage.client), Writer(stage.client, "mooring"), lambda: next(times)
-    )
+    clients, reports = ApiClients(stage.client, stage.client), ReportWriter(stage.client, "mooring")
+    loop = Loop(stage.machine, clients, reports, lambda: next(times))
     pods = [make_pod(name) for name in ("c", "b", "a")]
     listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
     loop._receive(WatchEvent(Pod, Synced(tuple(listed))))

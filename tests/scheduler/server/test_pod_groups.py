@@ -19,7 +19,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
 from scheduler.server import watches
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import OPTIONAL
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually, until
@@ -41,7 +41,7 @@ async def _followed(server: ApiServer) -> AsyncIterator[tuple[Machine, Client]]:
     """Give a machine that follows a server."""
     machine = Machine("mooring")
     async with Client(Access(server.url), timeout_s=2.0) as client:
-        loop = Loop(machine, ApiClients(client, client), Writer(client, "mooring"), lambda: 0.0)
+        loop = Loop(machine, ApiClients(client, client), ReportWriter(client, "mooring"), lambda: 0.0)
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(30):
             await loop.reflectors.ready.wait()
@@ -160,7 +160,7 @@ async def test_a_condition_is_written_in_the_version_that_is_served(version: str
                 (name, status, message),
             ]
 
-        writer = Writer(client, "mooring")
+        writer = ReportWriter(client, "mooring")
         writing = asyncio.create_task(writer.run())
         writer.put_group(ReportGroup(pod_group, "False", "Unschedulable", "no room"))
         await eventually(partial(says, "False", "no room"))

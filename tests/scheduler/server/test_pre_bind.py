@@ -32,7 +32,7 @@ from scheduler.kube.storage_objects import (
 )
 from scheduler.server.bind import pre_bind
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 from tests.scheduler.volume_store import HOST, on
 from tests.support.polling import eventually
@@ -127,7 +127,7 @@ async def _scheduling(server: ApiServer, client: Client) -> AsyncIterator[None]:
     machine = Machine("mooring")
     clock = asyncio.get_running_loop().time
     async with Client(Access(server.url), timeout_s=2.0) as leaders:
-        loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), clock)
+        loop = Loop(machine, ApiClients(client, leaders), ReportWriter(client, "mooring"), clock)
         running = asyncio.create_task(loop.run())
         try:
             await loop.reflectors.ready.wait()
@@ -274,7 +274,8 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         server.faults.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
     async with Client(Access(server.url), timeout_s=2.0) as leaders:
         machine = Machine("mooring")
-        loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        loop = Loop(machine, ApiClients(client, leaders), ReportWriter(client, "mooring"), clock)
         running = asyncio.create_task(loop.run())
         lacking = (
             "not listed yet: PersistentVolume (needs permission to list and watch persistentvolumes), "

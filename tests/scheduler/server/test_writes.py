@@ -13,7 +13,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Evict, Order
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.server.writes import PORTION, WriteResult, Writes
 from scheduler.state.machine import Machine
 
@@ -41,7 +41,7 @@ def machine() -> Machine:
 
 
 def _writes(machine: Machine, client: Client, results: list[WriteResult]) -> Writes:
-    return Writes(machine, client, Writer(client, "mooring"), results.append, lambda: None)
+    return Writes(machine, client, ReportWriter(client, "mooring"), results.append, lambda: None)
 
 
 def _binds(machine: Machine, make_pod: Callable[..., Pod], count: int) -> list[Order]:

@@ -256,7 +256,7 @@ def virtual(seed: int) -> Iterator[VirtualLoop]:
         patch.setattr(time, "monotonic", loop.look)
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "time_ns", lambda: int(loop.wall() * 1e9))
-        for module in ("scheduler.server.leader", "scheduler.server.reporting.writer"):
+        for module in ("scheduler.server.leader", "scheduler.server.report_writer"):
             patch.setattr(f"{module}.datetime", _clock_of(loop))
         patch.setattr("scheduler.__main__.Machine", machine)
         patch.setattr("scheduler.state.machine.ExtenderPods", RecordedExtenderPods)

@@ -21,7 +21,7 @@ from scheduler.server.http import extender_server as servers
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually
 
@@ -50,7 +50,7 @@ class Stage:
         ours = Client(Access(self._server.url), timeout_s=1.0, guard=self._guard)
         async with ours as leaders, aiohttp.ClientSession() as self._session:
             clients = ApiClients(self._client, leaders)
-            self.loop = Loop(self.machine, clients, Writer(self._client, "mooring"), lambda: 1000.0)
+            self.loop = Loop(self.machine, clients, ReportWriter(self._client, "mooring"), lambda: 1000.0)
             running = asyncio.create_task(self.loop.run())
             try:
                 async with servers.serve(

@@ -19,7 +19,7 @@ from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve
 from scheduler.server.http.extender_tls import server_tls
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
 from tests.support.certificates import Authority, Pair
 
@@ -47,9 +47,8 @@ async def serving(server: Pair, client_ca: Path | None = None) -> AsyncIterator[
     (port,) = free_ports(1)
     nowhere = Client(Access("http://127.0.0.1:1"))
     clients, machine = ApiClients(nowhere, nowhere), Machine("mooring")
-    extender_handlers = ExtenderHandlers(
-        machine.extender_pods, Loop(machine, clients, Writer(nowhere, "mooring"), lambda: 0.0), clients, lambda: 0.0
-    )
+    loop = Loop(machine, clients, ReportWriter(nowhere, "mooring"), lambda: 0.0)
+    extender_handlers = ExtenderHandlers(machine.extender_pods, loop, clients, lambda: 0.0)
     tls = server_tls(str(server.certificate), str(server.key), str(client_ca or ""))
     async with serve(f"127.0.0.1:{port}", extender_handlers, tls):
         yield f"https://127.0.0.1:{port}/scheduler/filter"

@@ -15,9 +15,9 @@ from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH
-from scheduler.server.startup.policy_check import CONDITION, OwnPod, PolicyCheck
+from scheduler.server.startup import CONDITION, PolicyCheck
 
-GUARD = Path(__file__).parents[4] / "manifests/base/guard"
+GUARD = Path(__file__).parents[3] / "manifests/base/guard"
 POD = "/api/v1/namespaces/mooring-system/pods/scheduler-0"
 PATHS = {"ValidatingAdmissionPolicy": POLICIES_PATH, "ValidatingAdmissionPolicyBinding": BINDINGS_PATH}
 
@@ -64,7 +64,7 @@ def states() -> dict[str, set[str]]:
 
 async def test_policies_that_are_missing_or_do_not_deny_are_said_and_so_is_their_return(client: Client) -> None:
     """By all three ways, and once; each state of a policy excludes the others."""
-    check = PolicyCheck(client, OwnPod("mooring-system", "scheduler-0"))
+    check = PolicyCheck(client, "mooring-system/scheduler-0")
     with capture_logs() as said:
         await check.check()
         await check.check()
@@ -91,7 +91,7 @@ async def test_what_may_not_be_read_is_not_known(server: ApiServer, client: Clie
     await install_guard(client)
     forbidden = Fault("GET", "/validatingadmissionpolicies/", "answer", times=100, code=403)
     server.faults.plan(forbidden)
-    check = PolicyCheck(client, OwnPod("mooring-system", "scheduler-0"))
+    check = PolicyCheck(client, "mooring-system/scheduler-0")
     await check.check()
     assert states() == {key: {"unknown"} for key in POLICIES}
     found = await condition_of(client)
@@ -102,8 +102,8 @@ async def test_what_may_not_be_read_is_not_known(server: ApiServer, client: Clie
 async def test_a_condition_that_could_not_be_set_is_set_by_the_next_check(server: ApiServer, client: Client) -> None:
     """The API server's failure is not the end of it; without a pod's name there is none to set."""
     server.faults.plan(Fault("PATCH", "/status$", "answer", code=503))
-    check = PolicyCheck(client, OwnPod("mooring-system", "scheduler-0"))
+    check = PolicyCheck(client, "mooring-system/scheduler-0")
     await check.check()
     await check.check()
     assert (await condition_of(client))["status"] == "False"
-    await PolicyCheck(client, OwnPod("", "")).check()
+    await PolicyCheck(client, "").check()

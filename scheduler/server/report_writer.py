@@ -24,29 +24,20 @@ from mooring.kube.lanes import Lane, Lanes
 from mooring.kube.namespace_turns import NamespaceTurns
 from scheduler.cycle.instructions import Report, ReportGroup, ReportRates, WriteRates
 from scheduler.kube.objects import Pod
-from scheduler.server import metrics
-from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
-from scheduler.server.reporting.report_bodies import event as event_body
-from scheduler.server.reporting.report_bodies import (
-    event_reason,
-    is_of_pending,
-    pod_group_patches,
-    rates_condition_patch,
-    repetition,
-    status_patch,
-)
+from scheduler.server import metrics, reports
+from scheduler.server.reports import EventCorrelator, EventRecord, TokenBucket, is_of_pending, pod_path
 
-_MOST_EVENTS = 10_000
+_MAX_EVENTS = 10_000
 # Answers that arrive together are processed together: with 4 events at once a bound pod costs a tenth more CPU in
 # total. Fewer than the client's connections.
-_EVENTS_WRITTEN_AT_ONCE, _CONDITIONS_WRITTEN_AT_ONCE = 12, 4
+_EVENT_WRITES, _CONDITION_WRITES = 12, 4
 # Conditions per second, and at once; kube-scheduler's client is limited to 50 and 100 for all of its writes.
 _CONDITIONS_PER_S = 50.0
-_CONDITIONS_AT_ONCE = 100.0
+_CONDITION_BURST = 100.0
 # Conditions and events per second, and at once, while pods wait for their decision: about 5 % of one core's time.
 _AMID_DECISIONS_PER_S = 20.0
-_AMID_DECISIONS_AT_ONCE = 12.0
-_LONGEST_NAME = 253
+_AMID_DECISIONS_BURST = 12.0
+_MAX_NAME = 253
 _FLUSH_S = 2.0
 _decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -59,34 +50,34 @@ class _Event:
         self.record: EventRecord | None = None
 
 
-class Writer:
+class ReportWriter:
     """The reports that wait to be written, and the tasks that write them."""
 
     def __init__(self, client: Client, component: str) -> None:
         self._client = client
         self._component = component
-        self._events = NamespaceTurns[_Event](_MOST_EVENTS)
+        self._events = NamespaceTurns[_Event](_MAX_EVENTS)
         # A condition is reported once, so it waits until it is written: at most one for each object.
-        self._conditions = NamespaceTurns[Report](tries=sys.maxsize)
+        self._of_pods = NamespaceTurns[Report](tries=sys.maxsize)
         self._of_pod_groups = NamespaceTurns[ReportGroup](tries=sys.maxsize)
         self._of_rates = NamespaceTurns[ReportRates](tries=sys.maxsize)
-        events = Lane(self._events, self._write_event, lambda event: _pod_fields(event.report), _event_dropped)
-        self._event_lanes = Lanes([events], _EVENTS_WRITTEN_AT_ONCE, self._let_write_event)
+        events = Lane(self._events, self._write_event, lambda event: _fields(event.report), _count_loss)
+        self._event_lanes = Lanes([events], _EVENT_WRITES, self._let_write_event)
         # Pods that wait for a node come before running ones.
         lanes = (
-            Lane(self._of_pod_groups, self._write_pod_group, _pod_group_fields),
-            Lane(self._conditions, self._write_condition, _pod_fields),
-            Lane(self._of_rates, self._write_rates, _pod_fields),
+            Lane(self._of_pod_groups, self._write_condition, _fields),
+            Lane(self._of_pods, self._write_condition, _fields),
+            Lane(self._of_rates, self._write_condition, _fields),
         )
-        self._condition_lanes = Lanes(lanes, _CONDITIONS_WRITTEN_AT_ONCE, self._let_write_condition)
-        self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
+        self._condition_lanes = Lanes(lanes, _CONDITION_WRITES, self._let_write_condition)
+        self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITION_BURST, time.monotonic())
         self._event_correlator = EventCorrelator()
         self._serial = itertools.count()
-        self._calm = asyncio.Event()
-        self._calm.set()
-        self._decided = asyncio.Event()
-        self._decided.set()
-        self._amid_decisions = TokenBucket(_AMID_DECISIONS_PER_S, _AMID_DECISIONS_AT_ONCE, time.monotonic())
+        self._few_binds = asyncio.Event()
+        self._few_binds.set()
+        self._no_decisions = asyncio.Event()
+        self._no_decisions.set()
+        self._pace_amid_decisions = TokenBucket(_AMID_DECISIONS_PER_S, _AMID_DECISIONS_BURST, time.monotonic())
         # One task at a time waits for a token.
         self._turn = asyncio.Lock()
 
@@ -94,11 +85,11 @@ class Writer:
         """Queue a report; an event is dropped if too many wait."""
         pod = report.pod.metadata
         if is_of_pending(report):
-            self._await(report, self._conditions.get(pod.namespace, pod.uid))
+            self._put_condition(report, self._of_pods.get(pod.namespace, pod.uid))
         else:
-            self._conditions.drop(pod.namespace, pod.uid)
+            self._of_pods.drop(pod.namespace, pod.uid)
         if not self._events.put(pod.namespace, f"{next(self._serial):x}", _Event(report)):
-            _event_dropped()
+            _count_loss()
         self._event_lanes.wake()
 
     def put_group(self, report: ReportGroup) -> None:
@@ -119,12 +110,12 @@ class Writer:
         """Drop a waiting condition about a pod's rates: a newer one is written with the rates themselves."""
         self._of_rates.drop(order.pod.metadata.namespace, order.rates.uid)
 
-    def _await(self, newer: Report, older: Report | None) -> None:
+    def _put_condition(self, newer: Report, older: Report | None) -> None:
         """Queue the newer of two reports about a pod; it keeps the older one's nomination unless it has its own."""
         if newer.nominated is None and older is not None:
             newer = msgspec.structs.replace(newer, nominated=older.nominated)
         pod = newer.pod.metadata
-        self._conditions.put(pod.namespace, pod.uid, newer)
+        self._of_pods.put(pod.namespace, pod.uid, newer)
         self._condition_lanes.wake()
 
     def give_way(self, *, is_busy: bool, amid_decisions: bool = False) -> None:
@@ -132,14 +123,11 @@ class Writer:
 
         The reports that accumulate are written afterwards.
         """
-        if amid_decisions:
-            self._decided.clear()
-        else:
-            self._decided.set()
-        if is_busy:
-            self._calm.clear()
-        else:
-            self._calm.set()
+        for event, has_way in ((self._no_decisions, not amid_decisions), (self._few_binds, not is_busy)):
+            if has_way:
+                event.set()
+            else:
+                event.clear()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -153,7 +141,7 @@ class Writer:
                 await self._event_lanes.empty()
 
     async def _let_write_event(self) -> None:
-        await self._calm.wait()
+        await self._few_binds.wait()
         await self._let_decide()
 
     async def _let_write_condition(self) -> None:
@@ -164,56 +152,51 @@ class Writer:
     async def _let_decide(self) -> None:
         """Wait for the turn of one more report, as long as pods wait for their decision."""
         async with self._turn:
-            while not self._decided.is_set() and (wait_s := self._amid_decisions.take(time.monotonic())):
+            while not self._no_decisions.is_set() and (wait_s := self._pace_amid_decisions.take(time.monotonic())):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
-                        await self._decided.wait()
+                        await self._no_decisions.wait()
 
-    async def _write_condition(self, report: Report) -> None:
-        pod = report.pod.metadata
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        try:
-            await self._client.request("PATCH", f"{path}/status", status_patch(report, timestamp()), STRATEGIC_PATCH)
-        except Conflict:
-            await self._send_again(report, path)
-
-    async def _write_rates(self, report: ReportRates) -> None:
-        pod, patch = report.pod.metadata, rates_condition_patch(report, timestamp())
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
-        await self._client.request("PATCH", path, patch, STRATEGIC_PATCH)
-
-    async def _write_pod_group(self, report: ReportGroup) -> None:
-        """Write to the version that is served; after a conflict the watch shows what has changed."""
-        for path, patch in pod_group_patches(report, timestamp()):
-            with contextlib.suppress(NotFound):
+    async def _write_condition(self, report: Report | ReportGroup | ReportRates) -> None:
+        """Write to the version that is served; after a conflict about a PodGroup, the watch shows what has changed."""
+        for path, patch in reports.condition_patches(report, timestamp()):
+            try:
                 await self._client.request("PATCH", path, patch, STRATEGIC_PATCH)
+            except NotFound:
+                if not isinstance(report, ReportGroup):
+                    raise
+            except Conflict:
+                if not isinstance(report, Report):
+                    raise
+                await self._put_again(report)
+            else:
                 return
 
-    async def _send_again(self, report: Report, path: str) -> None:
+    async def _put_again(self, report: Report) -> None:
         """Read the pod again, unless it needs no report any more, or a newer report is queued."""
         try:
-            pod = _decode_pod(check_object("Pod", await self._client.request("GET", path)))
+            pod = _decode_pod(check_object("Pod", await self._client.request("GET", pod_path(report.pod.key))))
         except msgspec.MsgspecError:
             return
         about = pod.metadata
         if about.uid == report.pod.metadata.uid and not pod.spec.node_name:
             retry = msgspec.structs.replace(report, pod=pod)
-            self._await(self._conditions.get(about.namespace, about.uid) or retry, retry)
+            self._put_condition(self._of_pods.get(about.namespace, about.uid) or retry, retry)
 
     async def _write_event(self, event: _Event) -> None:
         report, now, is_first = event.report, timestamp(), event.record is None
         pod = report.pod.metadata
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
-        new = EventRecord(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
-        about = (pod.uid, event_reason(report), report.message)
-        event.record = event.record or self._event_correlator.tell(*about, new, time.monotonic())
+        new = EventRecord(pod.name[: _MAX_NAME - len(suffix)] + suffix, 1, now)
+        about = (pod.uid, reports.event_reason(report), report.message)
+        event.record = event.record or self._event_correlator.correlate(*about, new, time.monotonic())
         if event.record is None:
-            _event_dropped()
+            _count_loss()
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
         if event.record.count > 1:
             try:
-                patch = repetition(report, event.record, now)
+                patch = reports.repetition(report, event.record, now)
                 await self._client.request("PATCH", f"{folder}/{event.record.name}", patch, MERGE_PATCH)
             except NotFound:
                 self._event_correlator.forget(*about)
@@ -221,23 +204,21 @@ class Writer:
             else:
                 return
         try:
-            await self._client.request("POST", folder, event_body(report, self._component, event.record, now))
+            await self._client.request("POST", folder, reports.event(report, self._component, event.record, now))
         except Conflict:
             # An earlier attempt, whose answer was lost, has created it.
             if is_first:
                 raise
 
 
-def _pod_fields(report: Report | ReportRates) -> Mapping[str, str]:
+def _fields(report: Report | ReportGroup | ReportRates) -> Mapping[str, str]:
+    if isinstance(report, ReportGroup):
+        about = report.pod_group.metadata
+        return {"pod_group": f"{about.namespace}/{about.name}"}
     return {"pod": report.pod.key, "uid": report.pod.metadata.uid}
 
 
-def _pod_group_fields(report: ReportGroup) -> Mapping[str, str]:
-    about = report.pod_group.metadata
-    return {"pod_group": f"{about.namespace}/{about.name}"}
-
-
-def _event_dropped() -> None:
+def _count_loss() -> None:
     metrics.EVENTS_DROPPED.inc()
 
 

@@ -28,7 +28,7 @@ from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server.bind import MAGIC, binding
 from scheduler.server.pb.binding_pb2 import Binding, Unknown
-from scheduler.server.startup.signing_key import load_signing_key
+from scheduler.server.startup import load_signing_key
 from scheduler.state.machine import Machine
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))

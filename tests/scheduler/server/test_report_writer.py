@@ -17,9 +17,9 @@ from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
-from scheduler.server.reporting import writer as writing
-from scheduler.server.reporting.report_bodies import status_patch
-from scheduler.server.reporting.writer import Writer
+from scheduler.server import report_writer as writing
+from scheduler.server.report_writer import ReportWriter
+from scheduler.server.reports import status_patch
 from tests.support.polling import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -27,9 +27,9 @@ Put = Callable[[Report], None]
 
 
 @pytest.fixture
-async def writer(client: Client) -> AsyncIterator[Writer]:
+async def writer(client: Client) -> AsyncIterator[ReportWriter]:
     """Give a writer at work."""
-    writer = Writer(client, "mooring")
+    writer = ReportWriter(client, "mooring")
     task = asyncio.create_task(writer.run())
     yield writer
     task.cancel()
@@ -56,7 +56,7 @@ async def _events(client: Client) -> list[Any]:
     return found
 
 
-async def test_a_pod_that_waits_is_told_by_condition_and_event(client: Client, writer: Writer) -> None:
+async def test_a_pod_that_waits_is_told_by_condition_and_event(client: Client, writer: ReportWriter) -> None:
     """The event carries why as data."""
     pod = await _create(client, "p")
     writer.put(Report(pod, "Unschedulable", "no room", {"v": 1, "nodes": 3}))
@@ -76,8 +76,8 @@ async def test_while_pods_wait_for_their_decision_few_reports_are_written(
 ) -> None:
     """A tenant's pods that fit nowhere must not hold up others by what is told about them; all is told afterwards."""
     monkeypatch.setattr(writing, "_AMID_DECISIONS_PER_S", 1e-6)
-    monkeypatch.setattr(writing, "_AMID_DECISIONS_AT_ONCE", 3.0)
-    writer = Writer(client, "mooring")
+    monkeypatch.setattr(writing, "_AMID_DECISIONS_BURST", 3.0)
+    writer = ReportWriter(client, "mooring")
     writer.give_way(is_busy=False, amid_decisions=True)
     pod = await _create(client, "p")
     for number in range(20):
@@ -99,7 +99,7 @@ async def _are_told(client: Client, count: int) -> bool:
 
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_of_many_messages_about_a_pod_the_newest_is_written(
-    client: Client, server: ApiServer, writer: Writer
+    client: Client, server: ApiServer, writer: ReportWriter
 ) -> None:
     """A hundred at once are one write, not a hundred."""
     pod = await _create(client, "p")
@@ -114,7 +114,7 @@ async def test_of_many_messages_about_a_pod_the_newest_is_written(
 
 @pytest.mark.parametrize("is_written_to", [False, True])
 async def test_a_nomination_survives_a_newer_message_without_one(
-    client: Client, writer: Writer, *, is_written_to: bool
+    client: Client, writer: ReportWriter, *, is_written_to: bool
 ) -> None:
     """The newer one does not mention it; also if the older was answered with a conflict."""
     pod = await _create(client, "p")
@@ -129,7 +129,7 @@ async def test_a_nomination_survives_a_newer_message_without_one(
     assert (await _get(client, "p")).status.nominated_node_name is None
 
 
-async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client: Client, writer: Writer) -> None:
+async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client: Client, writer: ReportWriter) -> None:
     """The Binding overtook the condition: the version in the patch is a precondition."""
     pod = await _create(client, "p")
     target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
@@ -144,7 +144,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_reported_as_pending(client:
     assert condition[0] == "True"
 
 
-async def test_a_report_is_not_written_to_another_pod_of_the_same_name(client: Client, writer: Writer) -> None:
+async def test_a_report_is_not_written_to_another_pod_of_the_same_name(client: Client, writer: ReportWriter) -> None:
     """Another pod of the same name has another uid and version: the decision was not about it."""
     gone = await _create(client, "p")
     await client.request("DELETE", f"{PODS}/p")
@@ -171,7 +171,7 @@ async def test_a_condition_for_another_uid_is_refused(
     assert await _condition(client, "p") is None
 
 
-async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: Client, writer: Writer) -> None:
+async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: Client, writer: ReportWriter) -> None:
     """It is read again if it has changed but still waits."""
     pod = await _create(client, "p")
     patch = msgspec.json.encode({"metadata": {"annotations": {"a": "b"}}})
@@ -182,7 +182,7 @@ async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(client: 
 
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_a_bind_drops_the_reports_that_are_not_written_yet(
-    client: Client, server: ApiServer, writer: Writer
+    client: Client, server: ApiServer, writer: ReportWriter
 ) -> None:
     """A pod that was bound is not reported as pending any more."""
     pod = await _create(client, "p")
@@ -203,8 +203,8 @@ async def test_conditions_are_written_at_a_limited_rate(
 ) -> None:
     """However many pods wait: a burst, then so many a second; events are not delayed by it."""
     monkeypatch.setattr(writing, "_CONDITIONS_PER_S", 0.1)
-    monkeypatch.setattr(writing, "_CONDITIONS_AT_ONCE", 3.0)
-    writer = Writer(client, "mooring")
+    monkeypatch.setattr(writing, "_CONDITION_BURST", 3.0)
+    writer = ReportWriter(client, "mooring")
     pods = [await _create(client, f"p{number}") for number in range(10)]
     task = asyncio.create_task(writer.run())
     for pod in pods:
@@ -227,9 +227,9 @@ async def test_events_are_dropped_when_too_many_wait(
     client: Client, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`put` never waits and never grows: what a slow API server cannot take is lost, and counted."""
-    monkeypatch.setattr(writing, "_MOST_EVENTS", 5)
+    monkeypatch.setattr(writing, "_MAX_EVENTS", 5)
     server.faults.plan(Fault("POST", "/events$", "delay", times=100, delay_s=0.2))
-    writer = Writer(client, "mooring")
+    writer = ReportWriter(client, "mooring")
     pods = [await _create(client, f"p{number}") for number in range(20)]
     for pod in pods:
         writer.put(Report(pod, "Scheduled", "assigned"))
@@ -240,7 +240,7 @@ async def test_events_are_dropped_when_too_many_wait(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_repeated_event_is_counted(client: Client, writer: Writer) -> None:
+async def test_a_repeated_event_is_counted(client: Client, writer: ReportWriter) -> None:
     """One object has the count; if it has gone meanwhile, it is created again."""
     pod = await _create(client, "p")
     for message in ("no room", "no cpu", "no room"):
@@ -254,7 +254,7 @@ async def test_a_repeated_event_is_counted(client: Client, writer: Writer) -> No
     assert [(one["message"], one["count"]) for one in await _events(client)] == [("no room", 1)]
 
 
-async def test_nothing_is_written_to_a_pod_that_is_gone(client: Client, writer: Writer) -> None:
+async def test_nothing_is_written_to_a_pod_that_is_gone(client: Client, writer: ReportWriter) -> None:
     """And delays no other report."""
     gone, there = await _create(client, "gone"), await _create(client, "there")
     await client.request("DELETE", f"{PODS}/gone")
@@ -278,7 +278,7 @@ async def _namespace(client: Client, name: str) -> None:
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 @pytest.mark.parametrize("delay_s", [0.0, 30.0])
 async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_report_of_others(
-    client: Client, server: ApiServer, writer: Writer, delay_s: float
+    client: Client, server: ApiServer, writer: ReportWriter, delay_s: float
 ) -> None:
     """Its events and conditions are tried seldom, and those of others are written at once."""
     for method, path in (("POST", "/bad/events$"), ("PATCH", "/bad/pods/.*/status$")):
@@ -296,7 +296,7 @@ async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_report_
 
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_what_a_webhook_has_denied_is_written_once_it_answers(
-    client: Client, server: ApiServer, writer: Writer
+    client: Client, server: ApiServer, writer: ReportWriter
 ) -> None:
     """One event each, and the newest condition."""
     server.faults.plan(webhook_fails("POST", "/events$"))
@@ -309,7 +309,7 @@ async def test_what_a_webhook_has_denied_is_written_once_it_answers(
 
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_an_event_whose_answer_was_lost_is_not_written_twice(
-    client: Client, server: ApiServer, writer: Writer
+    client: Client, server: ApiServer, writer: ReportWriter
 ) -> None:
     """The next try has its name."""
     server.faults.plan(Fault("POST", "/events$", "drop_after"))
