@@ -27,7 +27,7 @@ from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.volume_cache import Usage, VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.resources import SCORED, add_to
+from scheduler.kube.resources import SCORE_NAMES, add_to
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import (
     FreeSince,
@@ -376,5 +376,5 @@ class Cache:
 
 
 def _amounts(assigned_pod: AssignedPod) -> list[tuple[str, int]]:
-    scored_amounts = [(SCORED[name], amount) for name, amount in assigned_pod.scored.items()]
+    scored_amounts = [(SCORE_NAMES[name], amount) for name, amount in assigned_pod.scored.items()]
     return [("pods", 1), *assigned_pod.resources.items(), *scored_amounts]

@@ -34,19 +34,19 @@ from scheduler.cache.node_facts import Flags as Flags
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.node_view import BatchView, RowView
 from scheduler.kube.host_ports import HostPorts
-from scheduler.kube.resources import SCORED
+from scheduler.kube.resources import SCORE_NAMES
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
 # The lines of the resources that every node has. VFs and free Mb/s come from the PFs, not from what a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
 LINE_COUNT = 7
-_NAMES = SCORED["cpu"], SCORED["memory"], "cpu", "memory", "pods"
+_NAMES = SCORE_NAMES["cpu"], SCORE_NAMES["memory"], "cpu", "memory", "pods"
 LINES: Mapping[str, int] = dict(zip(_NAMES, (SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS), strict=True))
 # Maximum number of other resources that are kept as arrays. Beyond that all are dropped and built when needed.
 _MOST_SCALARS = 256
 # The name under which a node publishes what is scored.
-_PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCORED.items()}
+_PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCORE_NAMES.items()}
 # The amount that is written if pods leave less, far from the limits of 64 bits.
 _MIN_FREE = -(2**62)
 # Number of single-row views that are kept, about 6 MiB: a search for victims reads every row, again for each pod.

@@ -43,7 +43,7 @@ from scheduler.cycle.refusals import Among, refused_rows, rows_of, unschedulable
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.reservations import ReservedRoom, RoomCheck
 from scheduler.cycle.signature_scores import SignatureScores
-from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
@@ -184,7 +184,7 @@ class SchedulingCycle:
         """
         with budget.limit_values():
             scores = self._signature_scores.of(pod_info, budget)
-        helpable = [rows for plugin, _, rows in scores.refusals() if plugin.requeue_on & LEAVING]
+        helpable = [rows for plugin, _, rows in scores.refusals() if plugin.requeue_on & ClusterEvent.ROOM]
         all_rows: Rows = np.sort(np.concatenate([scores.passing_rows(), *helpable]))
         return all_rows
 
@@ -220,7 +220,7 @@ class SchedulingCycle:
             return verdict
         if isinstance(refusals, NoNode):
             return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
-        helpable = [refusal for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.permanent]
+        helpable = [refusal for refusal in refusals if refusal.requeue_on & ClusterEvent.ROOM and not refusal.permanent]
         by_ports = [refusal for refusal in helpable if refusal.requeue_on & ClusterEvent.PORTS_FREED]
         dry_runs = DryRuns(pod_info, self._cache, search.placement)
         proposal = self._preemption.seek(dry_runs, rows_of(helpable), rows_of(by_ports), search, now)
@@ -332,7 +332,9 @@ class _NodeSearch:
             if isinstance(placement, Refused):
                 continue
             if texts := self._room_check.refusal(row):
-                events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | events_that_help(self._pod_info, self._cache)
+                events = (
+                    ClusterEvent.ROOM | ClusterEvent.NODE_ALLOCATABLE | events_that_help(self._pod_info, self._cache)
+                )
                 refusals.append(RefusedRows(events, texts, rows[place : place + 1]))
                 continue
             own_scores = {name: int(scores[place]) for name, scores in parts.items()}

@@ -1,10 +1,10 @@
-"""Cluster events: changes of objects that can help an unschedulable pod."""
+"""Changes of objects that can help an unschedulable pod."""
 
 import enum
 
 
 class ClusterEvent(enum.Flag):
-    """What can help an unschedulable pod: kube-scheduler's ClusterEvents, as far as a plugin here uses them."""
+    """kube-scheduler's ClusterEvents, as far as a plugin here uses them."""
 
     NODE_ADDED = enum.auto()
     NODE_REMOVED = enum.auto()  # its pods no longer count, so skew and anti-affinity may change
@@ -27,16 +27,10 @@ class ClusterEvent(enum.Flag):
     VOLUMES_FREED = enum.auto()  # a pod left its node that used claims or disks
     # All changes of a node that can help.
     NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS
+    # Room may become free when a pod leaves, when it is no longer reserved for a nominated pod, and when more pods may
+    # be preempted.
+    ROOM = POD_GONE | PORTS_FREED | VFS_FREED | UNITS_FREED | VOLUMES_FREED
 
 
 NO_EVENT = ClusterEvent(0)
 ANY_EVENT = ~NO_EVENT
-# Room may become free when a pod leaves, when it is no longer reserved for a nominated pod, and when more pods may be
-# preempted.
-LEAVING = (
-    ClusterEvent.POD_GONE
-    | ClusterEvent.PORTS_FREED
-    | ClusterEvent.VFS_FREED
-    | ClusterEvent.UNITS_FREED
-    | ClusterEvent.VOLUMES_FREED
-)

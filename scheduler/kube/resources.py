@@ -42,7 +42,7 @@ _POD_LEVEL = ("cpu", "memory", "hugepages-")
 # and bytes. Source: kube-scheduler's util.GetNonzeroRequests.
 _SCORED_DEFAULTS: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
 # The names under which these amounts are added up, in addition to the requested ones.
-SCORED: Mapping[str, str] = {"cpu": "scored cpu", "memory": "scored memory"}
+SCORE_NAMES: Mapping[str, str] = {"cpu": "scored cpu", "memory": "scored memory"}
 
 
 @lru_cache(maxsize=8192)
@@ -202,16 +202,16 @@ def spec_in_force(pod: Pod) -> PodSpec:
 
 
 def _resources_in_force(
-    requested: Resources | None, status: ContainerStatus | PodStatus | None, is_infeasible: bool
+    in_spec: Resources | None, status: ContainerStatus | PodStatus | None, is_infeasible: bool
 ) -> Resources | None:
     """Return the amounts in force; the same object if they are those of the spec, or if the status has none."""
     if status is None or status.resources is None:
-        return requested
+        return in_spec
     # A limit without a request counts as one, as by the API server's defaulting. In a status it does not.
-    spec_amounts = {} if requested is None else {**(requested.limits or {}), **(requested.requests or {})}
+    spec_amounts = {} if in_spec is None else {**(in_spec.limits or {}), **(in_spec.requests or {})}
     amounts_in_status = [amounts for amounts in (status.resources.requests, status.allocated_resources) if amounts]
     if all(amounts == spec_amounts for amounts in amounts_in_status) and (amounts_in_status or not is_infeasible):
-        return requested
+        return in_spec
     return Resources(requests=_largest(amounts_in_status if is_infeasible else [spec_amounts, *amounts_in_status]))
 
 

@@ -18,7 +18,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Refusals
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
-from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
+from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
 
 
 def too_many_shapes(demand: GroupDemand) -> GroupUnschedulable:
@@ -78,7 +78,7 @@ def _with_events_of_all(snapshot: GroupSnapshot, refusal: Unschedulable) -> Unsc
     is_plain = group.rails is None and not group.within and not group.prefer and not group.slices
     if is_plain and len(kinds) == 1 and not reads_other_nodes(kinds[0]):
         return refusal
-    events = refusal.requeue_on | LEAVING | ClusterEvent.NODE
+    events = refusal.requeue_on | ClusterEvent.ROOM | ClusterEvent.NODE
     if len(kinds) > MOST_SHAPES:
         # There are too many members to check which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)

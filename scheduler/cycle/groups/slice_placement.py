@@ -26,7 +26,7 @@ from scheduler.cycle.groups.group_demand import by_size, kind_of
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom, Partition, SliceDomains, slice_domains
 from scheduler.cycle.refusals import Among
-from scheduler.kube.cluster_event import LEAVING, ClusterEvent
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
 # Members that one attempt tries.
@@ -188,7 +188,7 @@ class SlicePlacement:
             else f"no domain of label {level.within!r} has room for ranks {first} to {last}, the largest for {largest}"
         )
         why: Why = {"v": 1}
-        events = LEAVING | ClusterEvent.NODE
+        events = ClusterEvent.ROOM | ClusterEvent.NODE
         if refusal is not None:
             events, why = events | refusal.requeue_on, refusal.why
         reason = f"{reason}." if refusal is None else f"{reason}: {refusal.reason}"

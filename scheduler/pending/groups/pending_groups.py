@@ -15,7 +15,7 @@ from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_members import Member, Members, Rank
 from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.cluster_event import LEAVING
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.jobs import Job
 from scheduler.kube.outcomes import Refused
@@ -97,7 +97,7 @@ class PendingGroups(Part):
                 return
         elif old_state == member.state == "placed":
             # Its annotation has changed: other members may be victims now.
-            self.queue.move_on_event(LEAVING, now)
+            self.queue.move_on_event(ClusterEvent.ROOM, now)
         self._set_state(uid, membership, member)
         self._refresh(key, now)
 
@@ -138,7 +138,7 @@ class PendingGroups(Part):
         current = self.group_cache.pod_groups.get(key)
         if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
             # Its members may be victims now, each by itself.
-            self.queue.move_on_event(LEAVING, now)
+            self.queue.move_on_event(ClusterEvent.ROOM, now)
         if self.reports.pod_group_changed(key, previous.item, current.item, now) or current.policy != previous.policy:
             self._refresh(key, now)
 

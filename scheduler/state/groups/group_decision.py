@@ -14,7 +14,7 @@ from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, kind_of, spare_members
 from scheduler.cycle.groups.preemption.preempt import PreemptionResult
 from scheduler.cycle.refusals import for_member
-from scheduler.kube.cluster_event import LEAVING, ClusterEvent
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo
@@ -196,7 +196,7 @@ def _name_blockers(members: Members, verdict: GroupUnschedulable, cache: Cache) 
     """
     facts, events = verdict.refusal.why.get("group"), verdict.refusal.requeue_on
     nodes = facts.get("nodes") if isinstance(facts, dict) else None
-    if not events & LEAVING or not isinstance(nodes, list):
+    if not events & ClusterEvent.ROOM or not isinstance(nodes, list):
         return ""
     foreign_pods = [
         pod

@@ -20,7 +20,7 @@ from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemp
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import reserve
-from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.first_call import FirstCall, UrgentTurn
 from scheduler.pending.groups.group_evictions import HalfGroups
@@ -146,7 +146,7 @@ class GroupScheduling(Part):
         if isinstance(verdict, GroupPlacement):
             return verdict, NO_PREEMPTION
         preemption, fitting_pods = NO_PREEMPTION, [bind.assigned for bind in verdict.binds]
-        if not verdict.go_on_from and verdict.refusal.requeue_on & LEAVING:
+        if not verdict.go_on_from and verdict.refusal.requeue_on & ClusterEvent.ROOM:
             # No pod is preempted before everything has been tried.
             preemption = yield from self._search_room(demand, budget, fitting_pods)
         return verdict, self._keep_room(demand, fitting_pods, preemption, _ROOM_MESSAGE)
