@@ -1,21 +1,17 @@
 """Schedule a group: place at least the members that it needs, or none. Pure.
 
-Method: one generator that yields between turns and returns one outcome. It places the group on a private snapshot; the
-live cache holds no member before the commit. Members are put on nodes of the snapshot one after another. The ordinary
-cycle chooses each node with all earlier members present, so all rules hold among members, including exact VFs. Topology
-domains are tried one after another (`scheduler.cycle.groups.domains`), and in each domain one choice of networks after
-another (`scheduler.cycle.groups.rails`). Each is tried with the largest members first. If too few fit, it is tried in
-the members' own order, and finally, if not all are needed, with the smallest first. Of the successful attempts in a
-domain, the one that places most members wins.
+Method: the members are put on nodes of a private snapshot one after another. The ordinary cycle chooses each node with
+all earlier members present, so all rules hold among members, including exact VFs. Topology domains are tried one after
+another (`scheduler.cycle.groups.domains`), and in each domain one choice of networks after another
+(`scheduler.cycle.groups.rails`). Each is tried with the largest members first. If too few fit, it is tried in the
+members' own order, and finally, if not all are needed, with the smallest first. Of the successful attempts in a domain,
+the one that places most members wins.
 
-Commit: what may have changed is evaluated again: members on changed nodes, or all members if a fact changed that rules
-read across nodes. Places that are still valid are kept, even if better ones exist by now. Otherwise the cycle takes a
-fresh snapshot and places only the invalid members again. After three such rounds others wait for a limited time
-(`GroupBudget.is_exclusive`), so that large groups do not starve while single pods come and go.
-
-Correctness: the last check for changes and the commit are in one turn, so nothing happens between them. A member is
-evaluated again with all filters, on a snapshot that has all members before it. If a member is deleted or changed, the
-caller closes the generator, and nothing of the decision remains.
+Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Places that
+are still valid are kept, even if better ones exist by now. Only invalid members are placed again, on a fresh snapshot.
+After three such rounds others wait for a limited time (`GroupBudget.is_exclusive`), so that large groups do not starve
+while single pods come and go. The last check and the commit are in one turn, so nothing happens between them. If a
+member is deleted or changed, the caller closes the generator, and nothing of the decision remains.
 
 Cost: a snapshot for each round, and for each member the cost of a pod; after one fits nowhere, equal members are not
 tried. `_MAX_ATTEMPTS` limits all domains together; the next decision continues where this one stopped.
@@ -30,16 +26,18 @@ import numpy as np
 
 from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable
+from scheduler.cycle.cycle import NAME_COUNT
+from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.domains import Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order
-from scheduler.cycle.groups.group_refusals import cluster_changed, refusal_of_group, shortage_of, too_many_shapes
+from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster, Refusals
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
+from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
+from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
 # Number of members that one decision tries in all topology domains together (some seconds), and to place more than
@@ -62,7 +60,8 @@ class GroupCycle:
         if demand.has_many_shapes and not demand.similar_members:
             yield from budget.move_all(demand.add_similar, demand.members)
         if len(demand.shapes) > MOST_SHAPES:
-            return too_many_shapes(demand)
+            reason = f"its members make {len(demand.shapes)} different requests; the limit is {MOST_SHAPES}"
+            return _refusal(demand, reason, NO_EVENT)
         yield from self._build_columns(demand, budget)
         snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
@@ -75,7 +74,8 @@ class GroupCycle:
                 return placement
             rounds += 1
             if rounds > _MOST_ROUNDS:
-                return cluster_changed(demand)
+                reason = "the cluster changed too often while the group was scheduled"
+                return replace(_refusal(demand, reason, ANY_EVENT), comes_again=True)
             budget.is_exclusive = rounds >= _ROUNDS
             stale_snapshot, snapshot = snapshot, GroupSnapshot(self.live, demand, budget)
             if not (yield from _put_back(stale_snapshot, snapshot, stale_uids, outcome)):
@@ -111,8 +111,7 @@ class GroupCycle:
         nodes = self.live.cache.nodes
         for key in dict.fromkeys(_label_keys(demand)):
             if not nodes.has_label_column(key):
-                if budget.turn_is_over:
-                    yield
+                yield from budget.pause()
                 nodes.label(key)
                 budget.charge_column(nodes.size)
 
@@ -130,8 +129,7 @@ def _label_keys(demand: GroupDemand) -> Iterator[str]:
 def _put_back(
     stale_snapshot: GroupSnapshot, snapshot: GroupSnapshot, stale_uids: frozenset[str], target: Target
 ) -> Turns[bool]:
-    """Put members where they were before; stale ones too if they still fit there, otherwise elsewhere in the same
-    domain.
+    """Put members where they were before; stale ones elsewhere in the same domain if they do not fit there any more.
 
     Return False if the whole group must be placed again: too few fit, or the places of others may depend on a member
     that has moved.
@@ -165,7 +163,10 @@ def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
     room = MemberRoom(snapshot.nodes, demand.summed_members, demand.shapes, rows_of_shapes, demand.group.slices)
     search = _DomainSearch(snapshot, demand, budget, room, NetworkSums(snapshot.nodes.size, demand))
     outcome = yield from search.try_targets()
-    return outcome if isinstance(outcome, Target) else refusal_of_group(snapshot, outcome)
+    if isinstance(outcome, Target):
+        return outcome
+    outcome = _of_all_domains(snapshot, outcome)
+    return replace(outcome, refusal=_with_all_events(snapshot, outcome.refusal))
 
 
 @dataclass(slots=True)
@@ -234,7 +235,7 @@ class _DomainSearch:
             if bind_count > best_count:
                 best, best_count = members, bind_count
             elif best is None and (shortage is None or bind_count > shortage.fitting):
-                shortage = shortage_of(snapshot, target, refusals)
+                shortage = _shortage(snapshot, target, refusals)
             yield from self.budget.move_all(snapshot.take_off, list(snapshot.binds))
         if best is None:
             assert shortage is not None, "a domain is tried at least once"
@@ -263,8 +264,7 @@ class _DomainSearch:
     def _fill(self, members: Sequence[PodInfo], target: Target) -> Turns[tuple[Refusals, int]]:
         """Place as many members in a domain as fit, if enough can; return why others do not, and how many were tried.
 
-        The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the
-        domain.
+        The parts of the domain are filled one after another. Members that fit in none of them go anywhere in it.
         """
         snapshot, group, nodes = self.snapshot, self.demand.group, self.snapshot.nodes
         if group.slices:
@@ -289,3 +289,70 @@ def _with_domain_label(group: Group, key: str) -> Group:
     if not group.within:
         return replace(group, within=key)
     return group if key in (group.within, *group.prefer) else replace(group, prefer=(key, *group.prefer))
+
+
+def _refusal(demand: GroupDemand, reason: str, events: ClusterEvent) -> GroupUnschedulable:
+    return GroupUnschedulable(0, demand.min_members, Unschedulable(demand.members[0], reason, events, {"v": 1}))
+
+
+def _shortage(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> GroupUnschedulable:
+    """Return how many members fit in a domain, and why the first that fits nowhere does not."""
+    binds, refusal = tuple(snapshot.binds.values()), next(iter(refusals.values()))
+    refusal = _with_group(snapshot, refusal, target.min_members, target.domain.rows(snapshot.nodes))
+    return GroupUnschedulable(len(binds), snapshot.demand.min_members, refusal, target.domain.text, binds)
+
+
+def _of_all_domains(snapshot: GroupSnapshot, best: GroupUnschedulable) -> GroupUnschedulable:
+    """Return why a member fits in no domain, if no member fits anywhere: the tried domain then represents all of them.
+
+    This does not apply if placed members determine the domain, or if the member would fit on networks that were not
+    tried.
+    """
+    demand, nodes, member = snapshot.demand, snapshot.nodes, best.refusal.pod_info
+    label = demand.group.within
+    if best.fitting or not best.where or not label or demand.placed_pods:
+        return best
+    if demand.group.rails == "same":
+        member = next(candidate for candidate in demand.members if candidate.uid == member.uid)
+    inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
+    try:
+        decision = snapshot.cycle.place(member, 0.0, snapshot.budget.placement, Among(inside, label))
+    except TurnSpent:
+        return best
+    if not isinstance(decision, Unschedulable):
+        # It fits, but in a domain that has too little room for the group.
+        return best
+    return replace(best, refusal=_with_group(snapshot, decision, best.wanted, np.flatnonzero(inside)), where="")
+
+
+def _with_all_events(snapshot: GroupSnapshot, refusal: Unschedulable) -> Unschedulable:
+    """Return a refusal with the events that can help any member, because a member may free its place for another."""
+    group, kinds = snapshot.demand.group, snapshot.demand.kinds
+    is_plain = group.rails is None and not group.within and not group.prefer and not group.slices
+    if is_plain and len(kinds) == 1 and not reads_other_nodes(kinds[0]):
+        return refusal
+    events = refusal.requeue_on | ClusterEvent.ROOM | ClusterEvent.NODE
+    if len(kinds) > MOST_SHAPES:
+        # There are too many members to check which rules about other pods apply to each.
+        return replace(refusal, requeue_on=events | ANY_EVENT)
+    for member in kinds:
+        events |= snapshot.cycle.events_that_help(member)
+    return replace(refusal, requeue_on=events)
+
+
+def _with_group(snapshot: GroupSnapshot, refusal: Unschedulable, count: int, inside: Rows) -> Unschedulable:
+    """Return a refusal that names the member, how many must be placed, and the nodes that block the group.
+
+    These are of the rows ``inside``, first those that have no members of the group.
+    """
+    nodes = snapshot.nodes
+    member_rows = [nodes.row_of[bind.assigned.node] for bind in snapshot.binds.values()]
+    free = inside[~np.isin(inside, member_rows)]
+    rows = [*free[:NAME_COUNT].tolist(), *dict.fromkeys(member_rows)][:NAME_COUNT]
+    about = {
+        "member": refusal.pod_info.pod.metadata.name,
+        "fitting": len(member_rows),
+        "wanted": count,
+        "nodes": [nodes.names[row] for row in rows],
+    }
+    return replace(refusal, why={**refusal.why, "group": about})

@@ -4,9 +4,9 @@ A row admits as many members of one shape as its scarcest resource: cpu, memory,
 units. A domain admits the group as often as its rows admit each shape, and as its resources suffice in sum; members
 count in the mix of the group. Both are upper bounds, so a domain that is excluded really has too little room.
 
-Slices are nested: a domain of a level is the set of nodes with one value of its label inside one domain of the next
-wider level. Wide slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for
-the wider domain.
+Slices: a domain of a level is the set of nodes with one value of its label inside one domain of the next wider level.
+Wide slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider
+domain.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from scheduler.cycle.groups.group_demand import are_apart_by_host, needs
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node admits.
-_UNLIMITED = 1 << 30
+_MAX_ROOM = 1 << 30
 
 
 class Partition(NamedTuple):
@@ -35,12 +35,11 @@ class Partition(NamedTuple):
     domain_count: int
 
     def sums(self, amounts: Amounts) -> Amounts:
-        """Return the sum of each domain; ``amounts`` are those of these rows."""
-        return _sums(self.domain_of_row, amounts, self.domain_count)
+        """Return the sum in each domain of amounts by row."""
+        return _sums(self.domain_of_row, amounts[self.rows], self.domain_count)
 
 
-@dataclass(frozen=True, slots=True)
-class SliceLevel:
+class SliceLevel(NamedTuple):
     """The domain of each row at one level, and the wider domain that contains each domain."""
 
     slice: Slice
@@ -48,8 +47,7 @@ class SliceLevel:
     wider: Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class SliceDomains:
+class SliceDomains(NamedTuple):
     """The levels from wide to narrow, for the rows that have all of their labels; ``narrowest`` has the last level."""
 
     levels: Sequence[SliceLevel]
@@ -86,95 +84,6 @@ def slice_domains(slices: Sequence[Slice], nodes: NodeColumns, partition: Partit
     return SliceDomains(levels, Partition(rows, domain_of_row, len(levels[-1].wider)))
 
 
-class MemberRoom:
-    """How many members of each shape each row admits; ``rows_of_shapes`` are the rows that pass for each shape.
-
-    It is computed when first needed; groups without a label to share never need it.
-    """
-
-    def __init__(
-        self,
-        nodes: NodeColumns,
-        members: Sequence[PodInfo],
-        shapes: Sequence[PodInfo],
-        rows_of_shapes: Sequence[Rows],
-        slices: Sequence[Slice] = (),
-    ) -> None:
-        self.nodes, self.rows_of_shapes, self._slices = nodes, rows_of_shapes, slices
-        self._members, self._shapes = members, shapes
-
-    @cached_property
-    def _counts(self) -> list[int]:
-        """How many members have each shape."""
-        counts = Counter(member.shape for member in self._members)
-        return [counts[member.shape] for member in self._shapes]
-
-    @cached_property
-    def _rooms(self) -> list[tuple[Amounts, int]]:
-        """How many members of each shape each row admits, and how many members have the shape."""
-        is_apart = are_apart_by_host(self._members)
-        triples = zip(self._shapes, self.rows_of_shapes, self._counts, strict=True)
-        return [(_room(member, rows, self.nodes, is_apart=is_apart), count) for member, rows, count in triples]
-
-    @cached_property
-    def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
-        """The free amount of each resource on the rows, and what each member needs."""
-        if len(self._shapes) < 2:
-            return []
-        mask = np.zeros(self.nodes.size, np.int64)
-        for rows in self.rows_of_shapes:
-            mask[rows] = 1
-        demands = np.repeat(np.array([needs(member) for member in self._shapes], np.int64), self._counts, axis=0).T
-        free = np.maximum(self.nodes.view(np.arange(self.nodes.size)).free, 0) * mask
-        lines = zip(free, demands, strict=True)
-        return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
-
-    def of_any_rank(self, partition: Partition) -> Amounts:
-        """Return how many of the group's members each domain admits, whatever slices they are in, by counting the
-        smallest first.
-        """
-        counts = np.zeros(partition.domain_count, np.int64)
-        for room, count in self._rooms:
-            counts += np.minimum(partition.sums(room[partition.rows]), count)
-        for free, demands in self._free_and_demands:
-            smallest_first = np.cumsum(np.sort(demands))
-            sums = partition.sums(free[partition.rows])
-            counts = np.minimum(counts, np.searchsorted(smallest_first, sums, "right"))
-        return counts
-
-    def of_any(self, partition: Partition) -> Amounts:
-        """Return how many of the group's members each domain admits if others are left out, in whole slices and a
-        remainder.
-        """
-        return np.minimum(self.of_any_rank(partition), self._in_slices(partition))
-
-    def of_all(self, partition: Partition) -> Amounts:
-        """Return how many members in the group's mix each domain admits."""
-        counts = self._in_slices(partition)
-        for room, count in self._rooms:
-            counts = np.minimum(counts, self._members_for(partition.sums(room[partition.rows]), count))
-        for free, demands in self._free_and_demands:
-            sums = partition.sums(free[partition.rows])
-            counts = np.minimum(counts, self._members_for(sums, int(demands.sum())))
-        return counts
-
-    def _in_slices(self, partition: Partition) -> Amounts:
-        """Return how many members each domain admits in whole slices and a remainder; no limit without slices."""
-        if not self._slices:
-            return np.full(partition.domain_count, _UNLIMITED, np.int64)
-        domains = slice_domains(self._slices, self.nodes, partition)
-        free = self.of_any_rank(domains.narrowest)
-        return domains.admitted(free, partition.domain_count)[0] + len(self._members) % self._slices[0].size
-
-    def _members_for(self, has: Amounts, amount: int) -> Amounts:
-        """Return for how many members ``has`` is enough, if the whole group needs ``amount``."""
-        factors, rest = np.divmod(has, amount)
-        # The remainder of a group's memory, times its members, is below 2^64.
-        count = len(self._members)
-        member_count: Amounts = np.minimum(factors, _UNLIMITED) * count + rest * count // amount
-        return member_count
-
-
 def _sums(domain_of_each: Amounts, amounts: Amounts, count: int) -> Amounts:
     sums = np.zeros(count, np.int64)
     # Floating point cannot sum bytes of memory of many nodes exactly.
@@ -182,9 +91,87 @@ def _sums(domain_of_each: Amounts, amounts: Amounts, count: int) -> Amounts:
     return sums
 
 
+@dataclass(frozen=True)
+class MemberRoom:
+    """How many members of each shape each row admits; ``rows_of_shapes`` are the rows that pass for each shape.
+
+    It is computed when first needed; groups without a label to share never need it.
+    """
+
+    nodes: NodeColumns
+    members: Sequence[PodInfo]
+    shapes: Sequence[PodInfo]
+    rows_of_shapes: Sequence[Rows]
+    slices: Sequence[Slice] = ()
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """How many members have each shape."""
+        counts = Counter(member.shape for member in self.members)
+        return [counts[member.shape] for member in self.shapes]
+
+    @cached_property
+    def _rooms(self) -> list[tuple[Amounts, int]]:
+        """How many members of each shape each row admits, and how many members have the shape."""
+        is_apart = are_apart_by_host(self.members)
+        triples = zip(self.shapes, self.rows_of_shapes, self._counts, strict=True)
+        return [(_room(member, rows, self.nodes, is_apart=is_apart), count) for member, rows, count in triples]
+
+    @cached_property
+    def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
+        """The free amount of each resource on the rows, and what each member needs."""
+        if len(self.shapes) < 2:
+            return []
+        mask = np.zeros(self.nodes.size, np.int64)
+        for rows in self.rows_of_shapes:
+            mask[rows] = 1
+        demands = np.repeat(np.array([needs(member) for member in self.shapes], np.int64), self._counts, axis=0).T
+        free = np.maximum(self.nodes.view(np.arange(self.nodes.size)).free, 0) * mask
+        lines = zip(free, demands, strict=True)
+        return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
+
+    def of_any_rank(self, partition: Partition) -> Amounts:
+        """Return how many members each domain admits, the smallest first, whatever slices they are in."""
+        counts = np.zeros(partition.domain_count, np.int64)
+        for room, count in self._rooms:
+            counts += np.minimum(partition.sums(room), count)
+        for free, demands in self._free_and_demands:
+            smallest_first = np.cumsum(np.sort(demands))
+            counts = np.minimum(counts, np.searchsorted(smallest_first, partition.sums(free), "right"))
+        return counts
+
+    def of_any(self, partition: Partition) -> Amounts:
+        """Return how many members each domain admits if others are left out."""
+        return np.minimum(self.of_any_rank(partition), self._in_slices(partition))
+
+    def of_all(self, partition: Partition) -> Amounts:
+        """Return how many members in the group's mix each domain admits."""
+        counts = self._in_slices(partition)
+        for room, count in self._rooms:
+            counts = np.minimum(counts, self._members_for(partition.sums(room), count))
+        for free, demands in self._free_and_demands:
+            counts = np.minimum(counts, self._members_for(partition.sums(free), int(demands.sum())))
+        return counts
+
+    def _in_slices(self, partition: Partition) -> Amounts:
+        """Return how many members each domain admits in whole slices and a remainder; no limit without slices."""
+        if not self.slices:
+            return np.full(partition.domain_count, _MAX_ROOM, np.int64)
+        domains = slice_domains(self.slices, self.nodes, partition)
+        free = self.of_any_rank(domains.narrowest)
+        return domains.admitted(free, partition.domain_count)[0] + len(self.members) % self.slices[0].size
+
+    def _members_for(self, free: Amounts, amount: int) -> Amounts:
+        """Return for how many members ``free`` is enough, if the whole group needs ``amount``."""
+        (factors, rest), count = np.divmod(free, amount), len(self.members)
+        # The remainder of a group's memory, times its members, is below 2^64.
+        member_count: Amounts = np.minimum(factors, _MAX_ROOM) * count + rest * count // amount
+        return member_count
+
+
 def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) -> Amounts:
     """Return how many members of a shape each row admits; a row that passes admits at least one."""
-    room = np.full(len(rows), 1 if is_apart or member.ports else _UNLIMITED, np.int64)
+    room = np.full(len(rows), 1 if is_apart or member.ports else _MAX_ROOM, np.int64)
     for free, demand in _amounts(member, rows, nodes):
         room = np.minimum(room, free // demand)
     counts = np.zeros(nodes.size, np.int64)

@@ -5,12 +5,11 @@ including those that are down. ``same``: interface k of all members is on one ne
 group; placed members determine it. Both restrict the members' requests; then they are scheduled like all requests.
 
 Which networks have room is known from plain sums of the free VFs and Mb/s of each network and node, on PFs that are up.
-A node admits as many members as the scarcest of these sums. This is an upper bound, so networks that are excluded
-really have room for too few members.
+This is an upper bound, so networks that are excluded really have room for too few members.
 """
 
 import itertools
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -61,21 +60,23 @@ class NetworkSums:
     @cached_property
     def _requests(self) -> Sequence[tuple[PodRequest, int]]:
         """The requests of the members, each with the number of members that make it."""
-        members = (member for member in self._demand.summed_members if member.interfaces)
-        return list(Counter(member.request for member in members if member.request is not None).items())
+        # The request of a shape is hashed once: it may have 64 interfaces.
+        counts, requests = Counter(member.shape for member in self._demand.summed_members), Counter[PodRequest]()
+        for member in self._demand.shapes:
+            if member.request is not None and member.interfaces:
+                requests[member.request] += counts[member.shape]
+        return list(requests.items())
 
     def read(
         self, rows: Rows, free_vfs_of: Callable[[int], FreeVfs], row_cost: int, budget: GroupBudget
     ) -> Turns[None]:
-        """Add these rows, in turns."""
         for number, row in enumerate(rows.tolist(), 1):
             free_vfs = free_vfs_of(row)
             caps = caps_for(free_vfs.shares, self._namespace)
             key = id(free_vfs.pfs), free_vfs.capacities, tuple([cap.vfs for cap in caps])
-            free = self._free_by_model.get(key)
-            if free is None:
-                free = self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
-            for network, (vfs, mbps) in free.items():
+            if key not in self._free_by_model:
+                self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
+            for network, (vfs, mbps) in self._free_by_model[key].items():
                 self._nodes.setdefault(network, []).append((row, vfs, mbps))
             if number % _NODE_PORTION == 0:
                 yield from budget.pause(row_cost * _NODE_PORTION)
@@ -98,16 +99,15 @@ class NetworkSums:
         return member_limit
 
     def _on(self, network: str) -> tuple[Amounts, Amounts]:
-        arrays = self._arrays.get(network)
-        if arrays is None:
+        if network not in self._arrays:
             vfs, mbps = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
             if nodes := self._nodes.get(network):
                 numbers, free_vfs, free_mbps = map(list, zip(*nodes, strict=True))
                 vfs[numbers], mbps[numbers] = free_vfs, free_mbps
             while len(self._arrays) >= _MAX_ARRAYS:
                 del self._arrays[next(iter(self._arrays))]
-            arrays = self._arrays[network] = vfs, mbps
-        return arrays
+            self._arrays[network] = vfs, mbps
+        return self._arrays[network]
 
 
 def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> _FreeByNetwork:
@@ -222,12 +222,11 @@ def _networks_in(rows: Rows, nodes: NodeColumns) -> Sequence[str]:
     """
     models, counts = np.unique(nodes.models.ids[rows], return_counts=True)
     # Many nodes have the same networks.
-    counts_by_networks, node_counts = Counter[tuple[str, ...]](), defaultdict[str, int](int)
+    counts_by_networks, node_counts = Counter[Networks](), Counter[str]()
     for model, count in zip(models.tolist(), counts.tolist(), strict=True):
         counts_by_networks[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
     for networks, count in counts_by_networks.items():
-        for network in dict.fromkeys(networks):
-            node_counts[network] += count
+        node_counts.update(dict.fromkeys(networks, count))
     if len(node_counts) > _MOST_NATURAL:
         return sorted(sorted(node_counts), key=node_counts.__getitem__, reverse=True)
     return sorted(node_counts, key=lambda network: (-node_counts[network], natural(network)))
@@ -241,10 +240,8 @@ def _candidates(
     A member that names a network fits on no other. If not all are needed, members without a name may use all networks.
     """
     member_counts = Counter(member.interfaces[k].network for member in members if k < len(member.interfaces))
-    favourites = sorted(
-        (network for network in member_counts if network),
-        key=lambda network: (-member_counts[network], natural(network)),
-    )
+    names = [network for network in member_counts if network]
+    favourites = sorted(names, key=lambda network: (-member_counts[network], natural(network)))
     if favourites and not (has_extra_members and None in member_counts):
         return favourites
     return list(dict.fromkeys([*favourites, *networks]))
