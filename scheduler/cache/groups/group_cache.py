@@ -1,8 +1,4 @@
-"""All groups in memory: their pods by uid, and their PodGroups. Pure.
-
-The event handlers and the decisions set the pods' states; preemption reads which of them it may evict.
-`GroupCache.check` compares the placed members with the cache.
-"""
+"""All groups in memory: their pods by uid, their PodGroups, and which members preemption may evict. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import NamedTuple
@@ -97,7 +93,7 @@ class GroupCache:
 
     @property
     def has_members(self) -> bool:
-        """Whether any pod has a group: otherwise every pod is a victim by itself, with its own priority."""
+        """Whether any pod has a group: otherwise every pod is a victim by itself."""
         return bool(self._memberships)
 
     def placed(self, key: GroupKey) -> list[str]:
@@ -105,9 +101,7 @@ class GroupCache:
         return members.of("placed") if members is not None else []
 
     def victim_group(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod, unless its PodGroup allows each member to be preempted; None for any other
-        pod.
-        """
+        """Return the group of a placed pod; None if its PodGroup allows each member to be preempted."""
         membership = self._memberships.get(uid)
         if membership is None or self.state(uid) != "placed":
             return None
@@ -117,9 +111,8 @@ class GroupCache:
     def placed_members(self, key: GroupKey) -> PlacedMembers:
         """Return the placed members, and how many of them may be preempted one by one.
 
-        For a PodGroup, its disruptionMode decides. In a group by annotation, the members beyond ``min`` may be, and all
-        if each member says so. Placed members may differ: then the largest ``min`` counts. If not even ``min`` would
-        stay, all are preempted together.
+        For a PodGroup, its disruptionMode decides. In a group by annotation, the members beyond the largest ``min``
+        may be, and all if each member says so.
         """
         placed_uids = self.placed(key)
         kept_uids = [uid for uid in placed_uids if uid not in self._removals]
@@ -134,9 +127,7 @@ class GroupCache:
         return PlacedMembers(uids, spare, frozenset(placed_uids).difference(uids))
 
     def whole_min(self, key: GroupKey) -> int:
-        """Return how many members a group needs if it is disrupted as a whole; 0 for another group, or if that is
-        unknown.
-        """
+        """Return the min of a group that is disrupted as a whole; 0 for another group, or if it is unknown."""
         if not key.has_pod_group:
             return self._annotated_min(self.placed(key))
         policy, _, is_whole = self.pod_groups.get(key)

@@ -1,13 +1,12 @@
 """The pods of one group, how each counts, and whether the group has started: then recreated pods join one by one. Pure.
 
 A group has started once at least ``min`` members were bound, for the owners (controllers) that had members then. It is
-alive while a member of these owners has a node, or one has succeeded. After that it starts again as a whole. Members of
+alive while a member of these owners has a node, or one has succeeded; after that it starts again as a whole. Members of
 another owner, such as those of a job that is run again under the same name, start together themselves.
 
-Everything is derived from the pods and Jobs of the API server, so a new leader gets the same result as one that has
-received all events. Ended pods were placed together with live ones if they were bound no earlier than the oldest live
-one was created; pods of an earlier, failed attempt were not. Both times are the API server's. If too many of these pods
-are deleted, the group counts as one whose start was interrupted.
+Everything is derived from the pods and Jobs of the API server, so a new leader gets the same result. Ended pods were
+placed together with live ones if they were bound no earlier than the oldest live one was created; pods of an earlier,
+failed attempt were not. If too many of these pods are deleted, the group counts as one whose start was interrupted.
 
 Pods are counted by kind and owner, so a change of one of them reads the few kinds. Only a start reads all pods.
 """
@@ -48,11 +47,10 @@ def node_times(pod: Pod) -> NodeTimes | None:
 
 
 class Member(NamedTuple):
-    """A pod in its group; ``times`` is when it was created and bound, None if it is not bound as a member.
+    """A pod in its group; ``times`` is None if it is not bound as a member.
 
-    ``is_latecomer``: it already had a node when it joined the group, or it names another scheduler. ``owner`` is the
-    uid of its controller, and ``request`` its annotation, if that counts for the group. ``rank`` is that of a waiting
-    member.
+    ``is_latecomer``: it already had a node when it joined the group, or it names another scheduler. ``request`` is its
+    annotation, if that counts for the group. ``rank`` is that of a waiting member.
     """
 
     state: MemberState
@@ -81,8 +79,7 @@ class _Kind(NamedTuple):
 class Members:
     """One group's pods by uid.
 
-    ``job_successes`` are the numbers of succeeded pods according to each Job's status, by Job uid, because the pods may
-    be deleted.
+    ``job_successes`` are the numbers of succeeded pods by the uid of their Job: the pods may be deleted.
     """
 
     key: GroupKey
@@ -139,8 +136,8 @@ class Members:
         return self.count_for(self._owners("placed", "waiting"))
 
     def count_for(self, owners: Set[str], *more_states: MemberState) -> int:
-        """Return how many members count for members of these owners: all placed ones, those in ``more_states``, and
-        the succeeded ones of these owners. If a role lacks members, too few do, however many there are.
+        """Return how many members count for members of these owners: those placed or in ``more_states``, and the
+        succeeded ones of these owners. If a role lacks members, too few do, however many there are.
         """
         count = self.count("placed", *more_states) + self._success_count(self._with_partners(owners))
         shortages = self._role_shortages(owners, *more_states)
@@ -165,7 +162,7 @@ class Members:
 
     @property
     def foreign_success_count(self) -> int:
-        """How many have succeeded and do not count for the waiting members, because they have other owners."""
+        """How many have succeeded and do not count for the waiting members: they have other owners."""
         return self.count("succeeded") - self._success_pods(self._with_partners(self.next_owners)).total()
 
     @property
@@ -186,8 +183,7 @@ class Members:
     def is_short(self, min_members: int) -> bool:
         """Return whether some were placed as members, but too few count; ``min_members`` are needed now.
 
-        A pod's owner can change its annotation after it has a node, and the requests of the other members. Neither
-        makes the group short.
+        A change of annotations after that does not make the group short.
         """
         placed = [(kind, owners) for kind, owners in self._counts.items() if kind.state == "placed"]
         if all(kind.is_latecomer for kind, _ in placed):
@@ -202,10 +198,7 @@ class Members:
             self.pod_group_min, self.role_min = min_members, min_members or self.role_min
 
     def judge(self) -> None:
-        """Record whether the group has started: to be called before `start_owners` is read, after pods were put.
-
-        Before anything is lost from which that can be seen, it is called here.
-        """
+        """Record whether the group has started: called before `start_owners` is read, and before a pod is lost."""
         min_members = min((number for number in (self.pod_group_min, self.start_min) if number), default=0)
         live_owners = self._live_owners()
         owners = live_owners - self.start_owners
@@ -223,9 +216,7 @@ class Members:
             self.start_owners = earlier_owners | {pod.owner for pod in start_pods}
 
     def _start_pods(self, owners: Set[str]) -> list[Member]:
-        """Return the pods that were placed together with the live ones of these owners, of which there is at least one:
-        all live ones, the succeeded ones of these owners, and those that were bound later.
-        """
+        """Return the pods that were placed together with the live ones of these owners, of which there is one."""
         pods = [(pod, pod.times) for pod in self.pods.values() if pod.times is not None]
         since = min(times.creation for pod, times in pods if pod.state == "placed" and pod.owner in owners)
         return [
@@ -256,7 +247,6 @@ class Members:
         return owners | self.start_owners if owners & self.start_owners else owners
 
     def _success_count(self, owners: Set[str]) -> int:
-        """Return how many pods of these owners have succeeded."""
         pods, jobs = self._success_pods(owners), self.job_successes
         return sum(max(pods[owner], jobs.get(owner, 0)) for owner in pods.keys() | (owners & jobs.keys()))
 
@@ -292,7 +282,7 @@ class Members:
         self.end_start()
 
     def place(self, uids: Collection[str], min_members: int) -> None:
-        """Record that waiting members are assumed on nodes. There may be thousands: equal ones are counted together."""
+        """Record that waiting members are assumed on nodes; equal ones are counted together: there may be thousands."""
         uids_of = defaultdict[Member, list[str]](list)
         for uid in uids:
             uids_of[self.pods[uid]].append(uid)
