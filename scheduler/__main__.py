@@ -119,11 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         access = load_access(config.kubeconfig or None)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(config, access))
-    except ConfigError as wrong:
-        _log.error("cannot start", reason=str(wrong))
+    except ConfigError as error:
+        _log.error("cannot start", reason=str(error))
         return 2
-    except (AccessError, OSError, ExceptionGroup) as failed:
-        _log.error("ended", reason=_reason(failed))
+    except (AccessError, OSError, ExceptionGroup) as error:
+        _log.error("ended", reason=_reason(error))
         return 1
     return 0
 
@@ -137,8 +137,8 @@ def spare_collections() -> None:
     gc.set_threshold(_ALLOCATIONS, _YOUNG, _MIDDLE)
 
 
-def _reason(failed: BaseException) -> str:
-    return "; ".join(_reason(one) for one in failed.exceptions) if isinstance(failed, ExceptionGroup) else str(failed)
+def _reason(error: BaseException) -> str:
+    return "; ".join(map(_reason, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
 
 
 async def _run(config: Config, access: Access) -> None:
@@ -162,7 +162,7 @@ async def _run(config: Config, access: Access) -> None:
     ):
         identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
         election = Election(api, identity, f"{config.scheduler_name}-scheduler", config.lease_namespace)
-        guard = election.check if config.leader_elect else _no_guard
+        guard = election.check if config.leader_elect else (lambda: None)
         async with Client(access, connections=_WRITES, timeout_s=_REQUEST_S, guard=guard) as leaders:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
             writer = ReportWriter(reporting_client, config.scheduler_name)
@@ -178,7 +178,11 @@ async def _run(config: Config, access: Access) -> None:
                 extend(config.extender_addr, handlers, tls),
                 _beside(policies.run()),
             ):
-                await (_stand(election, loop) if config.leader_elect else _alone(loop))
+                if config.leader_elect:
+                    await _stand(election, loop)
+                else:
+                    loop.lead()
+                    await loop.run()
 
 
 @asynccontextmanager
@@ -192,26 +196,17 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         while not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
-        if not task.cancelled() and (failed := task.exception()) is not None:
-            _log.error("bug: the check of the admission policies failed", reason=repr(failed))
-
-
-def _no_guard() -> None:
-    """Let every request pass."""
-
-
-async def _alone(loop: Loop) -> None:
-    loop.lead()
-    await loop.run()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("bug: the check of the admission policies failed", reason=repr(error))
 
 
 async def _stand(election: Election, loop: Loop) -> None:
     """Follow the cluster; lead once the lease is ours, and release it when all Bindings have ended."""
     async with asyncio.TaskGroup() as group:
         candidacy = group.create_task(_lead(election, loop))
-        drained = await loop.run()
+        is_drained = await loop.run()
         candidacy.cancel()
-    if drained:
+    if is_drained:
         await election.release()
 
 

@@ -8,14 +8,13 @@ anything. `check` precedes every write that only a leader may make.
 
 import asyncio
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
 import msgspec
 import structlog
 
-from mooring.kube.answers import check_object, incomplete_answer
+from mooring.kube.answers import decode_object, incomplete_answer
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Status, Throttled
 from scheduler.kube.objects import Struct
@@ -27,7 +26,7 @@ RENEW_WITHIN_S = 10
 RETRY_S = 2
 
 
-class LeadershipLost(Exception):  # noqa: N818 - a reason to end, not a fault
+class LeadershipLoss(Exception):  # noqa: N818 - a reason to end, not a fault
     """The lease could not be renewed in time, or another process holds it."""
 
 
@@ -60,17 +59,6 @@ class Lease(Struct):
     kind: str = "Lease"
 
 
-_decode = msgspec.json.Decoder(Lease).decode
-
-
-@dataclass(slots=True)
-class _ObservedLease:
-    """A lease as it last changed, and when we received that, on our monotonic clock."""
-
-    spec: LeaseSpec
-    at: float
-
-
 class Election:
     """Candidate ``identity`` for the lease ``namespace/name``."""
 
@@ -80,14 +68,16 @@ class Election:
         self._name = name
         self._namespace = namespace
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._observed: _ObservedLease | None = None
-        self._renewed = float("-inf")
-        self._took_over = False
+        # A lease of another holder as it last changed, and when we received that, on our monotonic clock.
+        self._spec = LeaseSpec()
+        self._spec_time_s = float("-inf")
+        self._renewal_s = float("-inf")
+        self._was_taken_over = False
 
     @property
     def leads(self) -> bool:
         """Return whether the lease is certainly ours at this moment."""
-        return time.monotonic() < self._renewed + RENEW_WITHIN_S
+        return time.monotonic() < self._renewal_s + RENEW_WITHIN_S
 
     def check(self) -> None:
         """Raise LeaseUnsure unless the lease is certainly ours at this moment."""
@@ -99,18 +89,16 @@ class Election:
         """Wait until the lease is ours; return whether it was taken from a holder that had not released it."""
         while True:
             try:
-                ours = await self._try()
-            except KubeError as failed:
-                _log.info("lease not acquired", reason=str(failed))
-            else:
-                if ours:
+                if await self._try():
                     metrics.LEADER.labels(self._name).set(1)
-                    _log.info("leading", lease=self._name, identity=self._identity, took_over=self._took_over)
-                    return self._took_over
+                    _log.info("leading", lease=self._name, identity=self._identity, took_over=self._was_taken_over)
+                    return self._was_taken_over
+            except KubeError as error:
+                _log.info("lease not acquired", reason=str(error))
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
-        """Renew without end; raise LeadershipLost.
+        """Renew without end; raise LeadershipLoss.
 
         A process that was stopped for so long that its lease expired does not renew it, even if no other process took
         it. Its state of the cluster is just as old, and a new leader lists before its first decision.
@@ -120,38 +108,40 @@ class Election:
             if not self.leads:
                 self._lose(f"not renewed within {RENEW_WITHIN_S} s")
             try:
-                async with asyncio.timeout(self._renewed + RENEW_WITHIN_S - time.monotonic()):
+                async with asyncio.timeout(self._renewal_s + RENEW_WITHIN_S - time.monotonic()):
                     if not await self._try():
                         self._lose("another scheduler holds the lease")
-            except (KubeError, TimeoutError) as failed:
+            except (KubeError, TimeoutError) as error:
                 # A conflict only shows that another process wrote to the lease; the next read shows who holds it.
                 if not self.leads:
-                    self._lose(str(failed) or "no answer in time")
+                    self._lose(str(error) or "no answer in time")
 
     def _lose(self, reason: str) -> NoReturn:
-        self._renewed = float("-inf")
+        self._step_down()
+        raise LeadershipLoss(f"lease {self._name!r}: {reason}")
+
+    def _step_down(self) -> None:
+        self._renewal_s = float("-inf")
         metrics.LEADER.labels(self._name).set(0)
-        raise LeadershipLost(f"lease {self._name!r}: {reason}")
 
     async def release(self) -> None:
         """Release the lease if it is ours, so that the next leader need not wait until it expires; write nothing after
         that.
         """
-        self._renewed = float("-inf")
-        metrics.LEADER.labels(self._name).set(0)
+        self._step_down()
         try:
             lease = await self._get()
             if lease.spec.holder_identity == self._identity:
                 lease.spec.holder_identity = ""
                 lease.spec.lease_duration_seconds = 1
                 await self._put(lease)
-        except KubeError as failed:
-            _log.info("lease not released", reason=str(failed))
+        except KubeError as error:
+            _log.info("lease not released", reason=str(error))
 
     async def _try(self) -> bool:
         """Take or renew the lease; return False if another holds it, raise Conflict if it was written meanwhile."""
         # Time counts from before the request; other candidates count from when they receive it, which is later.
-        began = time.monotonic()
+        start_s = time.monotonic()
         try:
             lease = await self._get()
         except NotFound:
@@ -159,53 +149,42 @@ class Election:
         else:
             if not await self._take(lease):
                 return False
-        self._renewed = began
+        self._renewal_s = start_s
         return True
 
     async def _take(self, lease: Lease) -> bool:
-        holder, now = lease.spec.holder_identity or "", _now()
-        if holder not in ("", self._identity) and not self._is_over(lease.spec):
+        spec, now = lease.spec, _now()
+        holder = spec.holder_identity or ""
+        if holder not in ("", self._identity) and not self._is_over(spec):
             return False
         if holder != self._identity:
             # Stored, so that the lease counts as ours even if the answer to the write is lost.
-            self._took_over = holder != ""
-        if holder != self._identity:
-            lease.spec.acquire_time = now
-            lease.spec.lease_transitions = (lease.spec.lease_transitions or 0) + 1
-        lease.spec.holder_identity, lease.spec.renew_time = self._identity, now
-        lease.spec.lease_duration_seconds = LEASE_S
+            self._was_taken_over = holder != ""
+            spec.acquire_time = now
+            spec.lease_transitions = (spec.lease_transitions or 0) + 1
+        spec.holder_identity, spec.renew_time, spec.lease_duration_seconds = self._identity, now, LEASE_S
         await self._put(lease)
         return True
 
     def _is_over(self, spec: LeaseSpec) -> bool:
         now = time.monotonic()
-        if self._observed is None or self._observed.spec != spec:
-            self._observed = _ObservedLease(spec, now)
-        return now - self._observed.at > (spec.lease_duration_seconds or LEASE_S)
+        if self._spec != spec:
+            self._spec, self._spec_time_s = spec, now
+        return now - self._spec_time_s > (spec.lease_duration_seconds or LEASE_S)
 
     async def _create(self) -> None:
         now = _now()
-        spec = LeaseSpec(self._identity, LEASE_S, now, now, 0)
-        lease = Lease(_Metadata(self._name, self._namespace), spec)
-        _read(await self._client.request("POST", self._folder, msgspec.json.encode(lease)))
+        lease = Lease(_Metadata(self._name, self._namespace), LeaseSpec(self._identity, LEASE_S, now, now, 0))
+        decode_object(Lease, await self._client.request("POST", self._folder, msgspec.json.encode(lease)))
 
     async def _get(self) -> Lease:
-        return _read(await self._client.request("GET", f"{self._folder}/{self._name}"))
+        return decode_object(Lease, await self._client.request("GET", f"{self._folder}/{self._name}"))
 
     async def _put(self, lease: Lease) -> None:
+        """Write the lease; raise Unknown for an answer without its holder, which would be taken from its leader."""
         answer = await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
-        if (holder := _read(answer).spec.holder_identity or "") != (lease.spec.holder_identity or ""):
+        if (holder := decode_object(Lease, answer).spec.holder_identity or "") != (lease.spec.holder_identity or ""):
             raise incomplete_answer(f"Lease {self._name!r} has holder {holder!r}, not the one that was written")
-
-
-def _read(answer: bytes) -> Lease:
-    """Return the Lease in an answer; raise Unknown for one without holder or version, which would be taken from its
-    leader.
-    """
-    try:
-        return _decode(check_object("Lease", answer))
-    except msgspec.MsgspecError as unreadable:
-        raise incomplete_answer(f"not a Lease: {unreadable}") from unreadable
 
 
 def _now() -> str:

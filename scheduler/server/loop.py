@@ -115,12 +115,12 @@ class Loop:
                 reports = self._group.create_task(self._reports.run())
                 await self._work()
                 await self._drain()
-                all_ended = not self.writes
+                is_drained = not self.writes
                 await self.reflectors.end()
                 reports.cancel()
         finally:
             self.writes.cancel()
-        return all_ended
+        return is_drained
 
     def standing_by(self) -> str:
         """Return why the extender may not decide now; empty if it may, as a leader that has listed everything."""
@@ -214,9 +214,9 @@ class Loop:
     def _take(self, message: Message, at: float | None = None) -> list[Instruction]:
         now = self._clock() if at is None else at
         match message:
-            case WatchEvent(kind, Synced() as synced):
-                steps = self._machine.event_handlers.handle_list(kind, synced.there, now)
-                self._inbox.put_first(OpenList(chain(steps, list_messages(kind, synced)), now))
+            case WatchEvent(kind, Synced() as whole_list):
+                steps = self._machine.event_handlers.handle_list(kind, whole_list.there, now)
+                self._inbox.put_first(OpenList(chain(steps, list_messages(kind, whole_list)), now))
             case OpenList(rest, list_time):
                 for entry in rest:
                     self._inbox.put_first(message)

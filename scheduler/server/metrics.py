@@ -22,8 +22,6 @@ from scheduler.plugins.device_rules.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
 
 LabelT = TypeVar("LabelT", bound=str)
-
-
 disable_created_metrics()  # type: ignore[no-untyped-call]
 ATTEMPTS = Counter(
     "scheduler_schedule_attempts", "Number of attempts to schedule pods, by result", ["result", "profile"]
@@ -80,23 +78,22 @@ VICTIMS = Histogram(
 EXTENDER_REQUESTS = Counter(
     "mooring_extender_requests", "Number of requests from kube-scheduler, by verb and HTTP status", ["verb", "code"]
 )
-EVENTS_DROPPED = Counter(
+DROPPED_EVENTS = Counter(
     "mooring_events_dropped", "Number of events dropped because too many were queued, in all or for one object"
 )
 LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
-_MOST_ATTEMPTS = 15
-_PLACED = (Bind, PreBind)
+_MAX_ATTEMPTS = 15
 
 
 class DecisionTiming:
     """The timing of a decision; ``record_phase`` stores the time since its last call."""
 
-    __slots__ = ("_last", "began", "phases")
+    __slots__ = ("_last", "phases", "start")
 
     def __init__(self) -> None:
         self.phases: list[tuple[str, float]] = []
-        self.began = self._last = time.perf_counter()
+        self.start = self._last = time.perf_counter()
 
     def record_phase(self, point: str) -> None:
         now = time.perf_counter()
@@ -114,33 +111,33 @@ class ProfileMetrics:
         self._bind_s = {result: POINT_S.labels("Bind", result, profile) for result in ("Success", "Error")}
         self._profile = profile
 
-    def decision(self, timed: DecisionTiming, instructions: Sequence[Instruction]) -> None:
+    def decision(self, timing: DecisionTiming, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a Binding becomes an attempt in `bind`."""
-        spent_s = time.perf_counter() - timed.began
-        DECISION_S.observe(spent_s)
-        is_placed = any(isinstance(instruction, _PLACED) for instruction in instructions)
+        duration_s = time.perf_counter() - timing.start
+        DECISION_S.observe(duration_s)
+        is_placed = any(isinstance(instruction, Bind | PreBind) for instruction in instructions)
         if not is_placed:
-            self._attempt("unschedulable", spent_s)
-        for point, phase_s in timed.phases:
+            self._attempt("unschedulable", duration_s)
+        for point, phase_s in timing.phases:
             # Only the last phase has rejected the pod.
-            status = "Success" if is_placed or point != timed.phases[-1][0] else "Unschedulable"
+            status = "Success" if is_placed or point != timing.phases[-1][0] else "Unschedulable"
             POINT_S.labels(point, status, self._profile).observe(phase_s)
 
-    def bind(self, outcome: Outcome, spent_s: float) -> None:
+    def bind(self, outcome: Outcome, duration_s: float) -> None:
         """Count the definite outcome of a Binding."""
-        bound = outcome.kind == "bound"
+        is_bound = outcome.kind == "bound"
         BINDS.labels(outcome.kind).inc()
-        self._bind_s["Success" if bound else "Error"].observe(spent_s)
-        self._attempt("scheduled" if bound else "error", spent_s)
+        self._bind_s["Success" if is_bound else "Error"].observe(duration_s)
+        self._attempt("scheduled" if is_bound else "error", duration_s)
 
-    def scheduled(self, waited_s: float, attempts: int) -> None:
+    def success(self, queue_s: float, attempts: int) -> None:
         """Count a pod that was bound, with its time in the queue."""
-        WAITED_S.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(waited_s)
+        WAITED_S.labels(str(attempts) if attempts < _MAX_ATTEMPTS else f"{_MAX_ATTEMPTS}+").observe(queue_s)
         TRIES.observe(attempts)
 
-    def _attempt(self, result: str, spent_s: float) -> None:
+    def _attempt(self, result: str, duration_s: float) -> None:
         self._attempts[result].inc()
-        self._attempt_s[result].observe(spent_s)
+        self._attempt_s[result].observe(duration_s)
 
 
 # Our queue names to kube-scheduler's; a pod in flight is being bound, which kube-scheduler does not count as pending.
@@ -160,23 +157,27 @@ class _MachineCollector(Collector):
         machine, disputes = self._machine, self._machine.vf_disputes.dispute_counts
         depths = {_QUEUES.get(place, place): count for place, count in machine.pending_pods.depths().items()}
         yield _gauge("scheduler_pending_pods", "Number of pending pods, by queue", "queue", depths)
-        incoming = CounterMetricFamily(
+        arrivals = CounterMetricFamily(
             "scheduler_queue_incoming_pods",
             "Number of pods added to scheduling queues, by event and queue",
             labels=["queue", "event"],
         )
         for (place, event), count in machine.queue.arrivals.items():
-            incoming.add_metric([_QUEUES.get(place, place), event], count)
-        yield incoming
+            arrivals.add_metric([_QUEUES.get(place, place), event], count)
+        yield arrivals
         yield from self._groups()
-        disputed = "Number of VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, disputes[VFS])
-        spent = "Number of placement searches on one node that ran out of steps"
-        yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, machine.budget_spent)
+        yield GaugeMetricFamily(
+            "mooring_disputed_vfs", "Number of VFs that more than one live pod claims", disputes[VFS]
+        )
+        yield CounterMetricFamily(
+            "mooring_placement_budget_exhausted",
+            "Number of placement searches on one node that ran out of steps",
+            machine.budget_spent,
+        )
         yield from self._networks()
         pools, rows = machine.cache.nodes.unit_pools, machine.cache.nodes.all_rows()
-        free = {kind: sum(len(column[row].units.free) for row in rows) for kind, column in pools.items()}
-        yield _gauge("mooring_free_units", "Number of free units of other kinds, by kind", "kind", free)
+        free_units = {kind: sum(len(column[row].units.free) for row in rows) for kind, column in pools.items()}
+        yield _gauge("mooring_free_units", "Number of free units of other kinds, by kind", "kind", free_units)
         yield _gauge(
             "mooring_disputed_units",
             "Number of units of other kinds that more than one live pod claims",
@@ -194,20 +195,22 @@ class _MachineCollector(Collector):
             "Time at which the oldest rates not yet in force were allocated, as UNIX time; 0 if there are none",
             machine.rate_changes.late_start() or 0,
         )
+        faults = (machine.cache.nodes.models[row][0] for row in rows)
         yield _gauge(
             "mooring_nodes_without_inventory",
             "Number of nodes without a usable inventory, by reason",
             "reason",
-            self._faults(),
+            collections.Counter(FAULTS[fault] for fault in faults if fault is not None),
         )
 
     def _groups(self) -> Iterable[Metric]:
-        scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.counts()
-        reserved = collections.Counter(dict.fromkeys(get_args(Cause), 0))
-        for one in self._machine.reservations.all():
-            reserved[one.cause] += sum(len(room.assignment.vfs) for room in one.rooms.values() if room.assignment)
-        yield _gauge("mooring_reserved_vfs", "Number of VFs for which room is reserved, by cause", "cause", reserved)
-        yield _gauge("mooring_waiting_groups", "Number of groups with waiting members, by state", "state", waiting)
+        scheduling, states = self._machine.group_scheduling, self._machine.pending_groups.counts()
+        vfs = collections.Counter(dict.fromkeys(get_args(Cause), 0))
+        for reservation in self._machine.reservations.all():
+            assignments = (room.assignment for room in reservation.rooms.values())
+            vfs[reservation.cause] += sum(len(assignment.vfs) for assignment in assignments if assignment)
+        yield _gauge("mooring_reserved_vfs", "Number of VFs for which room is reserved, by cause", "cause", vfs)
+        yield _gauge("mooring_waiting_groups", "Number of groups with waiting members, by state", "state", states)
         decisions = CounterMetricFamily(
             "mooring_group_decisions", "Number of decisions about groups, by result", labels=["result"]
         )
@@ -228,11 +231,6 @@ class _MachineCollector(Collector):
                 rates[pf.network] += max(capacity.mbps, 0) * 1_000_000
         yield _gauge("mooring_free_vfs", "Number of free VFs, by network", "network", vfs)
         yield _gauge("mooring_free_bits_per_second", "Unreserved rate in bits per second, by network", "network", rates)
-
-    def _faults(self) -> Mapping[str, int]:
-        nodes = self._machine.cache.nodes
-        faults = (nodes.models[row][0] for row in nodes.all_rows())
-        return collections.Counter(FAULTS[fault] for fault in faults if fault is not None)
 
 
 def _gauge(name: str, text: str, label: str, values: Mapping[LabelT, int]) -> GaugeMetricFamily:

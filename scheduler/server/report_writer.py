@@ -168,11 +168,11 @@ class ReportWriter:
             except Conflict:
                 if not isinstance(report, Report):
                     raise
-                await self._put_again(report)
+                await self._requeue(report)
             else:
                 return
 
-    async def _put_again(self, report: Report) -> None:
+    async def _requeue(self, report: Report) -> None:
         """Read the pod again, unless it needs no report any more, or a newer report is queued."""
         try:
             pod = _decode_pod(check_object("Pod", await self._client.request("GET", pod_path(report.pod.key))))
@@ -219,7 +219,7 @@ def _fields(report: Report | ReportGroup | ReportRates) -> Mapping[str, str]:
 
 
 def _count_loss() -> None:
-    metrics.EVENTS_DROPPED.inc()
+    metrics.DROPPED_EVENTS.inc()
 
 
 def timestamp() -> str:

@@ -75,13 +75,13 @@ class OpenList:
 Message = WatchEvent | EndOfList | OpenList | WriteResult
 
 
-def list_messages(kind: type[Any], synced: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
+def list_messages(kind: type[Any], whole_list: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
     """Yield a whole list as one message for each entry that is not in the cache already, and one at the end.
 
     Each entry is released as it is yielded: handling a hundred thousand at once would delay everything.
     """
-    count, entries = len(synced.entries) + len(synced.unchanged), list(reversed(synced.entries))
-    del synced
+    count, entries = len(whole_list.entries) + len(whole_list.unchanged), list(reversed(whole_list.entries))
+    del whole_list
     while entries:
         yield WatchEvent(kind, entries.pop())
     yield EndOfList(kind, count)
@@ -182,11 +182,11 @@ class Reflectors:
 
     def unlisted_kinds(self) -> str:
         """Return what has not been listed since the last start; empty if everything has."""
-        return _name_missing(self._listed_kinds)
+        return _unlisted_names(self._listed_kinds)
 
     def not_ready(self) -> str:
         """Return what was never listed; empty if everything was."""
-        return _name_missing(self._kinds_of_all_turns)
+        return _unlisted_names(self._kinds_of_all_turns)
 
     def _start(self, group: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None]) -> None:
         task = group.create_task(coroutine)
@@ -230,7 +230,7 @@ class Reflectors:
             del event
 
 
-def _name_missing(kinds: set[type[Any]]) -> str:
+def _unlisted_names(kinds: set[type[Any]]) -> str:
     if kinds >= _ALL_KINDS:
         return ""
     names = [f"{kind.__name__} ({_permission(path)})" for kind, path in SOURCES.items() if kind not in kinds]

@@ -121,7 +121,7 @@ class Writes:
         outcome = await bind(self._client, decision)
         self._profile_metrics.bind(outcome, time.monotonic() - start_s)
         if outcome.kind == "bound":
-            self._profile_metrics.scheduled(time.monotonic() - queue_start_s, attempts)
+            self._profile_metrics.success(time.monotonic() - queue_start_s, attempts)
         self._receive(WriteResult(decision, outcome))
 
     async def _write(self, order: PreBind | Evict | DeleteVictims | WriteRates) -> None:

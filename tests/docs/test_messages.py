@@ -44,8 +44,6 @@ NOT_PRINTED = {
     "bridges from the root": "a column's name",
     r"\bnot implemented": "read in an answer of an IPAM plugin",
     "netns exclusive": "read in the answer of `rdma system show`",
-    "Number of VFs that more than one live pod claims": "the description of a metric",
-    "Number of placement searches on one node": "likewise",
 }
 
 

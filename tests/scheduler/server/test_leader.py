@@ -13,7 +13,7 @@ from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import Client
 from scheduler.server import leader
-from scheduler.server.leader import Election, LeadershipLost, LeaseUnsure
+from scheduler.server.leader import Election, LeadershipLoss, LeaseUnsure
 from tests.support.polling import until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/s"
@@ -91,7 +91,7 @@ async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
     await election.acquire()
     server.faults.plan(Fault("GET", "/leases/", "answer", times=1000, code=503))
     began = clock.now
-    with pytest.raises(LeadershipLost):
+    with pytest.raises(LeadershipLoss):
         await election.keep()
     assert clock.now - began < 1.0
 
@@ -103,7 +103,7 @@ async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
     lease = msgspec.json.decode(await client.request("GET", LEASE))
     lease["spec"]["holderIdentity"] = "thief"
     await client.request("PUT", LEASE, msgspec.json.encode(lease))
-    with pytest.raises(LeadershipLost, match="another"):
+    with pytest.raises(LeadershipLoss, match="another"):
         await election.keep()
 
 
@@ -116,7 +116,7 @@ async def test_a_conflict_ends_no_leader(client: Client, server: ApiServer, cloc
     await clock.passes(1.5)
     assert (keeping.done(), election.leads, len(server.faults.planned)) == (False, True, 0)
     server.faults.plan(Fault("PUT", "/leases/", "answer", times=1000, code=409))
-    with pytest.raises(LeadershipLost):
+    with pytest.raises(LeadershipLoss):
         await keeping
     assert not election.leads
 
@@ -166,7 +166,7 @@ async def test_a_leader_that_stood_still_until_its_lease_ran_out_does_not_renew_
     await election.acquire()
     clock.now += 5.0
     renewed = (await _spec(client))["renewTime"]
-    with pytest.raises(LeadershipLost, match="not renewed within"):
+    with pytest.raises(LeadershipLoss, match="not renewed within"):
         async with asyncio.timeout(30):
             await election.keep()
     assert (await _spec(client))["renewTime"] == renewed

@@ -18,7 +18,7 @@ from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.pending_groups import GroupOptions
-from scheduler.server.leader import LeadershipLost
+from scheduler.server.leader import LeadershipLoss
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
@@ -129,7 +129,7 @@ class Scheduler:
         self.loop.cancel(self.name)
         failed = None if task.cancelled() else task.exception()
         if isinstance(failed, BaseExceptionGroup):
-            failed = failed.split(LeadershipLost)[1]
+            failed = failed.split(LeadershipLoss)[1]
         self.failure = "".join(traceback.format_exception(failed)) if failed is not None else ""
 
     async def _main(self) -> None:
