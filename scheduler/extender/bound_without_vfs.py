@@ -61,7 +61,7 @@ class BoundWithoutVfs(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Check a bound pod; report it once if it requests VFs and has none."""
-        pod, uid = change.pod, change.assigned.uid
+        pod, uid = change.pod, change.assigned_pod.uid
         has_offer, is_new = uid in self._offers, uid not in self._pods
         self._offers.pop(uid, None)
         if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
@@ -82,7 +82,7 @@ class BoundWithoutVfs(Part):
         self._evidence.discard(uid)
         self._offers.pop(uid, None)
 
-    def report_again(self) -> Iterator[Instruction]:
+    def repeat_reports(self) -> Iterator[Instruction]:
         return (_report(pod) for pod in self._pods.values())
 
 

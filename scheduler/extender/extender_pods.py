@@ -83,7 +83,7 @@ class ExtenderPods:
 
     def knows(self, uid: str) -> bool:
         """Return whether the watch has shown a pod that has a node, or waits for another scheduler to bind it."""
-        return self.pending_pods.waits_for_others(uid) or self.cache.assigned(uid) is not None
+        return self.pending_pods.is_foreign(uid) or self.cache.assigned(uid) is not None
 
     def offer(self, pod_info: PodInfo) -> None:
         """Record that kube-scheduler has received the nodes that fit a pod."""
@@ -155,7 +155,7 @@ class ExtenderPods:
         if outcome.kind == "bound":
             self.cache.finish_binding(uid)
         else:
-            self.pending_pods.forget_assumed(uid, now)
+            self.pending_pods.release([uid], now)
 
     def make_room(
         self, pod_info: PodInfo, node: str, victims: Victims, now: float, devices: ClaimedDevices | None = None

@@ -1,6 +1,7 @@
 """Derive from a change of the cluster which events requeue unschedulable pods. Pure."""
 
-from operator import gt
+from functools import reduce
+from operator import gt, or_
 
 from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_info import NodeInfo
@@ -11,28 +12,23 @@ def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
     """Return which relevant properties of a node changed; a heartbeat changes none."""
     if previous is None:
         return ClusterEvent.NODE_ADDED
-    events = NO_EVENT
-    for cluster_event, old_value, new_value in (
-        (ClusterEvent.NODE_LABELS, previous.labels, node_info.labels),
-        (
-            ClusterEvent.NODE_TAINTS,
-            (previous.taints, previous.unschedulable),
-            (node_info.taints, node_info.unschedulable),
-        ),
-        (ClusterEvent.NODE_ALLOCATABLE, previous.allocatable, node_info.allocatable),
-        (ClusterEvent.NODE_INVENTORY, _offer(previous), _offer(node_info)),
-        (ClusterEvent.NODE_UNITS, previous.others, node_info.others),
-        # Lowered rates reserve less once they are in force.
-        (ClusterEvent.VFS_FREED, previous.rates_in_force, node_info.rates_in_force),
-    ):
-        events |= cluster_event if old_value != new_value else NO_EVENT
-    return events
+    old_values, new_values = _values_by_event(previous), _values_by_event(node_info)
+    return reduce(or_, (event for event in old_values if old_values[event] != new_values[event]), NO_EVENT)
 
 
-def _offer(node_info: NodeInfo) -> tuple[object, ...]:
+def _values_by_event(node_info: NodeInfo) -> dict[ClusterEvent, object]:
+    """Return by event the properties whose change is that event."""
     # The versions of a node's programs are in its inventory too. No plugin reads them; a missing shim is a fault.
     pfs = node_info.inventory.pfs if node_info.inventory else ()
-    return pfs, node_info.fault, node_info.unready_since is None
+    return {
+        ClusterEvent.NODE_LABELS: node_info.labels,
+        ClusterEvent.NODE_TAINTS: (node_info.taints, node_info.unschedulable),
+        ClusterEvent.NODE_ALLOCATABLE: node_info.allocatable,
+        ClusterEvent.NODE_INVENTORY: (pfs, node_info.fault, node_info.unready_since is None),
+        ClusterEvent.NODE_UNITS: node_info.others,
+        # Lowered rates reserve less once they are in force.
+        ClusterEvent.VFS_FREED: node_info.rates_in_force,
+    }
 
 
 def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, difference: Difference) -> ClusterEvent:
@@ -40,17 +36,12 @@ def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, dif
     if previous is None:
         return ClusterEvent.POD_ASSIGNED
     if difference == "use" or (difference and _ends(previous, assigned_pod)):
-        return of_leaving(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
+        return of_departure(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
     # The node may have reported lowered rates as in force before the pod's annotation was updated here.
-    events = ClusterEvent.VFS_FREED if _reserves_less(previous, assigned_pod) else NO_EVENT
+    is_new = assigned_pod.reservation is not previous.reservation
+    is_lower = is_new and any(map(gt, previous.reserved, assigned_pod.reserved))
+    events = ClusterEvent.VFS_FREED if is_lower else NO_EVENT
     return events | (ClusterEvent.POD_LABELS if difference else NO_EVENT)
-
-
-def _reserves_less(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
-    """Return whether a VF of a pod reserves less than before, with all other use being equal."""
-    return assigned_pod.reservation is not previous.reservation and any(
-        map(gt, previous.reserved, assigned_pod.reserved)
-    )
 
 
 def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
@@ -62,7 +53,7 @@ def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
     )
 
 
-def of_leaving(assigned_pod: AssignedPod) -> ClusterEvent:
+def of_departure(assigned_pod: AssignedPod) -> ClusterEvent:
     """Return what a pod releases that has left its node."""
     events, assignment = ClusterEvent.POD_GONE, assigned_pod.assignment
     events |= ClusterEvent.PORTS_FREED if assigned_pod.ports else NO_EVENT

@@ -21,7 +21,7 @@ class PodChange:
 
     pod: Pod
     previous: AssignedPod | None
-    assigned: AssignedPod
+    assigned_pod: AssignedPod
     event: ClusterEvent
 
 
@@ -38,7 +38,7 @@ class Part:
         return ()
 
     def pod_unreadable(self, uid: str) -> None:
-        """Process that a pod has become unreadable; it keeps what it holds on its node."""
+        """Process that a pod has become unreadable; it keeps its VFs and its room on its node."""
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         """Process that a pod is deleted or has ended; ``assigned_pod`` is its last state on its node, if it had one."""
@@ -62,7 +62,7 @@ class Part:
         """Return when `tick` has work, if nothing happens before; None for never."""
         return None
 
-    def report_again(self) -> Iterable[Instruction]:
+    def repeat_reports(self) -> Iterable[Instruction]:
         """Return the reports that are valid until a person acts; a new leader sends them again."""
         return ()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.reservations import Cause, EndOf, Owner, Reservation, ReservedRoom
 from scheduler.kube.group_membership import GroupKey
-from scheduler.pending.event_hints import of_leaving
+from scheduler.pending.event_hints import of_departure
 from scheduler.queue.queue import Queue
 
 
@@ -24,7 +24,7 @@ class Reservations(ReservedRoom):
 
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that have reserved room on a node."""
-        return [room for one in self.all() for room in one.rooms.values() if room.node == node]
+        return [room for reservation in self.all() for room in reservation.rooms.values() if room.node == node]
 
     def groups(self) -> list[GroupKey]:
         """Return the groups whose members have reserved room."""
@@ -45,8 +45,8 @@ class Reservations(ReservedRoom):
         """
         rooms, previous = reservation.rooms, self._by_key.get(reservation.key)
         for uid in rooms:
-            if (other := self.of(uid)) is not None and other.key != reservation.key:
-                self._end(other, now)
+            if (rival := self.of(uid)) is not None and rival.key != reservation.key:
+                self._end(rival, now)
         if previous is not None and (
             reservation.since > previous.since
             or any(uid not in rooms or rooms[uid].node != room.node for uid, room in previous.rooms.items())
@@ -57,9 +57,9 @@ class Reservations(ReservedRoom):
         for room in rooms.values():
             priorities[room.node] = max(room.priority, priorities.get(room.node, room.priority))
         # The room of one group is shared as its decision says, whatever its members' priorities.
-        rivals = [one for one in self.all() if one.owner != reservation.owner and one.cause != "spare"]
-        for rival in rivals:
-            if any(room.priority < priorities.get(room.node, room.priority) for room in rival.rooms.values()):
+        for rival in self.all():
+            is_less = any(room.priority < priorities.get(room.node, room.priority) for room in rival.rooms.values())
+            if is_less and rival.owner != reservation.owner and rival.cause != "spare":
                 self.reject(rival, now)
 
     def delete(self, uid: str, now: float) -> None:
@@ -76,7 +76,7 @@ class Reservations(ReservedRoom):
     def _end(self, reservation: Reservation, now: float) -> None:
         self.drop(reservation)
         for room in reservation.rooms.values():
-            self._queue.move_on_event(of_leaving(room), now)
+            self._queue.move_on_event(of_departure(room), now)
 
     def reject(self, reservation: Reservation, now: float) -> None:
         """End a reservation and requeue its owner, so that it is scheduled again."""
@@ -97,12 +97,15 @@ class Reservations(ReservedRoom):
 
     def overdue(self, now: float) -> list[Reservation]:
         """Return the reservations that have waited too long for VFs."""
-        return [one for one in self.all() if one.vfs_by is not None and one.vfs_by <= now]
+        return [
+            reservation for reservation in self.all() if reservation.vfs_by is not None and reservation.vfs_by <= now
+        ]
 
-    def wait_no_more(self, reservation: Reservation) -> None:
+    def end_vf_wait(self, reservation: Reservation) -> None:
         """Record that an owner waits for no VFs any more."""
         self.add(replace(reservation, vfs_by=None))
 
     def next_due(self) -> float | None:
         """Return when the first of them is overdue; None if none waits for VFs."""
-        return min((one.vfs_by for one in self._by_key.values() if one.vfs_by is not None), default=None)
+        times = [reservation.vfs_by for reservation in self.all() if reservation.vfs_by is not None]
+        return min(times, default=None)

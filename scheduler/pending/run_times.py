@@ -2,10 +2,10 @@
 
 A run begins when this scheduler, as a leader or a standby, first sees the pod Running. If it sees the pod Running at
 once, as after a restart, the run began at the pod's ``startTime``, but not before its creation and not after now. Until
-then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared is expected to end at
-any moment; but one that is late by its whole run time, and by ten minutes at least, never ends. Neither does a pod that
-is not Running for as long, nor one without a declared time. A pod that is being deleted ends at its deletion timestamp,
-which includes the grace period; ten minutes later, as with a finalizer that nobody removes, it never ends.
+then a pod is expected to run `START_S` after its Binding. A pod that runs longer than it declared may end at any
+moment; one that is late by its whole run time, and by ten minutes at least, never ends, nor does one that is not
+Running for as long. A pod that is being deleted ends at its deletion timestamp, which includes the grace period; ten
+minutes later, as with a finalizer that nobody removes, it never ends.
 """
 
 import math
@@ -46,7 +46,7 @@ class RunTimes(Part):
     # When the pods end that are being deleted, by uid.
     _deletions: dict[str, float] = field(default_factory=dict)
 
-    def note_begun(self, instructions: Iterable[Instruction], now: float) -> None:
+    def note_binds(self, instructions: Iterable[Instruction], now: float) -> None:
         """Record the pods that are being bound."""
         for instruction in instructions:
             decision = instruction.decision if isinstance(instruction, PreBind) else instruction
@@ -54,16 +54,16 @@ class RunTimes(Part):
                 self._begins[decision.pod_info.uid] = _Begin(now + START_S, decision.pod_info.runs_s, is_running=False)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        pod, uid = change.pod, change.assigned.uid
+        pod, uid = change.pod, change.assigned_pod.uid
         if pod.metadata.deletion_timestamp is not None:
             unix_now = now + self.unix_offset_s
             self._deletions[uid] = unix_time(pod.metadata.deletion_timestamp, unix_now) - self.unix_offset_s
         begin = self._begins.pop(uid, None)
-        new_begin = self._new_begin(begin, change.assigned.runs_s, pod, now)
+        new_begin = self._new_begin(begin, change.assigned_pod.runs_s, pod, now)
         if new_begin is not None:
             self._begins[uid] = new_begin
         if begin is not None and (new_begin is None or new_begin.end > begin.end):
-            self.changed_nodes.add(change.assigned.node)
+            self.changed_nodes.add(change.assigned_pod.node)
         return ()
 
     def _new_begin(self, begin: _Begin | None, runs_s: int | None, pod: Pod, now: float) -> _Begin | None:
@@ -72,7 +72,7 @@ class RunTimes(Part):
         if runs_s is None:
             return None
         if begin is None:
-            at = self._started(pod, now) if is_running else self._bound(pod, now) + START_S
+            at = self._start_time(pod, now) if is_running else self._bind_time(pod, now) + START_S
             return _Begin(at, runs_s, is_running)
         if is_running and not begin.is_running:
             return _Begin(now, runs_s, is_running=True)
@@ -87,14 +87,11 @@ class RunTimes(Part):
         deletion = self._deletions.get(assigned_pod.uid)
         if deletion is not None:
             return max(deletion, now) if now < deletion + _LATE_S else None
-        end = self.declared_end(assigned_pod, now)
-        if end is None or assigned_pod.runs_s is None or self._is_too_late(assigned_pod.uid, assigned_pod.runs_s, now):
+        end, begin = self.declared_end(assigned_pod, now), self._begins.get(assigned_pod.uid)
+        runs_s = assigned_pod.runs_s
+        if end is None or runs_s is None or (begin is not None and now >= begin.at + runs_s + max(runs_s, _LATE_S)):
             return None
         return max(end, now)
-
-    def _is_too_late(self, uid: str, runs_s: int, now: float) -> bool:
-        begin = self._begins.get(uid)
-        return begin is not None and now >= begin.at + runs_s + max(runs_s, _LATE_S)
 
     def declared_end(self, assigned_pod: AssignedPod, now: float) -> float | None:
         """Return when a pod should end by its run time, which may be over."""
@@ -107,15 +104,14 @@ class RunTimes(Part):
         late_s = 0.0 if begin.is_running else max(now - begin.at, 0.0)
         return begin.at + math.ceil(late_s / _STEP_S) * _STEP_S + assigned_pod.runs_s
 
-    def _started(self, pod: Pod, now: float) -> float:
+    def _start_time(self, pod: Pod, now: float) -> float:
         unix_now = now + self.unix_offset_s
         creation = unix_time(pod.metadata.creation_timestamp, unix_now)
         start = unix_time(pod.status.start_time, unix_now)
         return min(max(start, creation), unix_now) - self.unix_offset_s
 
-    def _bound(self, pod: Pod, now: float) -> float:
+    def _bind_time(self, pod: Pod, now: float) -> float:
         """Return when a pod was bound, according to the API server."""
-        condition = pod.condition("PodScheduled")
-        unix_now = now + self.unix_offset_s
-        bound = unix_time(condition.last_transition_time if condition is not None else None, unix_now)
-        return min(bound, unix_now) - self.unix_offset_s
+        condition, unix_now = pod.condition("PodScheduled"), now + self.unix_offset_s
+        time = unix_time(condition.last_transition_time if condition is not None else None, unix_now)
+        return min(time, unix_now) - self.unix_offset_s

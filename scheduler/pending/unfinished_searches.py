@@ -5,35 +5,38 @@ turns. There is one attempt every ten seconds for all pods together, so that har
 others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scheduler.cycle.instructions import Instruction
+from scheduler.pending.part import Part
+from scheduler.queue.queue import Queue
 
 APART_S = 10.0
 
 
-class UnfinishedSearches:
+@dataclass(slots=True)
+class UnfinishedSearches(Part):
     """The pods' uids; the pod that has waited longest is first."""
 
-    def __init__(self) -> None:
-        self._uids: dict[str, None] = {}
-        self._next = 0.0
+    queue: Queue
+    _uids: dict[str, None] = field(default_factory=dict)
+    _next_try: float = 0.0
 
     def add(self, uid: str, now: float) -> None:
         """Record that the search for a pod must continue."""
         if not self._uids:
-            self._next = max(self._next, now + APART_S)
+            self._next_try = max(self._next_try, now + APART_S)
         self._uids.setdefault(uid)
 
-    def due(self, now: float) -> Iterator[str]:
-        """Yield and drop the pods to try if it is time for one."""
-        while self._uids and now >= self._next:
+    def tick(self, now: float) -> Iterable[Instruction]:
+        while self._uids and now >= self._next_try:
             uid = next(iter(self._uids))
             del self._uids[uid]
-            yield uid
-
-    def begun(self, now: float) -> None:
-        """Record that one of them is tried."""
-        self._next = now + APART_S
+            if self.queue.is_unschedulable(uid):
+                self.queue.requeue(uid)
+                self._next_try = now + APART_S
+        return ()
 
     def next_due(self) -> float | None:
-        """Return when the next one is to be tried; None if there is none."""
-        return self._next if self._uids else None
+        return self._next_try if self._uids else None

@@ -1,26 +1,29 @@
-"""Scheduled pods that wait until their volumes are bound; their node and VFs stay reserved.
+"""Pods and their volumes: which events requeue pods, and which scheduled pods wait until their volumes are bound.
 
-Pure: time is an argument. A wait is checked when one of its objects changes, not periodically. Source: checkBindings of
-kube-scheduler's volumebinding.
+The node and VFs of a pod that waits stay reserved. A wait is checked when one of its objects changes, not periodically.
+Pure: time is an argument. Source: checkBindings of kube-scheduler's volumebinding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from mooring.kube.events import Change, Identity
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.volumes.plan import Match, Provision
-from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
+from scheduler.cache.volumes.volume_cache import StorageChange, StorageObject, VolumeCache
 from scheduler.cycle.decisions import Bind
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.outcomes import Refused
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volume_rules.volume_binding import claim_in_deletion, no_such_claim, no_such_volume
 from scheduler.plugins.volume_rules.volume_matching import affinity_holds
+from scheduler.queue.queue import Queue
 
 # kube-scheduler's bindTimeoutSeconds.
 PATIENCE_S = 600.0
 _TIMED_OUT = "context deadline exceeded"
-_Node = Callable[[str], NodeInfo | None]
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class _Case:
     """``versions`` are the versions of volumes and claims after our writes, by name; None until these are done."""
 
     decision: Bind
+    plan: VolumePlan
     deadline: float
     versions: Mapping[str, str] | None = None
 
@@ -35,38 +39,60 @@ class _Case:
 class VolumeWaits:
     """Decisions by pod uid; the volume cache assumes their plans while they wait."""
 
-    def __init__(self, storage: VolumeCache, node: _Node) -> None:
-        self._storage = storage
-        self._node = node
+    def __init__(self, storage: VolumeCache, queue: Queue, node: Callable[[str], NodeInfo | None]) -> None:
+        self._storage, self._queue, self._node = storage, queue, node
         self._cases: dict[str, _Case] = {}
-        self._by_claim, self._by_node = UidIndex(), UidIndex()
+        self._by_claim, self._by_node, self._queued_by_claim = UidIndex(), UidIndex(), UidIndex()
         # Pods with a changed claim, in the order of the changes.
         self._changed_uids: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._cases)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._cases
 
+    def take(self, kind: type[StorageObject], event: Change[StorageObject], now: float) -> None:
+        """Apply a watch event of one kind."""
+        self._change(self._storage.take(kind, event), now)
+
+    def keep(self, kind: type[StorageObject], identities: Iterable[Identity], now: float) -> None:
+        """Apply a list of all objects of one kind."""
+        self._change(self._storage.keep(kind, identities), now)
+
+    def _change(self, change: StorageChange, now: float) -> None:
+        for claim in change.claims:
+            self._changed_uids |= dict.fromkeys(self._by_claim.of((claim,)))
+        if change.helps & ClusterEvent.CLAIM:
+            self._queue.move_pods_on_event(self._queued_by_claim.of(change.claims), ClusterEvent.CLAIM, now)
+        self._queue.move_on_event(change.helps & ~ClusterEvent.CLAIM, now)
+
+    def touch_node(self, node: str) -> None:
+        self._changed_uids |= dict.fromkeys(self._by_node.of((node,)))
+
+    def add_to_queue(self, uid: str, pod_info: PodInfo | Refused) -> None:
+        """Record which claims a pod in the queue uses."""
+        volumes = pod_info.volumes if isinstance(pod_info, PodInfo) else ()
+        self._queued_by_claim.put(uid, [claim.key for claim in volumes])
+
+    def delete(self, uid: str, now: float) -> None:
+        """Delete the data about a pod that is bound or deleted."""
+        self._queued_by_claim.drop(uid)
+        if self.drop(uid) is not None:
+            self.give_up(now)
+
+    def give_up(self, now: float) -> None:
+        """Cancel a plan: the volumes and nodes of its claims must be chosen again."""
+        self._queue.move_on_event(ClusterEvent.CLAIM | ClusterEvent.VOLUME, now)
+
     def add(self, decision: Bind, now: float) -> None:
         assert decision.plan is not None, "what has no plan need not wait"
-        uid = decision.pod_info.uid
-        self._cases[uid] = _Case(decision, now + PATIENCE_S)
-        self._storage.assume(uid, decision.plan)
-        self._by_claim.put(uid, decision.plan.claims())
-        self._by_node.put(uid, (decision.plan.node,))
-
-    def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
-        """Record that the plan is written."""
-        case = self._cases.get(decision.pod_info.uid)
-        if case is not None and case.decision is decision:
-            case.versions = versions
-            self._changed_uids[decision.pod_info.uid] = None
+        uid, plan = decision.pod_info.uid, decision.plan
+        self._cases[uid] = _Case(decision, plan, now + PATIENCE_S)
+        self._storage.assume(uid, plan)
+        self._by_claim.put(uid, plan.claims())
+        self._by_node.put(uid, (plan.node,))
 
     def drop(self, uid: str) -> Bind | None:
         case = self._cases.pop(uid, None)
-        if case is None or case.decision.plan is None:
+        if case is None:
             return None
         self._changed_uids.pop(uid, None)
         self._storage.forget(uid)
@@ -74,64 +100,60 @@ class VolumeWaits:
         self._by_node.drop(uid)
         return case.decision
 
-    def touch(self, claims: Iterable[str]) -> None:
-        """Check the pods again that wait for these claims."""
-        for claim in claims:
-            self._changed_uids |= dict.fromkeys(self._by_claim.of((claim,)))
+    def finish_write(self, decision: Bind, versions: Mapping[str, str]) -> None:
+        """Record that the plan of a decision is written."""
+        if self._is_current(decision):
+            self._cases[decision.pod_info.uid].versions = versions
+            self._changed_uids[decision.pod_info.uid] = None
 
-    def touch_node(self, node: str) -> None:
-        self._changed_uids |= dict.fromkeys(self._by_node.of((node,)))
-
-    def failed(self, decision: Bind) -> bool:
+    def fail_write(self, decision: Bind) -> bool:
         """Drop a decision that could not be written; return whether it still waited."""
-        case = self._cases.get(decision.pod_info.uid)
-        if case is None or case.decision is not decision:
-            return False
-        self.drop(decision.pod_info.uid)
-        return True
+        return self._is_current(decision) and self.drop(decision.pod_info.uid) is not None
 
-    def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
-        """Yield and drop finished waits, with the reason why the volumes cannot be bound; empty if they are bound."""
+    def _is_current(self, decision: Bind) -> bool:
+        case = self._cases.get(decision.pod_info.uid)
+        return case is not None and case.decision is decision
+
+    def outcomes(self, now: float) -> Iterator[tuple[Bind, str]]:
+        """Drop and yield finished waits, with the reason why the volumes cannot be bound; empty if they are bound."""
         # The first to start is the first to time out.
-        overdue = [uid for uid, _ in takewhile(lambda item: item[1].deadline <= now, self._cases.items())]
-        for uid in [*self._changed_uids, *overdue]:
-            case = self._cases.get(uid)
-            reason = self._look(case) if case is not None else None
-            if case is not None and reason is None and case.deadline <= now:
+        overdue = takewhile(lambda item: item[1].deadline <= now, self._cases.items())
+        for uid in [*self._changed_uids, *(uid for uid, _ in overdue)]:
+            if (case := self._cases.get(uid)) is None:
+                continue
+            reason = self._outcome(case)
+            if reason is None and case.deadline <= now:
                 reason = _TIMED_OUT
-            if case is not None and reason is not None:
+            if reason is not None:
                 self.drop(uid)
                 yield case.decision, reason
         self._changed_uids.clear()
 
     def next_due(self) -> float | None:
-        """Return when `settled` may have something; None if nothing waits."""
+        """Return when `outcomes` may have something; None if nothing waits."""
         if self._changed_uids:
             return 0.0
-        first = next(iter(self._cases.values()), None)
-        return first.deadline if first is not None else None
+        return next((case.deadline for case in self._cases.values()), None)
 
     def check(self) -> None:
         """Raise AssertionError unless exactly the plans of waiting pods are assumed."""
-        plans = {uid: case.decision.plan for uid, case in self._cases.items()}
-        assert self._storage.plans.by_uid == plans
+        assert self._storage.plans.by_uid == {uid: case.plan for uid, case in self._cases.items()}
 
-    def _look(self, case: _Case) -> str | None:
-        """Return None while the pod must wait, otherwise the result for `settled`."""
-        plan = case.decision.plan
-        if plan is None or case.versions is None:
+    def _outcome(self, case: _Case) -> str | None:
+        """Return None while the pod must wait, otherwise the result for `outcomes`."""
+        plan, versions = case.plan, case.versions
+        if versions is None:
             return None
         node = self._node(plan.node)
         if node is None:
             return f'failed to get node "{plan.node}": node "{plan.node}" not found'
-        verdicts = [
-            *(self._look_at_match(match, case.versions, node) for match in plan.matches),
-            *(self._look_at_provision(provision, case.versions, node) for provision in plan.provisions),
+        results = [
+            *(self._match_outcome(match, versions, node) for match in plan.matches),
+            *(self._provision_outcome(provision, versions, node) for provision in plan.provisions),
         ]
-        bad = next((verdict for verdict in verdicts if verdict), None)
-        return bad if bad is not None else None if None in verdicts else ""
+        return next(filter(None, results), None if None in results else "")
 
-    def _look_at_match(self, match: Match, versions: Mapping[str, str], node: NodeInfo) -> str | None:
+    def _match_outcome(self, match: Match, versions: Mapping[str, str], node: NodeInfo) -> str | None:
         name = match.volume.metadata.name
         volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
@@ -144,7 +166,7 @@ class VolumeWaits:
             return fault
         return "" if claim.is_bound else None
 
-    def _look_at_provision(self, provision: Provision, versions: Mapping[str, str], node: NodeInfo) -> str | None:
+    def _provision_outcome(self, provision: Provision, versions: Mapping[str, str], node: NodeInfo) -> str | None:
         claim = self._claim(provision.claim)
         if isinstance(claim, Refused):
             return f"failed to check provisioning pvc: {claim.reason}"
@@ -203,12 +225,13 @@ class UidIndex:
     def put(self, uid: str, names: Iterable[str]) -> None:
         """Add a pod, or replace its names."""
         self.drop(uid)
-        self._names[uid] = tuple(names)
-        for name in self._names[uid]:
+        if unique_names := tuple(dict.fromkeys(names)):
+            self._names[uid] = unique_names
+        for name in unique_names:
             self._uids.setdefault(name, set()).add(uid)
 
     def drop(self, uid: str) -> None:
-        for name in dict.fromkeys(self._names.pop(uid, ())):
+        for name in self._names.pop(uid, ()):
             self._uids[name].discard(uid)
             if not self._uids[name]:
                 del self._uids[name]

@@ -226,7 +226,7 @@ class Loop:
                 if self.reflectors.unlisted_kinds():
                     return []
                 self._end_of_lists()
-                return self._machine.report_again() if self._leads else []
+                return self._machine.repeat_reports() if self._leads else []
             case WatchEvent(kind, event):
                 return self._machine.handle(kind, event, now)
             case WriteResult(order, result):

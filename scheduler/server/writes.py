@@ -100,8 +100,8 @@ class Writes:
     def _call(self, order: Order, now: float) -> Callable[[], Coroutine[Any, Any, None]]:
         if not isinstance(order, Bind):
             return partial(self._write, order)
-        since, attempts = self._machine.pending_pods.waited(order.pod_info.uid)
-        return partial(self._bind, order, time.monotonic() - (now - since), attempts)
+        pending = self._machine.pending_pods[order.pod_info.uid]
+        return partial(self._bind, order, time.monotonic() - (now - pending.since), pending.attempts)
 
     def _start_portion(self) -> None:
         for _ in range(min(PORTION, len(self._queue))):

@@ -86,8 +86,8 @@ class BindingCycle(Part):
     def _forget(self, uids: Sequence[str], now: float) -> None:
         for uid in uids:
             self.state.volume_waits.drop(uid)
-        self.state.pending_pods.forget_all_assumed(uids, now)
-        self.state.pending_pods.give_up_volumes(now)
+        self.state.pending_pods.release(uids, now)
+        self.state.volume_waits.give_up(now)
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         if previous is not None and previous.labels != node.labels:
@@ -108,7 +108,7 @@ class BindingCycle(Part):
 
     def tick(self, now: float) -> Iterator[Instruction]:
         """Yield the Binds of batches whose volumes are all bound, and release those whose volumes never will be."""
-        for bind, fault in self.state.volume_waits.settled(now) if self.state.volume_waits else ():
+        for bind, fault in self.state.volume_waits.outcomes(now):
             yield from self._settle(bind, fault, now)
         while self._changes:
             owner = next(iter(self._changes))
@@ -128,9 +128,9 @@ class BindingCycle(Part):
     def _finish_volumes(self, decision: Bind, result: PreBindResult, now: float) -> Iterable[Instruction]:
         waits = self.state.volume_waits
         if not result.fault:
-            waits.written(decision, result.versions)
+            waits.finish_write(decision, result.versions)
             return ()
-        return self._settle(decision, result.fault, now) if waits.failed(decision) else ()
+        return self._settle(decision, result.fault, now) if waits.fail_write(decision) else ()
 
     def _settle(self, bind: Bind, fault: str, now: float) -> Iterable[Instruction]:
         """Process that the volumes of a Bind are bound, or why they never will be."""
@@ -185,7 +185,7 @@ class BindingCycle(Part):
         """Process a definite result: the pod is bound, or waits again, or the watch will show its state."""
         state, pod_info = self.state, decision.pod_info
         if outcome.kind != "bound":
-            state.pending_pods.forget_assumed(pod_info.uid, now)
+            state.pending_pods.release([pod_info.uid], now)
             return self._handle_failure(pod_info.uid, outcome, now)
         state.cache.finish_binding(pod_info.uid)
         state.pending_groups.end_backoff(pod_info.uid)

@@ -19,7 +19,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
+from scheduler.pending.event_hints import of_assigned_pod, of_departure, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.shared_state import SharedState
@@ -97,7 +97,7 @@ class EventHandlers:
         if kind is Pod:
             return self.pods(event, now)
         if kind in volume_cache.PATHS:
-            self.state.volume_events.take(kind, event, now)
+            self.state.volume_waits.take(kind, event, now)
             return self._note_readability(kind, event, "storage")
         if kind in group_sources.PATHS:
             self.state.pending_groups.take_pod_group(kind, event, now)
@@ -131,7 +131,7 @@ class EventHandlers:
                     self._leave(uid, now)
                 yield
         elif kind in volume_cache.PATHS:
-            self.state.volume_events.keep(kind, identities, now)
+            self.state.volume_waits.keep(kind, identities, now)
         elif kind in group_sources.PATHS:
             self.state.pending_groups.keep_pod_groups(kind, identities, now)
         elif kind is Job:
@@ -228,10 +228,10 @@ class EventHandlers:
     def _put_waiting_pod(self, pod: Pod, now: float) -> None:
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
-            self.state.pending_pods.leave_to_others(uid, now)
+            self.state.pending_pods.put_off(uid, "foreign", now)
             self._note_state(pod, None if is_going else "foreign", now)
         elif pod.spec.scheduling_gates:
-            self.state.pending_pods.gate(uid, now)
+            self.state.pending_pods.put_off(uid, "gated", now)
             self._note_state(pod, "gated", now)
         else:
             self.state.pending_pods.add(pod, now)
@@ -274,7 +274,7 @@ class EventHandlers:
         self.state.pending_pods.delete(uid, now)
         assigned_pod = self.state.cache.remove(uid, now)
         if assigned_pod is not None:
-            self.state.queue.move_on_event(of_leaving(assigned_pod), now)
+            self.state.queue.move_on_event(of_departure(assigned_pod), now)
         for part in self.parts:
             part.pod_deleted(uid, assigned_pod, now)
 

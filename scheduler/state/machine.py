@@ -106,6 +106,7 @@ class Machine:
             self.binding_cycle,
             self.nominations,
             self.pod_scheduling,
+            self.pod_scheduling.unfinished_searches,
             self.group_scheduling.first_call,
             self.group_scheduling.backfill,
             self.pending_groups,
@@ -142,7 +143,7 @@ class Machine:
         return self._begin_writes(instructions, now)
 
     def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
-        self.state.run_times.note_begun(instructions, now)
+        self.state.run_times.note_binds(instructions, now)
         self._open_orders.begin(instructions, now)
         return instructions
 
@@ -221,8 +222,8 @@ class Machine:
             instructions += part.tick(now)
         return self._begin_writes(instructions, now)
 
-    def report_again(self) -> list[Instruction]:
-        return [instruction for part in self.parts for instruction in part.report_again()]
+    def repeat_reports(self) -> list[Instruction]:
+        return [instruction for part in self.parts for instruction in part.repeat_reports()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""

@@ -27,7 +27,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.part import Part
-from scheduler.pending.pending_pod import PendingPod
+from scheduler.pending.pending_pods import PendingPod
 from scheduler.placement.steps import Steps
 from scheduler.state.shared_state import SharedState
 
@@ -184,7 +184,7 @@ class Nominations(Part):
         rooms = reservation.rooms.values()
         stuck_rooms = [room for room in rooms if not is_group or self.preemption.awaits_vf(room.node)]
         if not stuck_rooms:
-            self.state.reservations.wait_no_more(reservation)
+            self.state.reservations.end_vf_wait(reservation)
             return []
         reasons = {room.uid: self.preemption.end_wait(room.node) for room in stuck_rooms}
         self.state.reservations.reject(reservation, now)

@@ -4,7 +4,7 @@ A decision is divided into steps if it takes long. If a pod fits nowhere, the re
 signature until something happens that could help them. Groups are in `scheduler.state.groups.group_scheduling`.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
@@ -28,7 +28,7 @@ class PodScheduling(Part):
     scheduling_cycle: SchedulingCycle
     binding_cycle: BindingCycle
     portion: int
-    _unfinished: UnfinishedSearches = field(default_factory=UnfinishedSearches)
+    unfinished_searches: UnfinishedSearches = field(init=False)
     # The search for victims of the pod in progress.
     _search: VictimSearch = field(init=False)
     # The number of the event after which the decision began.
@@ -36,6 +36,7 @@ class PodScheduling(Part):
 
     def __post_init__(self) -> None:
         self._search = VictimSearch(self.portion)
+        self.unfinished_searches = UnfinishedSearches(self.state.queue)
 
     def abandon(self) -> None:
         if self._search.is_begun:
@@ -71,18 +72,6 @@ class PodScheduling(Part):
             pending, "Unschedulable", "internal error while scheduling this pod: see the scheduler's log"
         )
 
-    def tick(self, now: float) -> Iterable[Instruction]:
-        """Requeue one pod whose last decision has left nodes unsearched."""
-        for uid in self._unfinished.due(now):
-            if self.state.queue.is_unschedulable(uid):
-                self.state.queue.requeue(uid)
-                self._unfinished.begun(now)
-                break
-        return ()
-
-    def next_due(self) -> float | None:
-        return self._unfinished.next_due()
-
     def _assume(self, uid: str, decision: Bind, now: float, record_phase: RecordPhase) -> list[Instruction]:
         self.state.reservations.delete(uid, now)
         self.state.cache.assume(decision.assigned, now)
@@ -104,7 +93,7 @@ class PodScheduling(Part):
         """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
         pending, proposal = self.state.pending_pods[uid], decision.nominate
         missed_events = self.state.queue.missed_since(self._since)
-        pending.oversized = not decision.requeue_on
+        pending.is_oversized = not decision.requeue_on
         pending.answer = self.state.cache.nodes.renewals.end, decision
         if proposal is None:
             self.state.reservations.delete(uid, now)
@@ -115,7 +104,7 @@ class PodScheduling(Part):
             # The change happened during the search, and earlier results may no longer be valid.
             self.state.queue.requeue(uid)
         elif decision.is_incomplete and proposal is None:
-            self._unfinished.add(uid, now)
+            self.unfinished_searches.add(uid, now)
         pods, reports = self.state.pending_pods, list[Instruction]()
         for pending_uid in (uid, *sorted(uids)):
             reports += pods.report_unschedulable(pods[pending_uid], "Unschedulable", decision.reason, decision.why)

@@ -9,7 +9,6 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.reservations import Reservations
 from scheduler.pending.run_times import RunTimes
-from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObjects
@@ -29,15 +28,14 @@ class SharedState:
         self.queue = Queue()
         self.run_times = RunTimes()
         self.reservations = Reservations(self.queue, self.run_times.end_of)
-        self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
-        self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
+        self.volume_waits = VolumeWaits(self.cache.volumes, self.queue, self.cache.node)
         self.group_reports = GroupReports(self.cache, self.group_cache)
         self.pending_groups = PendingGroups(self.queue, self.group_reports, self.group_cache)
         self.pending_pods = PendingPods(
             self.cache,
             self.queue,
             self.reservations,
-            self.volume_events,
+            self.volume_waits,
             self.pending_groups,
             self.group_cache,
             kinds,

@@ -48,7 +48,7 @@ class Spares(Part):
         return tuple(with_annotation(bind, names.SPARES, record) for bind in placement.binds)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        pod, assigned_pod = change.pod, change.assigned
+        pod, assigned_pod = change.pod, change.assigned_pod
         is_bearer = names.SPARES in pod.annotations and pod.metadata.deletion_timestamp is None
         membership = membership_if_readable(pod) if is_bearer else None
         condition = pod.condition("PodScheduled")

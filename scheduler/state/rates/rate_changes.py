@@ -108,8 +108,8 @@ class RateChanges(Part):
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Record the request of a bound pod, and that rates that it has released may help others on its node."""
         if ClusterEvent.VFS_FREED in change.event:
-            self.touch(change.assigned.node, now)
-        self._record(change.pod, change.assigned, now)
+            self.touch(change.assigned_pod.node, now)
+        self._record(change.pod, change.assigned_pod, now)
         return ()
 
     def pod_unreadable(self, uid: str) -> None:

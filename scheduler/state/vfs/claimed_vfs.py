@@ -119,9 +119,9 @@ class VfDisputes(Part):
         self._disputes.pop(name, None)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        assignment, previous = change.assigned.assignment, change.previous
+        assignment, previous = change.assigned_pod.assignment, change.previous
         if assignment is not None and (previous is None or previous.assignment != assignment):
-            return self._update(change.assigned.node)
+            return self._update(change.assigned_pod.node)
         return ()
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
@@ -143,7 +143,7 @@ class VfDisputes(Part):
             for instruction in self._report(node, unit, uids)
         ]
 
-    def report_again(self) -> list[Instruction]:
+    def repeat_reports(self) -> list[Instruction]:
         return [
             instruction
             for node, disputes in self._disputes.items()

@@ -99,7 +99,7 @@ class LostVfs(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         if self._options.after_s:
-            self._judge(change.assigned, NodeClaims(self._cache.node(change.assigned.node)), now)
+            self._judge(change.assigned_pod, NodeClaims(self._cache.node(change.assigned_pod.node)), now)
         return ()
 
     def _judge(self, assigned_pod: AssignedPod, claims: NodeClaims, now: float) -> None:

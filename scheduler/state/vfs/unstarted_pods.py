@@ -52,7 +52,7 @@ class UnstartedPods(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Record a bound pod; only pods of this scheduler are evicted because of their annotation."""
-        pod, uid, assignment = change.pod, change.pod.metadata.uid, change.assigned.assignment
+        pod, uid, assignment = change.pod, change.pod.metadata.uid, change.assigned_pod.assignment
         is_ours = pod.spec.scheduler_name == self._scheduler_name and pod.metadata.deletion_timestamp is None
         case = self._cases.get(uid)
         if assignment is None or not assignment.vfs or not is_ours or _has_started(pod):
@@ -62,7 +62,7 @@ class UnstartedPods(Part):
         else:
             self._drop(uid)
             self._cases[uid] = _Case(pod, assignment)
-        self._judge(change.assigned.node, now, uid)
+        self._judge(change.assigned_pod.node, now, uid)
         return ()
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:

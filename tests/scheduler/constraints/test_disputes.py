@@ -80,11 +80,11 @@ def test_a_unit_that_two_pods_claim_is_reported(life: Life, make_pod: MakePod) -
     expected = [f"unit is claimed twice: {about}"]
     expected += [f"default/{name} DisputedUnit: {message}" for name in ("one", "two")]
     assert told(claim(life, two, "b", "a")) == expected
-    assert told(life.machine.report_again()) == expected
+    assert told(life.machine.repeat_reports()) == expected
     assert told(life.see(two)) == []
     assert figures(life) == {"mooring_free_units": 0, "mooring_disputed_units": 1, "mooring_disputed_vfs": 0}
     life.end(one)
-    assert told(life.machine.report_again()) == []
+    assert told(life.machine.repeat_reports()) == []
     assert figures(life) == {"mooring_free_units": 0, "mooring_disputed_units": 0, "mooring_disputed_vfs": 0}
 
 

@@ -298,9 +298,9 @@ def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
     assert isinstance(report, Report)
     assert (report.reason, "bindVerb" in report.message) == ("NoAssignment", True)
     assert scene.see(pod) == []
-    assert scene.machine.report_again() == [report]
+    assert scene.machine.repeat_reports() == [report]
     scene.lose(pod)
-    assert scene.machine.report_again() == []
+    assert scene.machine.repeat_reports() == []
     assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
 
 

@@ -39,7 +39,7 @@ class Probe(Part):
         self._note(f"updated {self._state(pod.metadata.uid)}")
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        self._note(f"assigned {self._state(change.assigned.uid)}")
+        self._note(f"assigned {self._state(change.assigned_pod.uid)}")
         return [Notice("pod", self._name)]
 
     def pod_unreadable(self, uid: str) -> None:
@@ -66,7 +66,7 @@ class Probe(Part):
     def next_due(self) -> float | None:
         return 5.0 if self._name == "first" else None
 
-    def report_again(self) -> Iterable[Instruction]:
+    def repeat_reports(self) -> Iterable[Instruction]:
         return [Notice("pod", self._name)]
 
     def check(self) -> None:
@@ -129,7 +129,7 @@ def test_parts_are_told_of_writes_and_time_in_their_order(
     assert probed.tick(0.0) == notices
     probed.check()
     assert log == [*both("finished gone"), *both("tick"), *both("check")]
-    assert probed.report_again() == notices
+    assert probed.repeat_reports() == notices
     assert probed.next_due() == 5.0
 
 

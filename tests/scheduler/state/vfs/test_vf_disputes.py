@@ -100,9 +100,9 @@ def test_a_new_leader_reports_the_disputes_that_remain(scene: Scene) -> None:
     """The one before may have ended before it reported; a dispute that is over is not reported."""
     scene.node()
     (one, _), (_, _) = scene.claim("one"), scene.claim("two")
-    assert _told(scene.machine.vf_disputes.report_again()) == BOTH
+    assert _told(scene.machine.vf_disputes.repeat_reports()) == BOTH
     scene.machine.pods(Removed(one), 1.0)
-    assert scene.machine.vf_disputes.report_again() == []
+    assert scene.machine.vf_disputes.repeat_reports() == []
     assert scene.machine.vf_disputes.dispute_counts == {}
 
 
