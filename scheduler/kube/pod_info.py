@@ -205,11 +205,11 @@ def _request(pod: Pod) -> PodRequest | None:
     if request is None:
         return _request_by_resource(pod.spec)
     key = names.REQUEST if names.REQUEST in pod.annotations else names.RIT_REQUEST
-    container_names = {container.name for container in pod.spec.all_containers}
+    containers = pod.spec.all_containers
+    container_names = {container.name for container in containers}
     # The containers that limit the device resource of rit-k8s-rdma; None (all of them) if none does.
-    device_containers = (
-        tuple(container.name for container in pod.spec.all_containers if names.RIT_DEVICES in container.limits) or None
-    )
+    device_names = [container.name for container in containers if names.RIT_DEVICES in container.limits]
+    device_containers = tuple(device_names) or None
     if device_containers is None and not any(interface.containers for interface in request.interfaces):
         return request
     interfaces = []
@@ -243,11 +243,11 @@ def _check_limits(resources: Mapping[str, int], request: PodRequest | None) -> N
     interfaces = request.interfaces if request else ()
     reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in interfaces)
     for name, number, fact in (
-        (names.RIT_VFS, len(interfaces), f"the pod has {len(interfaces)} interface(s)"),
-        (names.RESERVED_MBPS, reserved_mbps, f"the pod's interfaces reserve {reserved_mbps} Mb/s"),
+        (names.RIT_VFS, len(interfaces), "the pod has {} interface(s)"),
+        (names.RESERVED_MBPS, reserved_mbps, "the pod's interfaces reserve {} Mb/s"),
     ):
         if (limit := resources.get(name, number)) != number:
-            rule = f"{fact}, but its containers limit {name!r} to {limit}: the numbers must be equal"
+            rule = f"{fact.format(number)}, but its containers limit {name!r} to {limit}: the numbers must be equal"
             raise AnnotationError(names.REQUEST, "", rule)
 
 

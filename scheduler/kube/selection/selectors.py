@@ -5,7 +5,7 @@ the expressions of node selectors. Source: k8s.io/component-helpers scheduling/c
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -49,30 +49,25 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return not self.needs or self.matches(dict(pairs))
 
-    def narrow(self, needs: Iterable[Requirement]) -> "Selector":
-        """Return the selector that has more needs; one that selects nothing stays unchanged."""
-        return self if self.nothing else _canonical([*self.all_needs(), *needs])
+    def narrow(self, other: "Selector") -> "Selector":
+        """Return the selector that also requires what another one does; nothing stays nothing."""
+        if self.nothing or other.nothing:
+            return NOTHING
+        return _canonical((*self.equal, *other.equal), (*self.needs, *other.needs))
 
-    def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
+    def with_labels(self, match: Sequence[str], mismatch: Sequence[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
 
         An API server merges them into the selector itself since 1.31 (pod affinity) and 1.34 (topology spread), and it
         rejects keys that a user has in both. A key that the selector already has was therefore merged, with the labels
         that the pod was created with, and these count. Labels that the pod does not have are ignored.
         """
+        if not match and not mismatch:
+            return self
         new_keys = labels.keys() - self.keys()
-        needs = [
-            _has_value(key, labels[key], operator)
-            for operator, keys in (("In", match), ("NotIn", mismatch))
-            for key in keys
-            if key in new_keys
-        ]
-        return self.narrow(needs) if needs else self
-
-    def all_needs(self) -> Iterator[Requirement]:
-        """Yield all requirements; none for the selector that never matches."""
-        yield from (_has_value(key, value) for key, value in self.equal)
-        yield from self.needs
+        equal = tuple((key, labels[key]) for key in match if key in new_keys)
+        needs = (Requirement(key, "NotIn", frozenset({labels[key]})) for key in mismatch if key in new_keys)
+        return self.narrow(Selector(equal, tuple(needs)))
 
 
 EVERYTHING = Selector()
@@ -87,8 +82,7 @@ def read_selector(selector: LabelSelector | None) -> Selector:
         raise ValueError(f"label selector: {expressions} labels and expressions exceed the limit of {MOST_EXPRESSIONS}")
     if (values := sum(len(requirement.values or ()) for requirement in selector.match_expressions or ())) > MOST_VALUES:
         raise ValueError(f"label selector: {values} values exceed the limit of {MOST_VALUES}")
-    labels = (_has_value(key, value) for key, value in (selector.match_labels or {}).items())
-    return _canonical([*labels, *map(_check, selector.match_expressions or ())])
+    return _canonical((selector.match_labels or {}).items(), map(_check, selector.match_expressions or ()))
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
@@ -103,10 +97,6 @@ def expressions_of(selector: LabelSelector | None) -> int:
     return 0 if selector is None else len(selector.match_labels or ()) + len(selector.match_expressions or ())
 
 
-def _has_value(key: str, value: str, operator: str = "In") -> Requirement:
-    return Requirement(key, operator, frozenset({value}))
-
-
 def _check(requirement: Requirement) -> Requirement:
     operator, values = requirement.operator, requirement.values or None
     about = f"label selector: operator {shorten(operator)} of key {shorten(requirement.key)}"
@@ -119,14 +109,14 @@ def _check(requirement: Requirement) -> Requirement:
     return Requirement(requirement.key, operator, values)
 
 
-def _canonical(needs: Iterable[Requirement]) -> Selector:
-    equal, rest = set[tuple[str, str]](), set[Requirement]()
+def _canonical(equal: Iterable[tuple[str, str]], needs: Iterable[Requirement]) -> Selector:
+    pairs, rest = set(equal), set[Requirement]()
     for need in needs:
         if need.operator == "In" and need.values is not None and len(need.values) == 1:
-            equal.update((need.key, value) for value in need.values)
+            pairs.update((need.key, value) for value in need.values)
         else:
             rest.add(need)
-    return Selector(tuple(sorted(equal)), tuple(sorted(rest, key=_order)))
+    return Selector(tuple(sorted(pairs)), tuple(sorted(rest, key=_order)))
 
 
 def _order(need: Requirement) -> tuple[str, str, list[str]]:

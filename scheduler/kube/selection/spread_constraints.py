@@ -5,6 +5,7 @@ Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from mooring.parsing import shorten
 from scheduler.kube.objects import Pod, SpreadConstraint
@@ -93,8 +94,10 @@ class DefaultSelectors:
         selectors = [service for service in self._services.get(namespace, {}).values() if service.matches(labels)]
         if owner is not None and owner.api_version == _API_VERSIONS.get(owner.kind):
             selectors.append(self._controllers.get(namespace, {}).get((owner.kind, owner.name), NOTHING))
-        needs = [need for selector in selectors for need in selector.all_needs()]
-        return EVERYTHING.narrow(needs) if needs else None
+        combined_selector = reduce(
+            Selector.narrow, (selector for selector in selectors if not selector.nothing), EVERYTHING
+        )
+        return None if combined_selector == EVERYTHING else combined_selector
 
 
 def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySpreadConstraint:
