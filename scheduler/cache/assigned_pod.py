@@ -106,8 +106,6 @@ class UnreadablePart:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the parts of a pod, and lists those that cannot be read."""
-
     pod: Pod
     faults: list[UnreadablePart] = field(default_factory=list)
 
@@ -191,8 +189,6 @@ def _read_claims(reader: _Reader, previous: AssignedPod | None) -> tuple[Assignm
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What the containers of a pod use, or why that cannot be read."""
-
     resources: Amounts
     scored: Amounts
     ports: HostPorts

@@ -294,7 +294,6 @@ class Cache:
         )
 
     def _check_row(self, name: str, row: int) -> None:
-        """Compare what is kept of a node with what is computed from scratch from the node and its pods."""
         node_info, nodes, assigned_pods = self._known_node(name), self.nodes, self._pods.on(name).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
@@ -317,7 +316,6 @@ class Cache:
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
     def _move(self, assigned_pod: AssignedPod, sign: int) -> None:
-        """Add an assigned pod to its node's row, or remove it (``sign`` -1)."""
         if assigned_pod.volumes:
             self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, sign)
         row = self.nodes.row_of.get(assigned_pod.node)

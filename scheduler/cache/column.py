@@ -51,7 +51,6 @@ class Judgements:
             self.codes[number] = NOT_KEPT
 
     def cover(self, count: int) -> None:
-        """Make room for the results of this many values."""
         if len(self.texts) > _MOST_TEXTS:
             self.texts, self.codes = {}, np.empty(0, np.int64)
         if len(self.codes) < count:
@@ -186,7 +185,6 @@ class Column(Generic[Fact]):
         return number
 
     def _leave(self, number: int) -> None:
-        """Drop a value that no row has any more."""
         self._rows[number] -= 1
         if number and self._rows[number] == 0:
             del self._ids_of[self.values[number]]

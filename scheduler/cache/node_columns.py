@@ -114,13 +114,11 @@ class NodeColumns(NodeFacts):
         return self.valid[: self.size].nonzero()[0]
 
     def flags(self, rows: Rows | Sequence[int]) -> Flags:
-        """Return for each row whether it is one of these."""
         flags: Flags = np.zeros(self.size, np.bool_)
         flags[rows] = True
         return flags
 
     def add_unit_pool(self, kind: str, empty: Hashable) -> None:
-        """Add a column for what is left of another kind of resource."""
         self.unit_pools[kind] = Column(self._capacity, empty)
 
     def view(self, rows: Rows, steps: Steps | None = None) -> BatchView:
@@ -157,7 +155,6 @@ class NodeColumns(NodeFacts):
         return scalar
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
-        """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
         usage, free, (_, allocatable, free_of_row) = self._usage[row].copy(), self._free, self.row_view(row)
         self._usage[row] = usage
         for resource, amount in amounts:
@@ -228,7 +225,6 @@ class NodeColumns(NodeFacts):
         self._allocatable[VFS, row] = vfs
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
-        """Replace what a node has; what its pods use stays."""
         self._row_views.pop(row, None)
         usage = self._usage[row]
         for name, line in LINES.items():
@@ -270,7 +266,6 @@ class Domains:
         return _integers(np.bincount(self.ids, weights, self.end))
 
     def row_sums(self, rows: Rows, counts: Amounts) -> Amounts:
-        """Return the sum of counts in each domain, for counts of these rows only."""
         return _integers(np.bincount(self.ids[rows], counts, self.end))
 
     def domain_flags(self, among: Flags) -> Flags:

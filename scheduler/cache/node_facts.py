@@ -97,7 +97,6 @@ class NodeFacts:
         return snapshot
 
     def _own_facts(self) -> None:
-        """Continue with copies before a write, if snapshots share the facts."""
         if not self._is_shared:
             return
         for name in _FIELDS:
@@ -109,7 +108,6 @@ class NodeFacts:
 
     @property
     def published_names(self) -> Set[str]:
-        """The resources that any node publishes."""
         return self._publishers.keys()
 
     def label(self, key: str) -> Column[str | None]:

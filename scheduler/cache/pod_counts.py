@@ -80,11 +80,11 @@ class Terms:
         self.row_counts: dict[Term, RowCounts] = {}
         self._by_place: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
-    def use(self, term: Term) -> RowCounts:
-        """Return a term's counts; each use ends with `leave`."""
+    def use(self, term: Term, first_counts: RowCounts | None = None) -> RowCounts:
+        """Return a term's counts; each use ends with `leave`. A new term begins with ``first_counts``."""
         row_counts = self.row_counts.get(term)
         if row_counts is None:
-            row_counts = self.row_counts[term] = RowCounts()
+            row_counts = self.row_counts[term] = RowCounts() if first_counts is None else first_counts.copy()
             for place in _places(term):
                 self._by_place.setdefault(place, {})[term] = row_counts
         row_counts.users += 1
@@ -102,7 +102,6 @@ class Terms:
                 del self._by_place[place]
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
-        """Return the terms that select a pod."""
         return {
             term: row_counts
             for namespace in (affinity_info.namespace, None)
@@ -113,7 +112,6 @@ class Terms:
 
 
 def weighted_terms(affinity_info: AffinityInfo) -> Iterator[tuple[TermKind, Term, int]]:
-    """Yield a pod's terms, each with its kind and the weight of one pod."""
     for term in affinity_info.required_anti_affinity:
         yield "anti_affinity", term, 1
     for term in affinity_info.required_affinity:
@@ -156,7 +154,6 @@ class PodCounts:
         self.followers: WeakSet[PodCounts] = WeakSet()
 
     def add_all(self, rows_by_info: Mapping[AffinityInfo, Sequence[int]]) -> None:
-        """Add assigned pods by their affinity info, one on each of these rows."""
         followers = list(self.followers)
         for affinity_info, rows in rows_by_info.items():
             for follower in followers:
@@ -249,7 +246,6 @@ class PodCounts:
         return group
 
     def _questions_about(self, affinity_info: AffinityInfo) -> Iterator[RowCounts]:
-        """Yield the counts of the questions that count a pod."""
         labels = self.namespace_labels(affinity_info.namespace)
         for place in (affinity_info.namespace, None):
             for question, row_counts in self._questions_in.get(place, {}).items():
@@ -306,7 +302,6 @@ class PodCounts:
                     group.moves = [(counts, by) for counts, by in group.moves if counts is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Drop the questions that select namespaces by labels."""
         for question in list(self._questions):
             if any(not scope.within.nothing for scope in question.scopes):
                 self._forget(question)

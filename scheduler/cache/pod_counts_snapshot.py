@@ -122,12 +122,7 @@ class _TermsSnapshot(Terms):
 
     def own(self, term: Term) -> RowCounts:
         """Return the counts of a term that is about to change here, or in the live counts."""
-        row_counts = self.row_counts.get(term)
-        if row_counts is None:
-            row_counts = self.use(term)
-            if (live := self._live.row_counts.get(term)) is not None:
-                row_counts.add(live)
-        return row_counts
+        return self.row_counts.get(term) or self.use(term, self._live.row_counts.get(term))
 
     def has_selected(self, term: Term) -> bool:
         """Return whether a term selects, or may select, a pod that was asked about."""

@@ -33,7 +33,6 @@ class PodsByNode:
         return min(self._priorities, default=None)
 
     def add(self, assigned_pods: Collection[AssignedPod]) -> None:
-        """Add pods that are not here yet."""
         by_node: dict[str, dict[str, AssignedPod]] = {}
         for assigned_pod in assigned_pods:
             by_node.setdefault(assigned_pod.node, {})[assigned_pod.uid] = assigned_pod

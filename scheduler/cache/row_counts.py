@@ -62,18 +62,6 @@ class RowCounts:
             self._grow(row + 1)
         self._counts[row] += by
 
-    def add(self, other: "RowCounts") -> None:
-        rows, counts = other.rows()
-        if self._by_row is not None and len(self._by_row) + len(rows) > _MAX_DICT_ROWS:
-            self._to_array(self._by_row)
-        if self._by_row is not None:
-            for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
-                self.shift(row, count)
-            return
-        if len(rows) and (size := int(rows.max()) + 1) > len(self._counts):
-            self._grow(size)
-        self._counts[rows] += counts
-
     def rows(self) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows with a count, in no order, and their counts."""
         by_row = self._by_row

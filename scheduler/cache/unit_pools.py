@@ -97,7 +97,7 @@ class UnitPools:
         for kind, column in self._nodes.unit_pools.items():
             column[row] = self._unit_pool(kind, row, name, assignments)
 
-    def finished(self, name: str, kind: str, proposal: Proposal) -> dict[str, object]:
+    def section_of(self, name: str, kind: str, proposal: Proposal) -> dict[str, object]:
         """Return the value of ``ext.<kind>`` in the assignment for units of a node."""
         value, naming = section(proposal), self._naming.get(kind)
         if naming is not None:
@@ -110,11 +110,10 @@ class UnitPools:
         return [(kind, read.error) for kind, read in self._read.get(name, {}).items() if read.error]
 
     def disputes(self, name: str, claims: Iterable[Claim]) -> dict[Unit, tuple[str, ...]]:
-        """Return the units of a node that more than one pod claims, with the pods' uids."""
         claimants: dict[Unit, set[str]] = {}
         for claim in claims:
             for kind in claim.assignment.ext:
-                for unit in claimed(claim.assignment, kind):
+                for unit in claimed_units(claim.assignment, kind):
                     claimants.setdefault(Unit(kind, unit), set()).add(claim.uid)
         disputes = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
         return {unit: uids for unit, uids in disputes.items() if self._has(name, unit)}
@@ -139,11 +138,11 @@ class UnitPools:
             return UnitPool(read.fault)
         claims = set[str]()
         for assignment in assignments:
-            claims.update(claimed(assignment, kind))
+            claims.update(claimed_units(assignment, kind))
         return UnitPool(None, Units(tuple([unit for unit in read.placing if unit[0] not in claims]), len(read.units)))
 
 
-def claimed(assignment: Assignment, kind: str) -> list[str]:
+def claimed_units(assignment: Assignment, kind: str) -> list[str]:
     """Return the units of a kind that an assignment gives its pod, skipping values that are not unit ids."""
     section = assignment.ext.get(kind) if assignment.ext else None
     units = section.get("units") if isinstance(section, dict) else None

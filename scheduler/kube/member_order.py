@@ -47,9 +47,9 @@ def ranks(pods: Mapping[str, tuple[Order, str]], min_members: int) -> dict[str, 
     if max(set_sizes.values(), default=0) * len(set_sizes) == min_members:
         set_sizes = dict.fromkeys(set_sizes, min_members // len(set_sizes))
     first_ranks, rank = dict[tuple[int, str], int](), 0
-    for one in sorted(set_sizes, key=lambda one: (one[0], first_names[one][2])):
-        first_ranks[one] = rank
-        rank += set_sizes[one]
+    for set_key in sorted(set_sizes, key=lambda set_key: (set_key[0], first_names[set_key][2])):
+        first_ranks[set_key] = rank
+        rank += set_sizes[set_key]
     if all(order[1] >= 0 for order, _ in pods.values()) and rank <= MOST_MEMBERS:
         return {uid: first_ranks[sets[uid]] + order[1] for uid, (order, _) in pods.items()}
     return {}
@@ -69,31 +69,31 @@ def ranks_by_domain(uids: Sequence[str], sizes: Sequence[int], domains: Mapping[
         for wider in _prefixes(domain):
             first_positions.setdefault(wider, positions[uid])
     result, previous, rank = dict[str, int](), None, 0
-    for uid in sorted(domain_of, key=lambda uid: [first_positions[one] for one in _prefixes(domain_of[uid])]):
+    for uid in sorted(domain_of, key=lambda uid: [first_positions[wider] for wider in _prefixes(domain_of[uid])]):
         domain = domain_of[uid]
         if previous is not None and domain != previous:
             rank += -rank % next(size for size, old, new in zip(sizes, previous, domain, strict=True) if old != new)
         result[uid], previous, rank = rank, domain, rank + 1
         ends[domain] = rank
     gaps = {domain: list(range(end, end + -end % sizes[-1])) for domain, end in ends.items()}
-    used = {*result.values(), *(rank for gap in gaps.values() for rank in gap)}
-    waiting = [uid for uid in uids if uid not in domains]
-    while waiting and (domain_at := {positions[uid]: one for uid, one in domain_of.items() if gaps[one]}):
+    used_ranks = {*result.values(), *(rank for gap in gaps.values() for rank in gap)}
+    waiting_uids = [uid for uid in uids if uid not in domains]
+    while waiting_uids and (domain_at := {positions[uid]: domain for uid, domain in domain_of.items() if gaps[domain]}):
         open_positions = sorted(domain_at)
-        nearest = {uid: _nearest(positions[uid], open_positions) for uid in waiting}
-        for uid in sorted(waiting, key=lambda uid: abs(nearest[uid] - positions[uid])):
+        nearest = {uid: _nearest(positions[uid], open_positions) for uid in waiting_uids}
+        for uid in sorted(waiting_uids, key=lambda uid: abs(nearest[uid] - positions[uid])):
             if gap := gaps[domain_at[nearest[uid]]]:
                 result[uid] = gap.pop(0)
-        waiting = [uid for uid in waiting if uid not in result]
-    others = (rank for rank in count() if rank not in used)
-    return result | dict(zip(waiting, others, strict=False))
+        waiting_uids = [uid for uid in waiting_uids if uid not in result]
+    free_ranks = (rank for rank in count() if rank not in used_ranks)
+    return result | dict(zip(waiting_uids, free_ranks, strict=False))
 
 
 def _prefixes(path: Sequence[str]) -> list[tuple[str, ...]]:
     return [tuple(path[: depth + 1]) for depth in range(len(path))]
 
 
-def _nearest(number: int, others: Sequence[int]) -> int:
-    """Return the nearest of other numbers, which are in order."""
-    place = bisect_left(others, number)
-    return min(others[max(place - 1, 0) : place + 1], key=lambda other: abs(other - number))
+def _nearest(position: int, positions: Sequence[int]) -> int:
+    """Return the nearest of positions in order."""
+    index = bisect_left(positions, position)
+    return min(positions[max(index - 1, 0) : index + 1], key=lambda neighbor: abs(neighbor - position))

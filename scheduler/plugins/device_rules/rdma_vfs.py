@@ -126,7 +126,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placement: Placement) -> Assignment:
     """Return the exact VFs, and units of other kinds, for a placement."""
     vfs = pick_vfs(pod_info.interfaces, free_vfs, placement, cache.free_since(node))
-    ext = {kind: cache.unit_pools.finished(node, kind, proposal) for kind, proposal in placement.others}
+    ext = {kind: cache.unit_pools.section_of(node, kind, proposal) for kind, proposal in placement.others}
     return Assignment(uid=pod_info.uid, node=node, vfs=vfs, ext=ext)
 
 
