@@ -8,7 +8,7 @@ lists everything again, so that all writes of an earlier leader are included, an
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,7 +19,7 @@ from mooring.kube.events import Synced
 from scheduler.cycle.instructions import Instruction, Notice, Order, Report, ReportGroup, ReportRates
 from scheduler.server import metrics
 from scheduler.server.report_writer import ReportWriter
-from scheduler.server.watches import EndOfList, Inbox, Message, OpenList, Reflectors, WatchEvent, list_messages
+from scheduler.server.watches import EndOfList, Inbox, Message, Reflectors, WatchEvent, list_messages
 from scheduler.server.writes import WriteResult, Writes
 from scheduler.state.machine import Machine
 
@@ -77,6 +77,10 @@ class Loop:
         # Of a decision that needs another step.
         self._timing: metrics.DecisionTiming | None = None
         self._inbox = Inbox()
+        # The rest of a list: taken before all later messages, in slices like all other work. All entries have one time
+        # of arrival, so that pods that wait together are ordered by age, and not by their place in the list.
+        self._list: Iterator[WatchEvent | EndOfList | None] | None = None
+        self._list_time = 0.0
         # When messages last did not delay decisions.
         self._last_turn_s = time.monotonic()
         self._awake = asyncio.Event()
@@ -100,6 +104,7 @@ class Loop:
         self._read_unix_time()
         # Messages that are already in the inbox are older than the lists to come.
         self._inbox.clear()
+        self._list = None
         if self._group is not None:
             self.reflectors.begin(self._group)
 
@@ -155,7 +160,7 @@ class Loop:
         await self.writes.drain(_DRAIN_S)
         while self._inbox:
             if isinstance(message := self._inbox.take(), WriteResult):
-                self._follow(self._take(message))
+                self._follow(self._take(message, self._clock()))
         self._reports.give_way(is_busy=False)
         await self._reports.flush()
 
@@ -176,14 +181,21 @@ class Loop:
 
     def _are_decisions_due(self, now: float) -> bool:
         """Return whether messages have come first for too long; a list is processed as a whole."""
-        return bool(self._inbox) and now - self._last_turn_s > _MESSAGES_S and not self._inbox.starts_with(OpenList)
+        return self._list is None and bool(self._inbox) and now - self._last_turn_s > _MESSAGES_S
 
     def _advance(self) -> bool:
         """Process one message, do what is due, or schedule one pod; return whether there was anything to do."""
-        if self._inbox:
-            self._follow(self._take(self._inbox.take()))
-            return True
-        return self._decide()
+        if self._list is None and not self._inbox:
+            return self._decide()
+        self._follow(self._take_next())
+        return True
+
+    def _take_next(self) -> list[Instruction]:
+        """Process the next entry of the list, or the next message."""
+        for entry in self._list or ():
+            return self._take(entry, self._list_time) if entry is not None else []
+        self._list = None
+        return self._take(self._inbox.take(), self._clock()) if self._inbox else []
 
     def _decide(self) -> bool:
         """Do what is due, or schedule one pod; return whether there was anything to do."""
@@ -211,16 +223,11 @@ class Loop:
             return True
         return self._has_max_binds or time.monotonic() < self._first_decision_s
 
-    def _take(self, message: Message, at: float | None = None) -> list[Instruction]:
-        now = self._clock() if at is None else at
+    def _take(self, message: Message, now: float) -> list[Instruction]:
         match message:
             case WatchEvent(kind, Synced() as whole_list):
                 steps = self._machine.event_handlers.handle_list(kind, whole_list.there, now)
-                self._inbox.put_first(OpenList(chain(steps, list_messages(kind, whole_list)), now))
-            case OpenList(rest, list_time):
-                for entry in rest:
-                    self._inbox.put_first(message)
-                    return self._take(entry, list_time) if entry is not None else []
+                self._list, self._list_time = chain(steps, list_messages(kind, whole_list)), now
             case EndOfList():
                 self.reflectors.note(message, leads=self._leads)
                 if self.reflectors.unlisted_kinds():

@@ -60,19 +60,7 @@ class EndOfList:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenList:
-    """A whole list that is being processed: entry by entry, before all later messages, in slices like all other work.
-
-    All entries have one time of arrival, so that pods that wait together are ordered by age, and not by their place in
-    the list.
-    """
-
-    rest: Iterator[WatchEvent | EndOfList | None]
-    at: float
-
-
-Message = WatchEvent | EndOfList | OpenList | WriteResult
+Message = WatchEvent | EndOfList | WriteResult
 
 
 def list_messages(kind: type[Any], whole_list: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
@@ -118,9 +106,6 @@ class Inbox:
             self._changes[name] = change = _NodeChange(name, message)
             self._messages.append(change)
 
-    def put_first(self, message: Message) -> None:
-        self._messages.appendleft(message)
-
     def take(self) -> Message:
         """Remove and return the first message; raise IndexError if there is none."""
         message = self._messages.popleft()
@@ -129,9 +114,6 @@ class Inbox:
         if self._changes.get(message.name) is message:
             del self._changes[message.name]
         return message.newest
-
-    def starts_with(self, kind: type[Message]) -> bool:
-        return bool(self._messages) and isinstance(self._messages[0], kind)
 
     def clear(self) -> None:
         self._messages.clear()

@@ -54,9 +54,8 @@ def test_pods_changes_all_stay(make_node: MakeNode, make_pod: MakePod) -> None:
     pods = [Changed(Identity("p", resource_version=str(version)), make_pod("p")) for version in range(3)]
     for pod in pods:
         inbox.put(about(Pod, pod))
-    inbox.put_first(EndOfList(Pod, 1))
-    assert inbox.starts_with(EndOfList)
-    assert taken(inbox) == [EndOfList(Pod, 1), *pods]
+    inbox.put(EndOfList(Pod, 1))
+    assert taken(inbox) == [*pods, EndOfList(Pod, 1)]
     inbox.put(about(Node, Changed(Identity("n1"), make_node("n1"))))
     inbox.clear()
     assert taken(inbox) == []
