@@ -79,6 +79,10 @@ class AssignedPod:
         return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment, self.pod)
 
     @property
+    def vf_count(self) -> int:
+        return len(self.assignment.vfs) if self.assignment is not None else 0
+
+    @property
     def reserved(self) -> tuple[int, ...]:
         """What each VF of the pod reserves, in Mb/s."""
         claim = self.claim

@@ -106,7 +106,6 @@ class Machine:
             self.binding_cycle,
             self.nominations,
             self.pod_scheduling,
-            self.pod_scheduling.unfinished_searches,
             self.group_scheduling.first_call,
             self.group_scheduling.backfill,
             self.pending_groups,
@@ -181,18 +180,14 @@ class Machine:
     def _begin(self, now: float) -> bool:
         """Start a decision about the next queue entry; return whether there is one."""
         self._current_entry = self.group_scheduling.resume(now)
-        if self._current_entry:
-            return True
-        self._open_orders.block_full_namespaces(now)
-        self._current_entry = self.queue.pop(now) or ""
         if not self._current_entry:
-            return False
-        key = GroupKey.of_entry(self._current_entry)
-        if key is not None:
-            self.group_scheduling.begin(key)
-        else:
-            self.pod_scheduling.begin(self._current_entry)
-        return True
+            self._open_orders.block_full_namespaces(now)
+            self._current_entry = self.queue.pop(now) or ""
+            if (key := GroupKey.of_entry(self._current_entry)) is not None:
+                self.group_scheduling.begin(key)
+            elif self._current_entry:
+                self.pod_scheduling.begin(self._current_entry)
+        return self._current_entry != ""
 
     @property
     def is_trying(self) -> bool:
@@ -204,17 +199,11 @@ class Machine:
 
         It is not tried again automatically, and reserves no room: its room, or its group's, is released.
         """
-        uid, self._current_entry = self._current_entry, ""
-        if (key := GroupKey.of_entry(uid)) is not None:
-            self.reservations.end(key, now)
-            return self.group_scheduling.give_up(uid)
-        self.group_scheduling.abandon()
-        return self.pod_scheduling.give_up(uid, now)
+        entry, self._current_entry = self._current_entry, ""
+        return [*self.group_scheduling.give_up(entry, now), *self.pod_scheduling.give_up(entry, now)]
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return the instructions that are due: for pods that never start, and volumes that are bound or
-        never will be.
-        """
+        """Return the instructions that are due."""
         self._scheduling_cycle.tick(now)
         self.reservations.now = now
         instructions: list[Instruction] = []

@@ -2,9 +2,12 @@
 
 A decision is divided into steps if it takes long. If a pod fits nowhere, the result applies to all pods of the same
 signature until something happens that could help them. Groups are in `scheduler.state.groups.group_scheduling`.
+
+A decision may have no steps left for some nodes. Its results are kept, so the next attempt continues with the other
+nodes. It takes up to half a second, so there is one in `APART_S` for all pods together, in turns.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
@@ -15,9 +18,11 @@ from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.part import Part
-from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.shared_state import SharedState
+
+# Seconds between two attempts to continue a search.
+APART_S = 10.0
 
 
 @dataclass(slots=True)
@@ -28,7 +33,9 @@ class PodScheduling(Part):
     scheduling_cycle: SchedulingCycle
     binding_cycle: BindingCycle
     portion: int
-    unfinished_searches: UnfinishedSearches = field(init=False)
+    # The pods whose search must continue, and when the first one does: that which has waited longest.
+    _incomplete_uids: dict[str, None] = field(default_factory=dict)
+    _next_attempt: float = 0.0
     # The search for victims of the pod in progress.
     _search: VictimSearch = field(init=False)
     # The number of the event after which the decision began.
@@ -36,7 +43,6 @@ class PodScheduling(Part):
 
     def __post_init__(self) -> None:
         self._search = VictimSearch(self.portion)
-        self.unfinished_searches = UnfinishedSearches(self.state.queue)
 
     def abandon(self) -> None:
         if self._search.is_begun:
@@ -72,6 +78,19 @@ class PodScheduling(Part):
             pending, "Unschedulable", "internal error while scheduling this pod: see the scheduler's log"
         )
 
+    def tick(self, now: float) -> Iterable[Instruction]:
+        """Requeue one pod whose last decision has left nodes unsearched."""
+        while self._incomplete_uids and now >= self._next_attempt:
+            uid = next(iter(self._incomplete_uids))
+            del self._incomplete_uids[uid]
+            if self.state.queue.is_unschedulable(uid):
+                self.state.queue.requeue(uid)
+                self._next_attempt = now + APART_S
+        return ()
+
+    def next_due(self) -> float | None:
+        return self._next_attempt if self._incomplete_uids else None
+
     def _assume(self, uid: str, decision: Bind, now: float, record_phase: RecordPhase) -> list[Instruction]:
         self.state.reservations.delete(uid, now)
         self.state.cache.assume(decision.assigned, now)
@@ -91,21 +110,23 @@ class PodScheduling(Part):
 
     def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
-        pending, proposal = self.state.pending_pods[uid], decision.nominate
-        missed_events = self.state.queue.missed_since(self._since)
+        pods, queue, reservations = self.state.pending_pods, self.state.queue, self.state.reservations
+        pending, proposal, missed_events = pods[uid], decision.nominate, queue.missed_since(self._since)
         pending.is_oversized = not decision.requeue_on
         pending.answer = self.state.cache.nodes.renewals.end, decision
         if proposal is None:
-            self.state.reservations.delete(uid, now)
+            reservations.delete(uid, now)
         else:
-            self.state.reservations.put(proposal.reservation, now)
-        uids = self.state.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
+            reservations.put(proposal.reservation, now)
+        uids = queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
         if missed_events & decision.requeue_on:
             # The change happened during the search, and earlier results may no longer be valid.
-            self.state.queue.requeue(uid)
+            queue.requeue(uid)
         elif decision.is_incomplete and proposal is None:
-            self.unfinished_searches.add(uid, now)
-        pods, reports = self.state.pending_pods, list[Instruction]()
+            if not self._incomplete_uids:
+                self._next_attempt = max(self._next_attempt, now + APART_S)
+            self._incomplete_uids.setdefault(uid)
+        reports = list[Instruction]()
         for pending_uid in (uid, *sorted(uids)):
             reports += pods.report_unschedulable(pods[pending_uid], "Unschedulable", decision.reason, decision.why)
         if proposal is None or not proposal.victims:

@@ -143,15 +143,11 @@ def _ranks(group: Group, members: Members, placed_pods: Sequence[AssignedPod], s
     pods = {uid: (pod.order, pod.owner) for uid, pod in memberships if pod and pod.order and pod.owner in owners}
     if index_ranks := ranks(pods, group.min):
         return index_ranks
-    domains = {pod.uid: _domain(group, pod.node, state) for pod in placed_pods}
+    nodes = [(pod.uid, state.cache.node(pod.node)) for pod in placed_pods]
+    keys = [level.within for level in group.slices]
+    domains = {uid: [node.labels.get(key, "") if node is not None else "" for key in keys] for uid, node in nodes}
     uids = sorted(pods.keys() & members.of("waiting", "placed"), key=lambda uid: pods[uid][0])
     return ranks_by_domain(uids, [level.size for level in group.slices], domains)
-
-
-def _domain(group: Group, node_name: str, state: SharedState) -> tuple[str, ...]:
-    """Return the values of the labels of a group's slices."""
-    node = state.cache.node(node_name)
-    return tuple(node.labels.get(level.within, "") if node is not None else "" for level in group.slices)
 
 
 def refusal_message(
@@ -202,13 +198,9 @@ def _name_blockers(members: Members, verdict: GroupUnschedulable, cache: Cache) 
         pod
         for node in nodes
         for pod in cache.assigned_pods_on(node)
-        if pod.uid not in members.pods and (_vf_count(pod) or not events & ClusterEvent.VFS_FREED)
+        if pod.uid not in members.pods and (pod.vf_count or not events & ClusterEvent.VFS_FREED)
     ]
-    foreign_pods.sort(key=lambda pod: (-_vf_count(pod), pod.pod))
+    foreign_pods.sort(key=lambda pod: (-pod.vf_count, pod.pod))
     pods = [f"{pod.pod} on {pod.node}" for pod in foreign_pods[:_MAX_NAMES]]
     remainder = [f"{len(foreign_pods) - _MAX_NAMES} more"] if len(foreign_pods) > _MAX_NAMES else []
     return f" Blocked by: {', '.join((*pods, *remainder))}." if pods else ""
-
-
-def _vf_count(assigned_pod: AssignedPod) -> int:
-    return len(assigned_pod.assignment.vfs) if assigned_pod.assignment is not None else 0

@@ -242,31 +242,21 @@ class GroupScheduling(Part):
             self.decision.steps.close()
             self.decision = None
 
-    def give_up(self, entry: str) -> list[Instruction]:
+    def give_up(self, entry: str, now: float) -> list[Instruction]:
         """Set a group aside whose decision failed because of a bug."""
         self.abandon()
         key = GroupKey.of_entry(entry)
+        if key is not None:
+            self.state.reservations.end(key, now)
         if key is None or self.state.pending_groups.in_queue(key) is None:
             return []
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
         title = self.state.pending_groups.members(key).title
         message = f"internal error while scheduling group {title}: see the scheduler's log"
-        return self._report(key, message, self.state.reservations.now, is_bug=True)
+        return self._report(key, message, now, is_bug=True)
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return the messages that are due."""
-        return self._report_portion()
-
-    def _report(
-        self, key: GroupKey, message: str, now: float, why: Why | None = None, *, is_bug: bool = False
-    ) -> list[Instruction]:
-        """Report to the waiting members: to the first ones now, and to the others later."""
-        uids = self.state.pending_groups.members(key).of("waiting")
-        self.state.group_reports.put(key, uids, message, now, why, is_bug=is_bug)
-        return self._report_portion()
-
-    def _report_portion(self) -> list[Instruction]:
         """Report to the next members that have not received their group's message."""
         pods, members = self.state.pending_pods, self.state.group_cache
         return [
@@ -275,3 +265,11 @@ class GroupScheduling(Part):
             if uid in pods.pending and members.state(uid) == "waiting"
             for report in pods.report_unschedulable(pods[uid], "Unschedulable", message, why)
         ]
+
+    def _report(
+        self, key: GroupKey, message: str, now: float, why: Why | None = None, *, is_bug: bool = False
+    ) -> list[Instruction]:
+        """Report to the waiting members: to the first ones now, and to the others later."""
+        uids = self.state.pending_groups.members(key).of("waiting")
+        self.state.group_reports.put(key, uids, message, now, why, is_bug=is_bug)
+        return self.tick(now)

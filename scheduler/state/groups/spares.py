@@ -59,9 +59,8 @@ class Spares(Part):
             assignments = read_spares(pod.annotations)[: membership.request.spares or 0]
         except AnnotationError as error:
             return [Notice("assignment", "invalid spares ignored", {"pod": pod.key, "reason": str(error)})]
-        vf_count = len(assigned_pod.assignment.vfs) if assigned_pod.assignment is not None else 0
         # Spares are as large as the largest members, which have the same record.
-        if all(len(spare.vfs) == vf_count for spare in assignments):
+        if all(len(spare.vfs) == assigned_pod.vf_count for spare in assignments):
             self._times[membership.key] = time
             rooms = (
                 replace(assigned_pod, uid=spare.uid, node=spare.node, assignment=spare, reservation=None)

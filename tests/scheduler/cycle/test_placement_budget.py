@@ -12,10 +12,10 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.unfinished_searches import APART_S
 from scheduler.placement.place import BUDGET, SEARCHED_AT_ONCE
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
+from scheduler.state.pod_scheduling import APART_S
 
 NODES = 250
 _UNSEARCHED = re.compile(r"(\d+) node\(s\) not searched yet")
