@@ -3,7 +3,7 @@
 Every pod is in one place, as in kube-scheduler's queue. Active: a heap by priority, time of queueing (PrioritySort) and
 age. Backoff: a heap by the end of the backoff, which doubles with each attempt. Unschedulable: the pod waits for the
 cluster events that can help the plugins that rejected it; unlike in kube-scheduler (flushUnschedulablePodsLeftover),
-time alone moves no pod from here. In flight: popped, without an outcome yet. Held: ready, but its namespace has its
+time alone moves no pod from here. In flight: popped, without an outcome yet. Blocked: ready, but its namespace has its
 maximum number of writes in progress.
 
 Unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An event
@@ -41,12 +41,12 @@ _LONGEST_BACKOFF_S = 10.0
 # an unschedulable pod.
 QueueEvent = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
-# kube-scheduler's metrics have no value for held pods.
-_COUNTED_AS: Mapping[str, str] = {"held": "backoff"}
+# kube-scheduler's metrics have no value for blocked pods.
+_COUNTED_AS: Mapping[str, str] = {"blocked": "backoff"}
 
 
 class Queue:
-    """Pods by uid, each in exactly one place: active, backoff, unschedulable, held or in flight."""
+    """Pods by uid, each in exactly one place: active, backoff, unschedulable, blocked or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -58,7 +58,7 @@ class Queue:
         # The signatures without a probe, by their events and in order: a set of texts differs in each process.
         self._signatures_by_event: dict[ClusterEvent, dict[Hashable, None]] = {}
         # Ready, but not to be popped, by namespace.
-        self._held_uids: dict[str, dict[str, None]] = {}
+        self._blocked_uids: dict[str, dict[str, None]] = {}
         # By uid: the entry that stands for a pod without an entry of its own.
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
@@ -107,7 +107,7 @@ class Queue:
             self._leave_group(entry)
         else:
             self._send_next(entry)
-        for namespace_uids in self._held_uids.values() if entry.place == "held" else ():
+        for namespace_uids in self._blocked_uids.values() if entry.place == "blocked" else ():
             namespace_uids.pop(uid, None)
 
     def first(self, now: float) -> Entry | None:
@@ -118,24 +118,24 @@ class Queue:
             return self._turns.choose(group, self._now) or pod
         return pod
 
-    def hold(self, uid: str, namespace: str) -> None:
-        """Set a ready entry aside until its namespace is released."""
+    def block(self, uid: str, namespace: str) -> None:
+        """Set a ready entry aside until its namespace is unblocked."""
         entry = self._entries[uid]
         self._send_next(entry)
-        self._move(entry, "held", "ScheduleAttemptFailure")
-        self._held_uids.setdefault(namespace, {})[uid] = None
+        self._move(entry, "blocked", "ScheduleAttemptFailure")
+        self._blocked_uids.setdefault(namespace, {})[uid] = None
 
-    def held_namespaces(self) -> list[str]:
-        return list(self._held_uids)
+    def blocked_namespaces(self) -> list[str]:
+        return list(self._blocked_uids)
 
-    def release(self, namespace: str, limit: int) -> None:
-        """Release this many held entries of a namespace, the first held first."""
-        namespace_uids = self._held_uids[namespace]
+    def unblock(self, namespace: str, limit: int) -> None:
+        """Unblock this many entries of a namespace, the first blocked first."""
+        namespace_uids = self._blocked_uids[namespace]
         for uid in list(islice(namespace_uids, limit)):
             del namespace_uids[uid]
             self._activate(self._entries[uid], "BackoffComplete")
         if not namespace_uids:
-            del self._held_uids[namespace]
+            del self._blocked_uids[namespace]
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the attempt; None if none is ready."""
@@ -263,8 +263,8 @@ class Queue:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = [*self._active.uids(), *self._active_groups.uids()], list(self._backoff.uids())
         unschedulable = [uid for group in self._signatures.values() for uid in group.members]
-        held_uids = [uid for uids in self._held_uids.values() for uid in uids]
-        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held_uids))
+        blocked_uids = [uid for uids in self._blocked_uids.values() for uid in uids]
+        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("blocked", blocked_uids))
         for place, uids in places:
             place_uids = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"

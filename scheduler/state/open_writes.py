@@ -125,17 +125,17 @@ class OpenOrders(Part):
             namespace = self._state.pending_pods[uid].pod.metadata.namespace if key is None else key.namespace
             if self._writes.room(namespace, now):
                 return
-            self._state.queue.hold(uid, namespace)
+            self._state.queue.block(uid, namespace)
 
     def tick(self, now: float) -> Iterable[Instruction]:
         """Requeue blocked entries, as far as their namespaces have room."""
-        for namespace in self._state.queue.held_namespaces():
+        for namespace in self._state.queue.blocked_namespaces():
             if room := self._writes.room(namespace, now):
-                self._state.queue.release(namespace, room)
+                self._state.queue.unblock(namespace, room)
         return ()
 
     def next_due(self) -> float | None:
-        return min(map(self._writes.full_until, self._state.queue.held_namespaces()), default=None)
+        return min(map(self._writes.full_until, self._state.queue.blocked_namespaces()), default=None)
 
 
 def _pod(order: Bind | PreBind) -> Metadata:

@@ -15,7 +15,7 @@ from scheduler.state.cluster_objects import ClusterObjects
 
 
 class SharedState:
-    """The places where a pod may be, each with those that it calls."""
+    """The caches and queues where a pod may be, each with those that it calls."""
 
     def __init__(self, scheduler_name: str, kinds: Kinds) -> None:
         self.scheduler_name = scheduler_name

@@ -3,7 +3,7 @@
 A promise moves to a later time only if a node is lost, a pod runs longer than it declared, or a pod of a higher
 priority takes the room; the message names the cause.
 
-Cost: when nodes of the promise have changed, one placement shows whether it still holds; an earlier start is sought
+Cost: when nodes of the promise have changed, one placement shows whether it is still valid; an earlier start is sought
 each `_EARLIER_S`. Between two searches are at least one second and a millisecond for each node, so that they take a
 small part of the time however many pods leave.
 """
@@ -113,7 +113,7 @@ class Backfill(Part):
             self._state.queue.requeue(key.entry)
 
     def _new_promise(self, start: Start, promise: Promise | None, demand: GroupDemand, now: float) -> Promise:
-        """Return the promise of a start: the earlier one if that holds, or what is promised instead and why."""
+        """Return the promise of a start: the earlier one if that is valid, or what is promised instead and why."""
         nodes = frozenset(room.node for room in start.rooms)
         where = start.domain or (promise.where if promise is not None and promise.nodes == nodes else "")
         where = where or some_nodes(nodes)
@@ -128,7 +128,7 @@ class Backfill(Part):
         return Promise(start.at, where, nodes, after, promise.time(self._run_times.unix_offset_s), cause)
 
     def _causes(self, promise: Promise, priority: int, now: float) -> Iterator[str]:
-        """Yield why a promise does not hold any more."""
+        """Yield why a promise is not valid any more."""
         cache, nodes = self._state.cache, sorted(promise.nodes)
         yield from (f"node {node!r} is gone" for node in nodes if cache.node(node) is None)
         pods = sorted((pod for node in nodes for pod in cache.assigned_pods_on(node)), key=lambda pod: pod.pod)

@@ -375,13 +375,13 @@ class QueueMachine(RuleBasedStateMachine):
     def hold(self, namespace: str) -> None:
         entry = self.queue.first(self.now)
         if entry is not None:
-            self.queue.hold(entry.uid, namespace)
+            self.queue.block(entry.uid, namespace)
             assert self.queue.first(self.now) is not entry
 
-    @precondition(lambda self: self.queue.held_namespaces())
+    @precondition(lambda self: self.queue.blocked_namespaces())
     @rule(most=st.integers(1, 3))
     def release(self, most: int) -> None:
-        self.queue.release(self.queue.held_namespaces()[0], most)
+        self.queue.unblock(self.queue.blocked_namespaces()[0], most)
 
     @rule(cluster_event=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE]), seconds=st.floats(0, 20))
     def move_on_event(self, cluster_event: ClusterEvent, seconds: float) -> None:
