@@ -26,7 +26,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.kube.objects import Node
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 
 _SWITCHES, _GPUS, _OF_A_POD = 4, 8, 2
 

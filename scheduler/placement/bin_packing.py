@@ -62,6 +62,17 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
+def splits(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Yield all numbers that add up to a total, each at most its size; there are some, and no step leads nowhere."""
+    if not sizes:
+        yield ()
+        return
+    size, other_sizes = sizes[0], sizes[1:]
+    for count in range(min(size, total), max(0, total - sum(other_sizes)) - 1, -1):
+        for rest in splits(other_sizes, total - count):
+            yield (count, *rest)
+
+
 def size_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
     """Return the size of each port: that of its bins, all of which are equal or were narrowed to 0."""
     sizes: dict[int, int] = {}

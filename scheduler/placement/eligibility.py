@@ -1,4 +1,4 @@
-"""Determine which PFs may provide each interface of one request, free or not.
+"""Determine which PFs may provide each interface of one request, free or not, and why none may.
 
 A request reads only a few properties of a PF: its name, network and link, what its driver supports and the operator
 allows, whether its VFs have netdevs, and its rate. PFs of thousands of nodes are equal in all but the rate, so each
@@ -7,20 +7,21 @@ index ``i``. The rate differs from node to node: the interfaces are sorted by ra
 a prefix. A PF therefore costs a few lookups, independent of the number of interfaces.
 """
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from fnmatch import translate
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from mooring.annotations.inventory import Pf
-from mooring.annotations.request import PodRequest, VfRequest
+from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
+from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.bin_packing import bits
-from scheduler.placement.glob import glob
 from scheduler.placement.place import VfDemand
-from scheduler.placement.unmet_part import rails_of, unmet_part
 
 K = TypeVar("K", bound=Hashable)
 # Number of names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
@@ -34,6 +35,8 @@ class _PfMatch(NamedTuple):
     usable: int
 
 
+# The number of each network of a node, from 0 in natural order.
+Rails = Mapping[str, int]
 # The fields of a PF by which an interface selects it, besides its rate: name, link, network and the network's number.
 _SelectedBy = tuple[str, str, str, int | None]
 
@@ -220,3 +223,61 @@ def _wishes(settings: VfSettings) -> list[str]:
     """Return the names of the requested settings; rate 0 and priority 0 are the defaults of a VF."""
     present = settings.to_fields()
     return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
+
+
+def unmet_part(interface: VfRequest, pfs: Sequence[Pf]) -> str:
+    """Return the reason of the first part of a request that leaves none of a node's PFs; empty if some PF matches all.
+
+    The parts are in the order in which users narrow down: network, name, link type, rate. If other PFs of the node
+    match that part, the reason also names the parts before it, because the user may want to change either.
+    """
+    if not pfs:
+        return "node(s) had no PF on offer"
+    matches, phrases = pfs, list[str]()
+    for reason, is_match, is_named_later in _parts(interface, rails_of(pfs) if interface.rail is not None else {}):
+        matches = [pf for pf in matches if is_match(pf)]
+        if not matches:
+            names_others = phrases and any(map(is_match, pfs))
+            return f"{reason} among those {' and '.join(phrases)}" if names_others else reason
+        if is_named_later:
+            phrases.append(reason.partition(" PF ")[2])
+    return ""
+
+
+def _parts(interface: VfRequest, rails: Rails) -> Iterator[tuple[str, Callable[[Pf], bool], bool]]:
+    """Yield the parts: the reason of each, which PFs match it, and whether the reasons of later parts name it."""
+    network, rail, link, rate = interface.network, interface.rail, interface.link, interface.min_tx_rate
+    if network is not None:
+        yield f"node(s) had no PF on network {network!r}", lambda pf: pf.network == network, True
+    if rail is not None:
+        own = f"node(s) had no PF on network number {rail + 1}"
+        lacks = own if rail != NO_RAIL else "node(s) had no PF on the group's network"
+        yield lacks, lambda pf: rails.get(pf.network) == rail, True
+    if interface.pf is not None:
+        matches = glob(interface.pf).match
+        yield f"node(s) had no PF named {interface.pf!r}", lambda pf: matches(pf.name) is not None, True
+    if link is not None:
+        yield f"node(s) had no PF of link type {link!r}", lambda pf: pf.link == link, True
+    if rate:
+        # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
+        yield "node(s) had no PF with its link up", lambda pf: pf.up, False
+        yield f"node(s) had no PF fast enough for {rate} Mb/s", lambda pf: pf.up and pf.offer_mbps >= rate, False
+
+
+def rails_of(pfs: Sequence[Pf]) -> Rails:
+    """Number a node's networks, over all PFs, including those that are down."""
+    return _numbers(frozenset([pf.network for pf in pfs]))
+
+
+@lru_cache(maxsize=64)
+def _numbers(networks: frozenset[str]) -> Rails:
+    return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}
+
+
+@lru_cache(maxsize=256)
+def glob(pattern: str) -> re.Pattern[str]:
+    """Return a pattern of `fnmatch.fnmatchcase` as a regular expression: 0.3 ms for 64 characters.
+
+    fnmatch would keep thousands of them.
+    """
+    return re.compile(translate(pattern))

@@ -14,10 +14,8 @@ from mooring.annotations.rates import VfRates
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.errors import AnnotationError
 from mooring.nic.settings import SETTING_NAMES, VfSettings
-from scheduler.placement.eligibility import refused_settings
-from scheduler.placement.glob import glob
-from scheduler.placement.shared_ports import offers_of, sum_by_port
-from scheduler.placement.vf_accounting import FreeVfs
+from scheduler.placement.eligibility import glob, refused_settings
+from scheduler.placement.vf_accounting import FreeVfs, offers_of, sum_by_port
 
 _RATES = ("min_tx_rate", "max_tx_rate")
 _FIXED_SETTINGS = tuple(name for name in SETTING_NAMES if name not in _RATES)

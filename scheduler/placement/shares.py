@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mooring.annotations.inventory import Pf
 from scheduler.kube.outcomes import Refused
+from scheduler.placement.bin_packing import splits
 from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps
 
@@ -153,7 +154,7 @@ def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand
         yield demands
         return
     kinds = list(flexible.items())
-    for counts in _splits([len(indexes) for _, indexes in kinds], room):
+    for counts in splits([len(indexes) for _, indexes in kinds], room):
         moved = [indexes[count:] for (_, indexes), count in zip(kinds, counts, strict=True)]
         elsewhere = {index for indexes in moved for index in indexes}
         yield tuple(
@@ -162,14 +163,3 @@ def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand
                 for index, demand in enumerate(demands)
             ]
         )
-
-
-def _splits(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
-    """Yield all numbers that add up to a total, each at most its size; there are some, and no step leads nowhere."""
-    if not sizes:
-        yield ()
-        return
-    size, others = sizes[0], sizes[1:]
-    for count in range(min(size, total), max(0, total - sum(others)) - 1, -1):
-        for rest in _splits(others, total - count):
-            yield (count, *rest)

@@ -2,13 +2,17 @@
 
 A claim counts only if its VF exists in the inventory. If two pods claim one VF (after a race between schedulers, or by
 a forged annotation), both claims count, so the VF is free only when both pods are gone. An inventory's ``out`` entry
-withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once. Each PF that
-shares a port shows what the port has left.
+withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once.
+
+PFs with one ``port`` are one cable (socket direct, multi-host, several PCI links to one NIC). Together they may reserve
+the smallest of their offers, so that Σ min_tx_rate never exceeds what the port offers, on whichever of its PFs the VFs
+are. A PF whose rate is unknown, because it is down, offers nothing itself and does not limit the others. Each of them
+shows what the port has left.
 """
 
 import copy
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,7 +21,6 @@ from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.memo import interner
 from scheduler.placement.place import PfCapacity
-from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 from scheduler.placement.shares import Share, shares_of, with_change
 
 # Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
@@ -304,3 +307,29 @@ def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
     """Return whether other nodes may have equal PFs."""
     return len(pfs) <= MAX_SIMILAR_PFS and sum([len(pf.out) for pf in pfs]) <= MAX_SIMILAR_PFS
+
+
+def shared_ports_of(pfs: tuple[Pf, ...]) -> SharedPorts:
+    """Return the port of each PF; empty if no two of them share one."""
+    first: dict[str, int] = {}
+    ports = tuple(index if pf.port is None else first.setdefault(pf.port, index) for index, pf in enumerate(pfs))
+    return ports if len(set(ports)) < len(pfs) else ()
+
+
+def offers_of(pfs: Sequence[Pf], ports: SharedPorts) -> list[int]:
+    """Return the Mb/s that each PF may reserve; PFs that share a port share its Mb/s."""
+    offers = [pf.offer_mbps for pf in pfs]
+    for port in set(ports):
+        members = [index for index, own in enumerate(ports) if own == port]
+        offer = min((offers[index] for index in members if pfs[index].mbps), default=0)
+        for index in members:
+            offers[index] = offer
+    return offers
+
+
+def sum_by_port(amounts: Sequence[int], ports: SharedPorts) -> list[int]:
+    """Return for each PF the sum of the amounts over all PFs of its port."""
+    sums = [0] * len(ports)
+    for amount, port in zip(amounts, ports, strict=True):
+        sums[port] += amount
+    return [sums[port] for port in ports]

@@ -21,7 +21,7 @@ from mooring.kube.guard import STATES, PolicyState
 from mooring.program.config import ConfigError
 from scheduler.constraints.isolation import Failed, isolate
 from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, name_fault
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.server.report_writer import timestamp
 from scheduler.server.reports import condition, condition_patch, pod_path
 

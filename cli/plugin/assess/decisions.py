@@ -49,7 +49,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 
 _MULTUS = "k8s.v1.cni.cncf.io/networks"

@@ -24,7 +24,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 
 __all__ = ["PATHS", "Fit", "decide"]

@@ -34,7 +34,7 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.promises import promise_in
 from scheduler.pending.reservations import Reservations
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects

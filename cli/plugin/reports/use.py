@@ -13,8 +13,15 @@ from mooring.annotations.rates import reserved_rates
 from mooring.annotations.spares import read_spares
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from scheduler.placement.shared_ports import offers_of, shared_ports_of
-from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, reserve_rates, vfs_in_inventory
+from scheduler.placement.vf_accounting import (
+    Claim,
+    FreeVfs,
+    VfAccounting,
+    offers_of,
+    reserve_rates,
+    shared_ports_of,
+    vfs_in_inventory,
+)
 
 NO_INVENTORY = "no inventory"
 NO_SHIM = "mooring-cri-shim has not started in this boot"

@@ -11,7 +11,7 @@ from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inven
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, bound

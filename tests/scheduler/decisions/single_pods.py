@@ -14,7 +14,7 @@ from typing import Any
 from mooring.annotations.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.decisions.documents import ASKED_FPGAS, ASKED_GPUS, HOST, ZONE, Json, Node, pf, pod
 from tests.scheduler.decisions.replay import Replay

@@ -18,7 +18,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome, Refused
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, MakeNode, MakePf, MakePod, Scene
 

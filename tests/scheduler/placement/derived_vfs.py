@@ -4,9 +4,16 @@ from collections.abc import Iterable, Mapping
 
 from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
-from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 from scheduler.placement.shares import shares_of, with_change
-from scheduler.placement.vf_accounting import EMPTY, Claim, FreeVfs, vfs_in_inventory
+from scheduler.placement.vf_accounting import (
+    EMPTY,
+    Claim,
+    FreeVfs,
+    offers_of,
+    shared_ports_of,
+    sum_by_port,
+    vfs_in_inventory,
+)
 
 
 def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs:

@@ -19,8 +19,7 @@ from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus import LOOKS, choices
-from scheduler.placement.gpus_constraint import gpu_kind, place_beside
+from scheduler.placement.gpus import LOOKS, choices, gpu_kind, place_beside
 from scheduler.placement.joint import KindPart, VfPart, place_together
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps

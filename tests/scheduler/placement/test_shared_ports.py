@@ -17,9 +17,8 @@ from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place
-from scheduler.placement.shared_ports import shared_ports_of
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, unused
+from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, shared_ports_of, unused
 from scheduler.plugins.device_rules.rdma_vfs import _VfSums
 from tests.scheduler.placement.derived_vfs import free_vfs_of
 

@@ -10,7 +10,7 @@ from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
-from scheduler.placement.unmet_part import unmet_part
+from scheduler.placement.eligibility import unmet_part
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import identity, told
 

@@ -19,7 +19,7 @@ from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told

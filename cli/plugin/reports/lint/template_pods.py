@@ -14,7 +14,7 @@ from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.placement.gpus import gpu_kind
 
 
 def read_template(there: PodPlace) -> PodInfo | Refused | None:
