@@ -226,9 +226,10 @@ class Cache:
                 rows_by_info.setdefault(assigned_pod.affinity_info, []).append(row)
         self.pod_counts.add_all(rows_by_info)
         nodes = dict.fromkeys(assigned_pod.node for assigned_pod in assigned_pods)
-        for node in nodes:
-            accounting = snapshot.vf_accounting(node)
-            self._vf_accountings[node], snapshot._vf_accountings[node] = accounting, self._vf_accountings[node]
+        # Others were not derived, because no pod there has VFs.
+        for node, accounting in snapshot._vf_accountings.items():
+            if node in nodes:
+                self._vf_accountings[node], snapshot._vf_accountings[node] = accounting, self._vf_accountings[node]
         self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in nodes])
 
     def put_back(self, assigned_pod: AssignedPod) -> None:

@@ -73,14 +73,21 @@ class _VictimWrites:
 
     def __init__(self, client: Client, order: DeleteVictims, scheduler_name: str) -> None:
         self._client, self._order, self._name = client, order, scheduler_name
-        self._slots = asyncio.Semaphore(_PARALLELISM)
         self.refused_uids: set[str] = set()
 
     async def run(
         self, write: Callable[[AssignedPod], Awaitable[None]], victims: Sequence[AssignedPod]
     ) -> tuple[tuple[AssignedPod, ...], str]:
         """Write to all, some at once; return the victims whose write was accepted, and the first rejection's reason."""
-        faults = await asyncio.gather(*(self._fault(write, pod) for pod in victims))
+        faults: list[str | None] = [None] * len(victims)
+        queue = iter(enumerate(victims))
+
+        async def write_some() -> None:
+            for number, victim in queue:
+                faults[number] = await self._fault(write, victim)
+
+        # Not a task for each: thousands would all start in one iteration of the event loop.
+        await asyncio.gather(*(write_some() for _ in range(_PARALLELISM)))
         successes = tuple(pod for pod, fault in zip(victims, faults, strict=True) if fault == "")
         return successes, next(filter(None, faults), "")
 
@@ -99,8 +106,7 @@ class _VictimWrites:
     async def _fault(self, write: Callable[[AssignedPod], Awaitable[None]], victim: AssignedPod) -> str | None:
         """Return why the write was rejected; empty if it was accepted, None if the pod no longer exists."""
         try:
-            async with self._slots:
-                await write(victim)
+            await write(victim)
         except KubeError as error:
             fields = self._fields(victim) | {"answer": str(error)}
             if _is_gone(error):

@@ -12,9 +12,9 @@ none, and one that is incomplete only for `_ABSENT_S`.
 Cost: a dry run for each such pod, on its node alone, in portions.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, pod_reference
@@ -24,6 +24,7 @@ from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import Owner, Reservation, reserve
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.promises import read_promise
 from scheduler.pending.part import Part
@@ -34,6 +35,7 @@ from scheduler.state.shared_state import SharedState
 # Number of pods that are processed in one step, about 0.2 ms each; moving this many other pods on its node takes as
 # long.
 _PORTION, _MOVES_PER_POD = 64, 8
+_VICTIMS_AT_ONCE = 256
 # Seconds for which room stays reserved for a group that is not complete, because a member may be made again.
 _ABSENT_S = 30.0
 _Rooms = defaultdict[str, list[AssignedPod]]
@@ -47,6 +49,8 @@ class Nominations(Part):
 
     state: SharedState
     preemption: Preemption
+    # Each with the pod for which it was preempted, until that is reported.
+    _deleted_victims: deque[tuple[AssignedPod, Pod]] = field(default_factory=deque)
 
     def take_over(self, now: float) -> bool:
         """Take over some nominations; return whether that was a step by itself, after which others may remain."""
@@ -141,9 +145,12 @@ class Nominations(Part):
             if due <= now:
                 self.state.reservations.end(key, now)
         overdue_reservations = self.state.reservations.overdue(now)
-        return [report for reservation in overdue_reservations for report in self._withdraw(reservation, now)]
+        reports = [report for reservation in overdue_reservations for report in self._withdraw(reservation, now)]
+        return [*self._report_victims(), *reports]
 
     def next_due(self) -> float | None:
+        if self._deleted_victims:
+            return 0.0
         due = self.state.reservations.next_due()
         return min([*self._lapses().values(), *([] if due is None else [due])], default=None)
 
@@ -160,12 +167,8 @@ class Nominations(Part):
         if not isinstance(order, DeleteVictims) or not isinstance(result, DeleteVictimsResult):
             return ()
         state, uid = self.state, order.pod.metadata.uid
-        # A group's victims are on several nodes.
-        by = f"Preempted by pod {uid} on node"
-        reports: list[Instruction] = [
-            Report(pod_reference(victim), "Preempted", f"{by} {victim.node}", related=order.pod)
-            for victim in result.deleted
-        ]
+        self._deleted_victims.extend((victim, order.pod) for victim in result.deleted)
+        reports = self._report_victims()
         reservation = state.reservations.of(uid)
         if not result.refused or reservation is None or reservation.rooms[uid].node != order.node:
             return reports
@@ -177,6 +180,20 @@ class Nominations(Part):
             state.group_reports.put(key, state.pending_groups.members(key).of("waiting"), message, now)
             return reports
         return [*reports, *state.pending_pods.report_unschedulable(state.pending_pods[uid], "Unschedulable", message)]
+
+    def _report_victims(self) -> list[Instruction]:
+        """Report some victims now and others later: those of a group may be thousands, on several nodes."""
+        count = min(len(self._deleted_victims), _VICTIMS_AT_ONCE)
+        victims = [self._deleted_victims.popleft() for _ in range(count)]
+        return [
+            Report(
+                pod_reference(victim),
+                "Preempted",
+                f"Preempted by pod {pod.metadata.uid} on node {victim.node}",
+                related=pod,
+            )
+            for victim, pod in victims
+        ]
 
     def _withdraw(self, reservation: Reservation, now: float) -> list[Instruction]:
         """Reject a reservation if the VFs that its owner waits for are not released."""

@@ -178,13 +178,14 @@ async def test_the_mark_of_a_victim_whose_deletion_is_refused_is_taken_back(
 
 
 class _Counting(Client):
-    """A client whose requests take a turn of the loop; ``most`` were in flight at once."""
+    """A client whose requests take a turn of the loop; ``most`` were in flight at once, beside ``most_tasks`` tasks."""
 
     def __init__(self) -> None:
-        self.most = self.sent = self._now = 0
+        self.most = self.sent = self.most_tasks = self._now = 0
 
     async def request(self, *_: object, **__: object) -> bytes:
         self._now += 1
+        self.most_tasks = max(self.most_tasks, len(asyncio.all_tasks()))
         self.most, self.sent = max(self.most, self._now), self.sent + 1
         await asyncio.sleep(0)
         self._now -= 1
@@ -198,3 +199,5 @@ async def test_many_victims_keep_no_other_write_waiting() -> None:
     ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
     assert (ending.deleted, client.sent) == (victims, 200)
     assert client.most == 16
+    # Thousands of tasks would start in one turn of the loop.
+    assert client.most_tasks < 20

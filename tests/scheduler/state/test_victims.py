@@ -9,6 +9,7 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
@@ -45,6 +46,22 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     (bound,) = life.bind(life.decide())
     assert bound.metadata.uid == high.metadata.uid
     assert read_assignment(bound.annotations[names.ASSIGNMENT]).vfs[0].vf == 0
+
+
+def test_many_victims_are_reported_in_portions(life: Life) -> None:
+    """Each once; those of a group may be thousands."""
+    life.node()
+    life.assigned(0)
+    high = life.pod(1)
+    (order,) = orders_of(life.decide())
+    victims = tuple(AssignedPod(f"u{number}", f"default/v{number}", "n1") for number in range(1000))
+    portions = [life.machine.finished(order, DeleteVictimsResult(victims), life.now)]
+    while life.machine.next_due() == 0.0:
+        portions.append(life.machine.tick(life.now))
+    reports = [one for portion in portions for one in portion if isinstance(one, Report)]
+    assert [report.pod.metadata.uid for report in reports] == [victim.uid for victim in victims]
+    assert all(report.related == high for report in reports)
+    assert max(map(len, portions)) <= 256
 
 
 def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:

@@ -13,7 +13,7 @@ stays Running when all of its containers have ended. Source: getPhase in the kub
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
@@ -139,7 +139,9 @@ class GroupPreemption:
                 reason = _NO_STEPS if row_victims.is_spent else NOT_HELPFUL
                 return PreemptionResult(reason=reason, comes_again=row_victims.is_spent and dry_run_count > 0)
             victims = best.removals.victims if goal.is_for_room else (yield from Reprieve(best).run())
-            pods = pods_of(victims)
+            pods, rooms = pods_of(victims), list[AssignedPod]()
+            yield from budget.move_all(rooms.append, _rooms(best.binds, demand.priority))
+            result = _result(rooms, pods, demand)
             yield from budget.pause(_A_VICTIM * len(victims))
             # For room, objections are no budgets.
             has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
@@ -147,7 +149,7 @@ class GroupPreemption:
             nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods}
             is_valid = nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(victims)
             if is_valid and not breaks_budgets:
-                return _result(best.binds, pods, demand)
+                return result
             dry_run_count = row_victims.dry_run_count
         return PreemptionResult(reason=_UNSTEADY, comes_again=True)
 
@@ -174,10 +176,13 @@ def _has_rules(demand: GroupDemand) -> bool:
     return any(member.volumes or reads_other_nodes(member) for member in demand.kinds)
 
 
-def _result(binds: Sequence[Bind], pods: Sequence[AssignedPod], demand: GroupDemand) -> PreemptionResult:
-    """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
+def _rooms(binds: Iterable[Bind], priority: int) -> Iterator[AssignedPod]:
+    """Yield the rooms of members, which are reserved against all pods that the group precedes."""
+    return (replace(bind.assigned, priority=priority) for bind in binds)
+
+
+def _result(rooms: Sequence[AssignedPod], pods: Sequence[AssignedPod], demand: GroupDemand) -> PreemptionResult:
     victims = tuple(pod for pod in pods if not is_terminating(pod))
-    rooms = [replace(bind.assigned, priority=demand.priority) for bind in binds]
     return PreemptionResult(reserve(demand.group.key, rooms, victims=frozenset(pod.uid for pod in victims)), victims)
 
 
@@ -202,8 +207,10 @@ class Reprieve:
         yield from budget.move_all(snapshot.put_on, self._attempt.binds)
         for bind in self._attempt.binds:
             self._binds_on[bind.assigned.node][bind.pod_info.uid] = bind
-        yield from budget.pause(2 * _A_VICTIM * len(victims))
-        violators, rest = split(self._row_victims.goal.objections, sorted(victims, key=importance))
+        yield from budget.pause(_A_VICTIM * len(victims))
+        ranking = sorted(victims, key=importance)
+        yield from budget.pause(_A_VICTIM * len(victims))
+        violators, rest = split(self._row_victims.goal.objections, ranking)
         choice, move_count = list[Victim](), 0
         for victim in (*violators, *rest):
             if move_count <= _MAX_MOVES:

@@ -95,11 +95,13 @@ def _calls_of_steps(life: Life, members: list[Pod]) -> list[int]:
     return calls
 
 
-def test_the_commit_of_a_large_group_is_short(life: Life) -> None:
+@pytest.mark.parametrize(("nodes", "request_"), [(10, [{}]), (400, None)], ids=["few nodes", "many nodes, no VFs"])
+def test_the_commit_of_a_large_group_is_short(life: Life, nodes: int, request_: object) -> None:
     """It is one step, so 4,096 members must not be counted one by one."""
-    life.nodes(*(f"n{number}" for number in range(10)), vfs=100)
+    life.nodes(*(f"n{number}" for number in range(nodes)), vfs=100)
     group, created = '{"name":"large","min":400}', {"creationTimestamp": "2026-01-01T00:00:00Z"}
-    calls = _calls_of_steps(life, _members(life, 400, group, metadata=created))
+    members = [life.member(f"m{number}", group, request=request_, metadata=created) for number in range(400)]
+    calls = _calls_of_steps(life, members)
     assert calls[-1] < 50 * 400
 
 
