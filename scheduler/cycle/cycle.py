@@ -7,23 +7,16 @@ programs.
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
-from mooring.annotations.assignment import Assignment, assignment_fields
+from mooring.annotations.assignment import Assignment
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.decisions import (
-    Bind,
-    Decision,
-    SignAssignment,
-    Unschedulable,
-    annotations_of,
-    validate_annotations,
-)
+from scheduler.cycle.decisions import Bind, Decision, SignAssignment, Unschedulable, binding_annotations
 from scheduler.cycle.filters import (
     ClusterFilters,
     NoNode,
@@ -52,10 +45,9 @@ from scheduler.plugins.device_rules.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.plugins.volume_rules import volume_binding
 
-# Called at the end of each of kube-scheduler's extension points. `Filter` evaluates the rows that have changed, with
-# filter and score plugins. `Score` finds the best row, and the pod's exact VFs there.
+# Called at the end of each extension point. `Filter` evaluates the changed rows, with filter and score plugins. `Score`
+# finds the best row, and the pod's exact VFs there.
 RecordPhase = Callable[[str], None]
-_encode = msgspec.json.Encoder(order="sorted").encode
 # Number of node names listed for one reason in `why`; an event is small.
 NAME_COUNT = 8
 # Number of rows that volume filters check at first; the filters cost little when the best rows pass.
@@ -95,12 +87,7 @@ class SchedulingCycle:
         self.refusing_nodes, self._avoids_nodes = refusing_nodes or RefusingNodes(), False
 
     def on(
-        self,
-        cache: Cache,
-        reserved_room: ReservedRoom,
-        *,
-        avoids_nodes: bool = False,
-        keeps_few: bool = False,
+        self, cache: Cache, reserved_room: ReservedRoom, *, avoids_nodes: bool = False, keeps_few: bool = False
     ) -> "SchedulingCycle":
         """Return a cycle for a snapshot of the cache that was taken just now.
 
@@ -115,7 +102,6 @@ class SchedulingCycle:
 
     @property
     def overruns(self) -> int:
-        """How many searches for a placement have run out of steps."""
         return self._signature_scores.overruns
 
     def tick(self, now: float) -> None:
@@ -123,33 +109,32 @@ class SchedulingCycle:
         self._cache.tick(now)
         self._signature_scores.tick(now)
 
-    def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
-        """Schedule a pod at the monotonic time ``now`` in seconds; call ``record_phase`` at the end of each phase."""
-        decision = self.proceed(pod_info, now, VictimSearch(), record_phase)
+    def decide(self, pod_info: PodInfo, now: float) -> Decision:
+        """Schedule a pod at the monotonic time ``now`` in seconds."""
+        decision = self.proceed(pod_info, now, VictimSearch())
         assert decision is not None, "a search without a limit ends in its first turn"
         return decision
 
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Schedule as `decide` does, on the current state; return None if the search for VFs or victims needs another
-        turn.
+        """Schedule as `decide` does; return None if the search for VFs or victims needs another turn.
 
         The caller then processes events, and calls again with the same ``search``.
         """
+        self._cache.tick(now)
         search.placement.begin_turn()
         try:
-            outcome = self._choose(pod_info, now, search.placement, None, record_phase)
+            outcome = self._choose(pod_info, search.placement, None, record_phase)
             if isinstance(outcome, _Choice):
                 return self._bind(pod_info, outcome)
-            return self._unplaced(pod_info, outcome, search, now)
+            return self._unschedulable(pod_info, outcome, search, now)
         except TurnSpent:
             return None
 
     def place(
         self,
         pod_info: PodInfo,
-        now: float,
         budget: PlacementBudget,
         among: Among | None = None,
         record_phase: RecordPhase = ignore_phase,
@@ -159,18 +144,15 @@ class SchedulingCycle:
         Raise TurnSpent if the search for VFs or the evaluation of nodes needs another turn.
         """
         with budget.limit_values():
-            outcome = self._choose(pod_info, now, budget, among, record_phase)
+            outcome = self._choose(pod_info, budget, among, record_phase)
         if isinstance(outcome, _Choice):
             return self._bind(pod_info, outcome)
         verdict = unschedulable(pod_info, outcome, self._cache.nodes, self._max_names)
-        events = NO_EVENT if isinstance(outcome, NoNode) else self.events_that_help(pod_info)
+        events = NO_EVENT if isinstance(outcome, NoNode) else events_that_help(pod_info, self._cache)
         return replace(verdict, requeue_on=verdict.requeue_on | events)
 
     def passing_rows(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that pass all filters that evaluate each node by itself.
-
-        Raise TurnSpent if the evaluation needs another turn.
-        """
+        """Return the rows that pass all filters that evaluate each node by itself; may raise TurnSpent."""
         with budget.limit_values():
             rows = self._signature_scores.of(pod_info, budget).passing_rows()
         if not self._avoids_nodes:
@@ -178,49 +160,44 @@ class SchedulingCycle:
         return rows[~np.isin(rows, self.refusing_nodes.rows(pod_info.pod, self._cache.nodes))]
 
     def rows_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that pass for a pod by itself, and the rows that may pass after pods have left.
-
-        Raise TurnSpent if the evaluation needs another turn.
-        """
+        """Return also the rows that may pass after pods have left; may raise TurnSpent."""
         with budget.limit_values():
             scores = self._signature_scores.of(pod_info, budget)
         helpable = [rows for plugin, _, rows in scores.refusals() if plugin.requeue_on & ClusterEvent.ROOM]
         all_rows: Rows = np.sort(np.concatenate([scores.passing_rows(), *helpable]))
         return all_rows
 
-    def events_that_help(self, pod_info: PodInfo) -> ClusterEvent:
-        return events_that_help(pod_info, self._cache)
-
     def _choose(
-        self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
+        self, pod_info: PodInfo, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
         """Choose the best node, from the rows ``among`` if given; nodes that have just refused such a pod come last."""
         cache, reserved_room = self._cache, self._reserved_room
-        cache.tick(now)
         pod_filters, volumes = cluster_filters(pod_info, cache), volume_filters(pod_info, cache)
         record_phase("PreFilter")
         if isinstance(volumes, NoNode):
             return volumes
         scores = self._signature_scores.of(pod_info, budget)
-        search = _NodeSearch(pod_info, cache, reserved_room, (pod_filters, volumes), scores, budget, record_phase)
+        node, room_check = reserved_room.node_of(pod_info.uid), RoomCheck(pod_info, cache, reserved_room, budget)
+        search = _NodeSearch(pod_info, cache, pod_filters, volumes, scores, room_check, node, budget, record_phase)
         preferred_rows = self.refusing_nodes.preferred_rows(pod_info.pod, among, cache.nodes)
         # Victims have left the nominated node for this pod.
-        if preferred_rows is not None and reserved_room.of(pod_info.uid) is None:
+        if preferred_rows is not None and not node:
             outcome = search.best(preferred_rows)
             if isinstance(outcome, _Choice) or self._avoids_nodes:
                 return outcome
         return search.best(among)
 
-    def _unplaced(
+    def _unschedulable(
         self, pod_info: PodInfo, refusals: Sequence[RefusedRows] | NoNode, search: VictimSearch, now: float
     ) -> Unschedulable | None:
-        """Return why no node is possible, and whether the pod needs victims."""
         verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_names)
         if not self._cache.nodes.row_of:
             return verdict
         if isinstance(refusals, NoNode):
             return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
-        helpable = [refusal for refusal in refusals if refusal.requeue_on & ClusterEvent.ROOM and not refusal.permanent]
+        helpable = [
+            refusal for refusal in refusals if refusal.requeue_on & ClusterEvent.ROOM and not refusal.is_permanent
+        ]
         by_ports = [refusal for refusal in helpable if refusal.requeue_on & ClusterEvent.PORTS_FREED]
         dry_runs = DryRuns(pod_info, self._cache, search.placement)
         proposal = self._preemption.seek(dry_runs, rows_of(helpable), rows_of(by_ports), search, now)
@@ -230,7 +207,7 @@ class SchedulingCycle:
         verdict = replace(verdict, reason=reason, is_incomplete=search.placement.is_spent)
         if isinstance(proposal, Refused):
             # Whether victims can help may depend on filters that reject no node with the current pods.
-            events = self.events_that_help(pod_info) if helpable else NO_EVENT
+            events = events_that_help(pod_info, self._cache) if helpable else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | events)
         return replace(verdict, nominate=proposal, why={**verdict.why, "preemption": proposal.why})
 
@@ -238,11 +215,9 @@ class SchedulingCycle:
         nodes, storage = self._cache.nodes, self._cache.volumes
         node, total = nodes.names[choice.row], len(nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
-        # This writes the same bytes as `dump_assignment`, in a sixth of the time.
-        annotation = _encode(assignment_fields(assignment)).decode() if assignment else ""
-        annotations = annotations_of(annotation, self._sign)
-        if fault := validate_annotations(pod_info.pod.annotations, annotations):
-            return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
+        annotations = binding_annotations(pod_info.pod, assignment, self._sign)
+        if isinstance(annotations, Refused):
+            return Unschedulable(pod_info, annotations.reason, NO_EVENT, {"v": 1, "nodes": total})
         assigned_pod = assigned_pod_for(pod_info, node, assignment)
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
@@ -263,94 +238,83 @@ class SchedulingCycle:
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)
 
 
+@dataclass(slots=True)
 class _NodeSearch:
-    """Finds the best node for one pod on the cluster's current state."""
+    """Finds the best node for one pod; ``nominated_node`` is where the pod has reserved room, empty if nowhere."""
 
-    def __init__(
-        self,
-        pod_info: PodInfo,
-        cache: Cache,
-        reserved_room: ReservedRoom,
-        filters: tuple[ClusterFilters, VolumeFilters],
-        scores: SignatureScores,
-        budget: PlacementBudget,
-        record_phase: RecordPhase,
-    ) -> None:
-        self._pod_info, self._cache, self._reserved_room = pod_info, cache, reserved_room
-        self._cluster_filters, self._volume_filters = filters
-        self._scores, self._budget, self._record_phase = scores, budget, record_phase
-        self._room_check = RoomCheck(pod_info, cache, reserved_room, budget)
+    pod_info: PodInfo
+    cache: Cache
+    cluster_filters: ClusterFilters
+    volume_filters: VolumeFilters
+    scores: SignatureScores
+    room_check: RoomCheck
+    nominated_node: str
+    budget: PlacementBudget
+    record_phase: RecordPhase
 
     def best(self, among: Among | None) -> _Choice | list[RefusedRows]:
         """Choose from the rows ``among`` if given; return the reasons if none passes."""
-        has_filters = self._cluster_filters or self._volume_filters
-        if not has_filters and self._reserved_room.of(self._pod_info.uid) is None:
-            self._record_phase("Filter")
-            best = self._scores.best(self._budget, among.flags if among is not None else None)
-            self._record_phase("Score")
+        if not self.cluster_filters and not self.volume_filters and not self.nominated_node:
+            self.record_phase("Filter")
+            best = self.scores.best(self.budget, among.flags if among is not None else None)
+            self.record_phase("Score")
             if best is None:
-                return list(refused_rows(self._scores, among, self._cache.nodes))
+                return list(refused_rows(self.scores, among, self.cache.nodes))
             row, placement = best
-            if not self._room_check.refusal(row):
-                return _Choice(row, placement, self._scores.parts(row))
+            if not self.room_check.refusal(row):
+                return _Choice(row, placement, self.scores.parts(row))
         outcome = self._best_by_all(among)
-        self._record_phase("Score")
+        self.record_phase("Score")
         return outcome
 
     def _best_by_all(self, among: Among | None) -> _Choice | list[RefusedRows]:
-        """Filter and score nodes by volumes, and by affinity and spreading with all pods there, nominated ones
-        included.
+        """Filter and score nodes by volumes, affinity and spreading.
 
         Volumes may give a different result for each node. The best nodes are checked first, unless all have to be
         compared.
         """
-        rows, refusals = self._scores.passing_rows(), list[RefusedRows]()
+        rows, refusals = self.scores.passing_rows(), list[RefusedRows]()
         if among is not None:
             rows = rows[among.flags[rows]]
-        best_first = rows[self._in_order(rows, self._scores.scores(rows))]
-        for batch in [rows] if self._cluster_filters else _batches(best_first):
+        best_first = rows[self._in_order(rows, self.scores.scores(rows))]
+        for batch in [rows] if self.cluster_filters else _batches(best_first):
             outcome = self._best_of(batch)
             if isinstance(outcome, _Choice):
                 return outcome
             refusals += outcome
-        return [*refused_rows(self._scores, among, self._cache.nodes), *refusals]
+        return [*refused_rows(self.scores, among, self.cache.nodes), *refusals]
 
     def _best_of(self, rows: Rows) -> _Choice | list[RefusedRows]:
-        """Choose the best of these rows; if none passes, return the reasons in addition to those of the scores."""
-        filters = [(plugin, cluster_filter.filter) for plugin, cluster_filter in self._cluster_filters]
-        rows, refusals = sift(rows, [*self._volume_filters, *filters])
-        self._record_phase("Filter")
-        totals, parts = self._scores.scores(rows), {}
-        for plugin, cluster_filter in self._cluster_filters:
+        """Choose from these rows; if none passes, return the reasons in addition to those of the scores."""
+        filters = [(plugin, cluster_filter.filter) for plugin, cluster_filter in self.cluster_filters]
+        rows, refusals = sift(rows, [*self.volume_filters, *filters])
+        self.record_phase("Filter")
+        totals, parts = self.scores.scores(rows), {}
+        for plugin, cluster_filter in self.cluster_filters:
             scores = cluster_filter.score(rows)
             if scores is not None:
                 totals = totals + WEIGHT_OF[plugin.name] * scores
                 parts[plugin.name] = scores
         for place in self._in_order(rows, totals).tolist():
             row = int(rows[place])
-            placement = self._scores.exact(row, self._budget)
+            placement = self.scores.exact(row, self.budget)
             if isinstance(placement, Refused):
                 continue
-            if texts := self._room_check.refusal(row):
-                events = (
-                    ClusterEvent.ROOM | ClusterEvent.NODE_ALLOCATABLE | events_that_help(self._pod_info, self._cache)
-                )
+            if texts := self.room_check.refusal(row):
+                events = ClusterEvent.ROOM | ClusterEvent.NODE_ALLOCATABLE | events_that_help(self.pod_info, self.cache)
                 refusals.append(RefusedRows(events, texts, rows[place : place + 1]))
                 continue
             own_scores = {name: int(scores[place]) for name, scores in parts.items()}
-            return _Choice(row, placement, self._scores.parts(row) | own_scores)
+            return _Choice(row, placement, self.scores.parts(row) | own_scores)
         return refusals
 
     def _in_order(self, rows: Rows, totals: Amounts) -> Rows:
-        """Return these rows in the order to try: first the pod's nominated node, which its victims have left, then by
-        score.
-        """
-        nominated_row = self._cache.nodes.row_of.get(self._reserved_room.node_of(self._pod_info.uid), -1)
+        """Return the order to try: first the pod's nominated node, which its victims have left, then by score."""
+        nominated_row = self.cache.nodes.row_of.get(self.nominated_node, -1)
         return np.lexsort((-totals, rows != nominated_row))
 
 
 def _batches(rows: Rows) -> Iterator[Rows]:
-    """Yield rows in batches of growing size."""
     start, size = 0, _FIRST_BATCH
     while start < len(rows):
         yield rows[start : start + size]

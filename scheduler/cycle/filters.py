@@ -1,6 +1,6 @@
 """Evaluate the filters that read other pods and volumes for one pod, on the cluster's current state. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,14 +9,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import (
-    ClusterFilter,
-    ClusterFilterPlugin,
-    Filter,
-    Refusals,
-    Texts,
-    VolumeFilterPlugin,
-)
+from scheduler.plugins.interface import ClusterFilter, ClusterFilterPlugin, Filter, Texts, VolumeFilterPlugin
 from scheduler.plugins.registry import CLUSTER_FILTERS, VOLUME_FILTERS
 
 ClusterFilters = Sequence[tuple[ClusterFilterPlugin, ClusterFilter]]
@@ -32,21 +25,17 @@ class NoNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RefusedRows:
-    """Rows that a filter rejects, and its reasons; ``permanent`` if these hold whichever pods are removed."""
+    """Rows that a filter rejects, and its reasons; ``is_permanent`` if these hold whichever pods are removed."""
 
     requeue_on: ClusterEvent
     texts: Texts
     rows: Rows
-    permanent: bool = False
+    is_permanent: bool = False
 
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
-    filters, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
-    for plugin in CLUSTER_FILTERS:
-        cluster_filter = plugin.pre_filter(pod_info, nodes, pod_counts)
-        if cluster_filter is not None:
-            filters.append((plugin, cluster_filter))
-    return filters
+    filters = ((plugin, plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)) for plugin in CLUSTER_FILTERS)
+    return [(plugin, cluster_filter) for plugin, cluster_filter in filters if cluster_filter is not None]
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
@@ -65,8 +54,8 @@ def events_that_help(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
     events = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         events |= plugin.requeue_on
-    for filter_plugin, _ in cluster_filters(pod_info, cache):
-        events |= filter_plugin.requeue_on
+    for cluster_plugin, _ in cluster_filters(pod_info, cache):
+        events |= cluster_plugin.requeue_on
     return events
 
 
@@ -74,19 +63,14 @@ def sift(
     rows: Rows, filters: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
 ) -> tuple[Rows, list[RefusedRows]]:
     """Return the rows that pass all of these filters, and the reasons of the others."""
-    result = list[RefusedRows]()
+    refused_rows = list[RefusedRows]()
     for plugin, judge in filters:
         refusals = judge(rows)
-        if refusals is not None:
-            result += _refused_rows(plugin, refusals, rows)
-            rows = rows[refusals.codes == 0]
-    return rows, result
-
-
-def _refused_rows(
-    plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows
-) -> Iterator[RefusedRows]:
-    for code, texts in enumerate(refusals.texts, start=1):
-        if len(matches := rows[refusals.codes == code]):
-            permanent = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.permanent
-            yield RefusedRows(plugin.requeue_on, texts, matches, permanent)
+        if refusals is None:
+            continue
+        for code, texts in enumerate(refusals.texts, start=1):
+            if len(matches := rows[refusals.codes == code]):
+                is_permanent = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.permanent
+                refused_rows.append(RefusedRows(plugin.requeue_on, texts, matches, is_permanent))
+        rows = rows[refusals.codes == 0]
+    return rows, refused_rows

@@ -16,29 +16,16 @@ from scheduler.kube.pod_groups import PodGroup
 
 Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
 EvictionCause = Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"]
+_RequestReason = Literal["Scheduled", "Unschedulable", "InvalidRequest", "DisputedVf", "DisputedUnit", "NoAssignment"]
+_RatesReason = Literal["RatesRefused", "RatesDeferred", "RatesInfeasible", "RatesAllocated", "RatesInForce"]
+ReportReason = Literal[_RequestReason, EvictionCause, _RatesReason]
 
 
 class Report(msgspec.Struct, frozen=True):
     """Report to a pod's owner by an event and, while the pod waits, by its PodScheduled condition."""
 
     pod: Pod
-    reason: Literal[
-        "Scheduled",
-        "Unschedulable",
-        "InvalidRequest",
-        "DisputedVf",
-        "DisputedUnit",
-        "NeverStarts",
-        "HalfGroup",
-        "LostVfs",
-        "Preempted",
-        "NoAssignment",
-        "RatesRefused",
-        "RatesDeferred",
-        "RatesInfeasible",
-        "RatesAllocated",
-        "RatesInForce",
-    ]
+    reason: ReportReason
     message: str
     why: Why = msgspec.field(default_factory=lambda: {"v": 1})
     # The node to write as the pod's nominated node; empty removes it, None leaves it unchanged.

@@ -1,12 +1,11 @@
 """Cache scores by pod signature from decision to decision: the most recently used shapes, within limits.
 
-A shape that is not cached is evaluated on all nodes, with the same scores. About 25 bytes per row and shape, at most
-100 MiB in all; a shape is dropped a minute after its last use.
+At most 100 MiB in all (`SignatureScores`); a shape is dropped a minute after its last use.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -26,30 +25,22 @@ _UNUSED_S = 60.0
 _MOST_CHARACTERS = 8 << 20
 
 
-@dataclass(slots=True)
-class _Entry:
-    scores: SignatureScores
-    used_at: float
-
-
 class KeptSignatureScores:
-    """The scores of the most recently used shapes."""
-
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._on_overrun: Callable[[], None] = self._count_overrun
-        self._shapes: OrderedDict[bytes, _Entry] = OrderedDict()
+        # With the time of the last use; the most recently used is last.
+        self._shapes: OrderedDict[bytes, tuple[SignatureScores, float]] = OrderedDict()
         self._now, self._characters = 0.0, 0
         self._most_rows = _MOST_ROWS
-        # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it does not
-        # have.
+        # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it lacks.
         self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
         self.overruns = 0
 
     def snapshot(self, nodes: NodeColumns, *, keeps_few: bool = False) -> "KeptSignatureScores":
-        """Return the scores for a snapshot of the columns. A shape is evaluated here first, so that other snapshots
-        find it; with ``keeps_few`` only there, and the last ones are kept.
+        """Return the scores for a snapshot. A shape is evaluated here first, so that other snapshots find it; with
+        ``keeps_few`` only there, and the last ones are kept.
         """
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_overrun = self._on_overrun
@@ -61,23 +52,21 @@ class KeptSignatureScores:
 
     def tick(self, now: float) -> None:
         self._now = now
-        while self._shapes and next(iter(self._shapes.values())).used_at < now - _UNUSED_S:
+        while self._shapes and next(iter(self._shapes.values()))[1] < now - _UNUSED_S:
             self._drop_first()
 
     def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
-        """Return a shape's scores for the current nodes, for a decision with this budget."""
         shape = pod_info.shape
-        entry = self._shapes.get(shape)
-        if entry is None:
+        scores, _ = self._shapes.get(shape, (None, 0.0))
+        if scores is None:
             self._make_room(len(shape))
-            entry = self._shapes[shape] = _Entry(self._new(pod_info, budget), self._now)
+            scores = self._new(pod_info, budget)
             self._characters += len(shape)
-            return entry.scores
+        else:
+            scores.refresh(budget)
+        self._shapes[shape] = scores, self._now
         self._shapes.move_to_end(shape)
-        entry.used_at = self._now
-        entry.scores.refresh(budget)
-        entry.scores.begin(budget)
-        return entry.scores
+        return scores
 
     def _new(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
         if self._live is not None:

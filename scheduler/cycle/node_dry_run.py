@@ -1,24 +1,22 @@
 """Evaluate one node for one pod with other pods on it: remove pods, add pods, evaluate, and finally restore everything.
 
 Method: a set of parts (`PreFilterExtensions`), one for each plugin whose result depends on the node's pods. Each starts
-with the node in the cache and follows every move, so all parts always describe the same pods; the node passes exactly
-if no part rejects it. The filters of volumes and of other pods are one part together. Filters of a node's own
-properties have no part, because moving pods does not change them.
+with the node in the cache and follows every move, so all parts describe the same pods; the node passes exactly if no
+part rejects it. The filters of volumes and of other pods are one part together. Filters of a node's own properties have
+no part.
 
 Correctness: most parts keep their own numbers. If exact devices, counts of pods, or volumes in use decide, a copy of
 the cluster would cost more than the evaluation. Such parts (``moves_cache``) move the pod in the cache itself. Moves
 add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It always
 ends: dry runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are
-only counted for each PF. The result is the same as with exact VFs as long as each VF has one claim, because a pod that
-leaves then frees exactly what it holds.
+only counted for each PF. The result is the same as with exact VFs as long as each VF has one claim.
 
 Cost: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod requests
 and each moved pod. An evaluation costs a comparison each, and for VFs one placement, cached by the free VFs. The
 filters of the cluster cost as much as in a decision, so they run again only if they count a moved pod.
-`NodeDryRun.admits` rejects without a move what plain sums reject.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,13 +33,12 @@ from scheduler.plugins.registry import CLUSTER_FILTERS, DRY_RUNS
 
 
 class DryRuns:
-    """The dry runs of one pod, with the state that they share."""
+    """The dry runs of one pod, with the state that they share; searches for a placement spend ``steps``.
+
+    With ``reserves_only``, only what Mooring itself assigns is evaluated: VFs, and units of other kinds.
+    """
 
     def __init__(self, pod_info: PodInfo, cache: Cache, steps: Steps, *, reserves_only: bool = False) -> None:
-        """With ``reserves_only``, evaluate only what Mooring itself assigns: VFs, and units of other kinds.
-
-        Searches for a placement spend ``steps``.
-        """
         self.pod_info, self.cache, self._steps = pod_info, cache, steps
         plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]
         dry_run_plugins = (plugin.pre_filter(pod_info, cache, steps) for plugin in plugins)
@@ -60,26 +57,23 @@ class DryRuns:
                 rows = rows[plugin.fits_empty(nodes.view(rows, self._steps)).astype(bool)]
         return rows
 
-    def parts(self, row: int, nominated_pods: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
-        parts = [plugin.on(row, by_sums) for plugin in self._plugins]
-        if self._cluster is not None and self._cluster.concern(nominated_pods):
-            parts.append(_ClusterPart(self._cluster, row))
-        return parts
-
     def on(
         self,
         row: int,
-        nominated_pods: Iterable[AssignedPod] = (),
+        nominated_pods: Sequence[AssignedPod] = (),
         *,
-        off: Iterable[AssignedPod] = (),
+        off: Sequence[AssignedPod] = (),
         by_sums: bool = False,
     ) -> "NodeDryRun":
         """Open a dry run on a node with these nominated pods and without those that are ``off``.
 
-        With ``by_sums``, free VFs are only counted where that suffices; `NodeDryRun.assigned_pod` is then not
-        available.
+        With ``by_sums``, `NodeDryRun.assigned_pod` is not available.
         """
-        return NodeDryRun(self, row, tuple(nominated_pods), off, by_sums=by_sums)
+        # A nominated pod's VFs are not in the accounting from which the sums are made.
+        parts = [plugin.on(row, by_sums and not nominated_pods) for plugin in self._plugins]
+        if self._cluster is not None and self._cluster.concern(nominated_pods):
+            parts.append(_ClusterPart(self._cluster, row))
+        return NodeDryRun(self, row, nominated_pods, off, parts)
 
 
 class NodeDryRun:
@@ -89,20 +83,16 @@ class NodeDryRun:
         self,
         dry_runs: DryRuns,
         row: int,
-        nominated_pods: tuple[AssignedPod, ...],
-        off: Iterable[AssignedPod],
-        *,
-        by_sums: bool,
+        nominated_pods: Sequence[AssignedPod],
+        off: Sequence[AssignedPod],
+        parts: Sequence[PreFilterExtensions],
     ) -> None:
-        self._dry_runs, self._row = dry_runs, row
-        self._nominated_pods, self._off = nominated_pods, off
-        # The pods moved in the cache itself, each with its net moves; a pod may have other VFs here than its assigned
-        # ones.
+        self._dry_runs, self._row, self._nominated_pods, self._off = dry_runs, row, nominated_pods, off
+        # The pods moved in the cache itself, each with its net moves; its VFs here may not be its assigned ones.
         self._moves: dict[int, tuple[AssignedPod, int]] = {}
-        # A nominated pod's VFs are not in the accounting from which the sums are made.
-        self._parts = dry_runs.parts(row, nominated_pods, by_sums=by_sums and not nominated_pods)
-        self._room_parts = [self._parts[number] for number in dry_runs.room_parts]
-        self._cache_movers = [part for part in self._parts if part.moves_cache]
+        self._parts = parts
+        self._room_parts = [parts[number] for number in dry_runs.room_parts]
+        self._cache_movers = [part for part in parts if part.moves_cache]
 
     def __enter__(self) -> "NodeDryRun":
         try:
@@ -184,8 +174,7 @@ class _ClusterDryRuns:
         self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
         # The reasons against each row while no pod is moved.
         self._refusals: Mapping[int, Texts] | None = None
-        # Whether a rule counts pods with this affinity info: all rules have run before the first move, so the answer
-        # does not change.
+        # Whether a rule counts pods with this affinity info. All rules have run before the first move.
         self._counted: dict[AffinityInfo, bool] = {}
 
     def concern(self, nominated_pods: Sequence[AssignedPod]) -> bool:
@@ -195,9 +184,7 @@ class _ClusterDryRuns:
         return any(plugin.keeps_others_off(pod) for pod in nominated_pods for plugin in CLUSTER_FILTERS)
 
     def move(self, row: int, assigned_pod: AssignedPod, sign: int) -> bool:
-        """Move a pod onto a row (``sign`` 1) or off it (-1) in the cache's counts and usage of volumes, if they matter;
-        return whether they do.
-        """
+        """Move a pod onto a row (``sign`` 1) or off it (-1) in the cache, if a filter counts it; return whether."""
         has_volumes = bool(self._pod_info.volumes and assigned_pod.volumes)
         if has_volumes:
             self._cache.volumes.usage.shift(self._cache.nodes.names[row], assigned_pod.volumes, sign)
@@ -216,7 +203,6 @@ class _ClusterDryRuns:
         return self._refusals.get(row, ())
 
     def refusals(self, rows: Rows) -> Mapping[int, Texts]:
-        """Filter some rows with the cluster's current state; return the reasons by row."""
         volumes = volume_filters(self._pod_info, self._cache)
         filters = [] if isinstance(volumes, NoNode) else [volume_filter for _, volume_filter in volumes]
         filters += [cluster_filter.filter for _, cluster_filter in cluster_filters(self._pod_info, self._cache)]

@@ -1,9 +1,8 @@
 """Limit the steps that one decision may spend on the search for placements, over all nodes and in one turn. Pure.
 
 One hard request costs a search on every node whose free VFs and rates differ: a valid pod with 23 rates took 8.8 s on
-2,000 nodes. When a turn has spent its steps, it ends and events are processed. When a decision has spent all of its
-steps, it leaves the other nodes unsearched, and searches for no victims there; a later decision about the pod continues
-with them.
+2,000 nodes. When a turn has spent its steps, events are processed. When a decision has spent all of its steps, it
+searches the other nodes neither for VFs nor for victims; a later decision about the pod continues with them.
 """
 
 import sys
@@ -24,8 +23,7 @@ class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an err
 class PlacementBudget(Steps):
     """The steps that a decision may spend. It is checked before each search, and the last search may exceed it.
 
-    ``values``: how many values one call may evaluate for the first time, such as the PFs of each node for a new
-    request.
+    One call may evaluate ``values`` for the first time, such as the PFs of each node for a new request.
     """
 
     __slots__ = ("_a_decision", "_a_turn", "_turn_start", "_value_limit", "values")

@@ -1,6 +1,4 @@
-"""Why a pod fits no node: the rows that are rejected, the message in kube-scheduler's words, and the events that can
-help. Pure.
-"""
+"""Why a pod fits no node: the rejected rows, the message in kube-scheduler's words, and the events that can help."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,20 +32,13 @@ def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: 
         rows_among = rows if among is None else rows[among.flags[rows]]
         if len(rows_among):
             yield RefusedRows(plugin.requeue_on, texts, rows_among)
-    if among is not None:
-        yield from _outside(signature_scores.rows_outside(among.flags), among, nodes)
-
-
-def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRows]:
-    """Reject the rows outside a topology domain. Rows without the label get a reason of their own: they are in no
-    domain at all.
-
-    The domain with most placed members can change when one of their nodes is removed.
-    """
-    mask = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
-    parts = (f"node(s) had no label {among.label}", rows[mask]), (_OUTSIDE, rows[~mask])
-    for text, part in parts:
+    if among is None:
+        return
+    outside = np.flatnonzero(nodes.valid[: nodes.size] & ~among.flags)
+    lacks_label = nodes.label(among.label).ids[outside] == 0 if among.label else np.zeros(len(outside), np.bool_)
+    for text, part in (f"node(s) had no label {among.label}", outside[lacks_label]), (_OUTSIDE, outside[~lacks_label]):
         if len(part):
+            # The domain with most placed members can change when one of their nodes is removed.
             yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), part)
 
 
@@ -77,7 +68,6 @@ def unschedulable(
 
 
 def no_node_available(total: int, reasons: str) -> str:
-    """Return the message that none of ``total`` nodes is available, with the reasons."""
     return f"0/{total} nodes are available: {reasons}."
 
 

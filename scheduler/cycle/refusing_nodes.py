@@ -2,8 +2,8 @@
 
 A kubelet that rejects a pod on arrival (`rejectPod` in pkg/kubelet/kubelet.go), or a node on which a pod's VF is lost,
 mostly does the same to the next pod, and often has more free room than the others. Pods of one controller replace each
-other. So do pods of one group, whose controllers may be recreated with them (LeaderWorkerSet's StatefulSets, JobSet's
-Jobs), and pods without a controller in one namespace.
+other. So do pods of one group, whose controllers may be recreated with them, and pods without a controller in one
+namespace.
 """
 
 from collections.abc import Iterable

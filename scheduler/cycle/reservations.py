@@ -4,10 +4,10 @@ A reservation keeps room for a pod or a group: while victims leave for it, as it
 first call, or from a later time on. For pods of the same or a lower priority it counts as if the owner were already
 there, including VFs and rates; except for a pod that ends before. `scheduler.pending.reservations` keeps all of them.
 
-A pod that does not end in time may be on a node where room is reserved from a later time. Now it needs room beside the
-pods that are there; from then on it needs room beside the owner of the reservation, when the pods that end by then have
-left. Its exact VFs must be free now and not reserved, and the rates of each PF must hold at both times. With other
-kinds of resource the pods that end count as if they stayed.
+A pod that does not end in time may be on a node where room is reserved from a later time: now it needs room beside the
+pods that are there; from then on beside the owner of the reservation, when the pods that end by then have left. Its
+exact VFs must be free now and not reserved, and the rates of each PF must hold at both times. With other kinds of
+resource the pods that end count as if they stayed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +60,6 @@ class Reservation:
 
     @property
     def group(self) -> GroupKey | None:
-        """The group that owns the room; None if a single pod does."""
         return self.owner if isinstance(self.owner, GroupKey) else None
 
 
@@ -77,10 +76,7 @@ def reserve(
 
 
 class ReservedRoom:
-    """The reservations by key and by uid; they are few, so a search checks all of them.
-
-    ``now`` is the time of decisions.
-    """
+    """The reservations, few enough that a search checks all of them; ``now`` is the time of decisions."""
 
     def __init__(self, end_of: EndOf) -> None:
         self._by_key: dict[ReservationKey, Reservation] = {}
@@ -108,18 +104,17 @@ class ReservedRoom:
             self._by_uid.pop(uid, None)
 
     def of(self, uid: str) -> Reservation | None:
-        """Return the reservation with room for a pod; None if it has none."""
         return self._by_uid.get(uid)
 
     def of_owner(self, owner: Owner) -> Reservation | None:
-        """Return the room of a pod or of a group's members; None if it has none."""
+        """Return the room of a pod or of a group's members, without its spares."""
         return self._by_key.get((owner, False))
 
     def spares_of(self, key: GroupKey) -> Reservation | None:
         return self._by_key.get((key, True))
 
     def room_of(self, uid: str) -> AssignedPod | None:
-        """Return where a pod has reserved room, and what it needs there; None if it has none."""
+        """Return where a pod has reserved room, and what it needs there."""
         reservation = self._by_uid.get(uid)
         return None if reservation is None else reservation.rooms[uid]
 
@@ -143,7 +138,7 @@ class ReservedRoom:
     def counting_for_owner(
         self, owner: Owner, priority: int, runs_s: float | None = None
     ) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the pods of the same or a higher priority that have reserved room of other owners.
+        """Return by node the room of other owners of the same or a higher priority.
 
         Room that is reserved from a time on does not count for an owner that starts now and ends before.
         """
@@ -159,12 +154,10 @@ class ReservedRoom:
         return pods_by_node
 
     def since_of(self, uid: str) -> float:
-        """Return from when on room is reserved for a pod."""
         reservation = self.of(uid)
         return 0.0 if reservation is None else reservation.since
 
     def is_later(self, room: AssignedPod) -> bool:
-        """Return whether room is reserved from a later time on."""
         return self.since_of(room.uid) > self.now
 
     def ends_by(self, assigned_pod: AssignedPod, time: float) -> bool:
@@ -243,7 +236,7 @@ class RoomCheck:
 
 
 def _without_rates(room: AssignedPod) -> AssignedPod:
-    """Return reserved room that keeps its VFs and no rates."""
-    if room.assignment is None:
+    assignment = room.assignment
+    if assignment is None:
         return room
-    return replace(room, assignment=reserve_rates(room.assignment, [0] * len(room.assignment.vfs)))
+    return replace(room, assignment=reserve_rates(assignment, [0] * len(assignment.vfs)))

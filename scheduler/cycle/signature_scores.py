@@ -5,13 +5,12 @@ equal results. `SignatureScores` keeps for each row the number of the reason aga
 kube-scheduler calls such a shape the pod's signature.
 
 Correctness: such a result depends only on the pod's shape and the node's row. `NodeColumns` records every change of a
-row in its journals, and `refresh` evaluates the recorded rows again. All rows are evaluated again in two cases: a
-node's properties change and scores are scaled over all passing nodes, or so many rows change that this is cheaper.
+row in its journals, and `refresh` evaluates the recorded rows again. All rows are evaluated again if a node's
+properties change and scores are scaled over all passing nodes, or if so many rows change that this is cheaper. A row
+for which a decision has no search steps left is rejected for that decision only; the next one continues there.
 
 Cost: a pod costs what has changed since the last pod of its shape, about 10 µs per row. Finding the best score among
 thousands takes a few µs. Memory: about 25 bytes per row and shape, and the parts of one pod that are in its shape.
-
-A row for which a decision has no search steps left is rejected for that decision only; the next one continues there.
 """
 
 import copy
@@ -28,15 +27,7 @@ from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
-from scheduler.plugins.interface import (
-    FilterPlugin,
-    ReservePlugin,
-    ScorePlugin,
-    Texts,
-    UsageFilter,
-    UsageFilterPlugin,
-    UsageScorer,
-)
+from scheduler.plugins.interface import FilterPlugin, ReservePlugin, ScorePlugin, Texts, UsageFilter, UsageFilterPlugin
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
 # Narrow types: the first decision about a shape touches new memory, and page faults are a large part of its time.
@@ -52,21 +43,18 @@ _SPARE = 16
 _FEW_ROWS = 12
 # Number of reasons of one shape, beyond which they are numbered again: many of them then apply to no row any more.
 _MOST_REASONS = 4096
-_NO_NODE = -1
-_OUT = -1
+_NO_NODE = _OUT = -1
 
 
 class SignatureScores:
-    """The rows for pods of one shape; call `refresh` first."""
+    """The rows for pods of one shape; call `refresh` first.
+
+    ``on_overrun`` is called when a search for a placement ran out of steps.
+    """
 
     def __init__(
-        self,
-        pod_info: PodInfo,
-        nodes: NodeColumns,
-        steps: Steps,
-        on_overrun: Callable[[], None] = lambda: None,
+        self, pod_info: PodInfo, nodes: NodeColumns, steps: Steps, on_overrun: Callable[[], None] = lambda: None
     ) -> None:
-        """``on_overrun`` is called when a search for a placement ran out of steps."""
         self._pod_info, self._nodes, self._on_overrun = pod_info, nodes, on_overrun
         self._changes_end = self._renewals_end = 0
         # The rows for which a decision had no steps left, and that decision's budget.
@@ -78,7 +66,7 @@ class SignatureScores:
         pod_info, nodes = self._pod_info, self._nodes
         # Each with the number of the reason for each of its marks.
         self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
-            (plugin, usage_filter, {0: 0})
+            (plugin, usage_filter, {})
             for plugin in USAGE_FILTERS
             if (usage_filter := plugin.pre_filter(pod_info, nodes)) is not None
         ]
@@ -91,26 +79,28 @@ class SignatureScores:
         self._reserve = next(((plugin, choose) for plugin, choose in reserves if choose is not None), None)
 
     def snapshot(self, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
-        """Return the scores for a snapshot of the columns that includes the changes before number ``since``.
-
-        The properties of the nodes must be unchanged since then.
-        """
+        """Return the scores for a snapshot of the columns that was taken at change ``since``, with equal properties."""
         snapshot = copy.copy(self)
         snapshot._nodes = nodes
         snapshot._legend, snapshot._code_of = self._legend.copy(), self._code_of.copy()
         snapshot._open_rows = self._open_rows.copy()
         snapshot._prepare()
         snapshot._codes, snapshot._totals = self._codes.copy(), self._totals.copy()
-        parts = [part.copy() for *_, part in self._usage_parts]
-        snapshot._usage_parts = [(*scorer, part) for scorer, part in zip(snapshot._scorers, parts, strict=True)]
+        snapshot._usage_scores = self._usage_scores.copy()
         if rows := {*self._nodes.changes.since(since), *nodes.changes.since(since)}:
             snapshot._evaluate_usage(np.array(sorted(rows), np.intp), steps)
         snapshot._changes_end = nodes.changes.end
         return snapshot
 
     def refresh(self, steps: Steps) -> None:
-        """Evaluate again what has changed since the last call; count the evaluated values in ``steps``."""
+        """Evaluate again what has changed since the last call, and rows for which another decision had no steps left.
+
+        Count the evaluated values in ``steps``.
+        """
         nodes = self._nodes
+        if self._open_rows and self._open_budget is not steps:
+            self._evaluate_usage(np.array(self._open_rows, np.intp), steps)
+            self._open_rows = []
         if not self._is_complete or (self._renewals_end != nodes.renewals.end and not self._renew(steps)):
             self._evaluate_all(steps)
             return
@@ -127,17 +117,10 @@ class SignatureScores:
                 self._evaluate_usage_of(row)
         self._changes_end = nodes.changes.end
 
-    def begin(self, budget: PlacementBudget) -> None:
-        """Evaluate again the rows for which another decision had no steps left."""
-        if self._open_rows and self._open_budget is not budget:
-            self._evaluate_usage(np.array(self._open_rows, np.intp), budget)
-            self._open_rows = []
-
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
-        """Return the best row that passes, with the PFs of the pod's interfaces there; None if no row passes.
+        """Return the best row that passes, of those marked ``among`` if given, with the PFs of the pod's interfaces.
 
-        Choose from the rows marked ``among`` if given. Raise TurnSpent if the search needs another turn; the rows that
-        it has rejected stay rejected.
+        Raise TurnSpent if the search needs another turn; the rows that it has rejected stay rejected.
         """
         totals = self._totals[: self._nodes.size]
         if among is not None:
@@ -156,10 +139,7 @@ class SignatureScores:
         return None
 
     def exact(self, row: int, budget: PlacementBudget) -> Placement | Refused | None:
-        """Find the exact devices for the pod on a passing row; reject the row, with a reason, if they do not fit.
-
-        Raise TurnSpent if this turn has searched enough.
-        """
+        """Find the exact devices for the pod on a passing row; reject the row, with a reason, if they do not fit."""
         if self._reserve is None:
             return None
         plugin, choose = self._reserve
@@ -185,21 +165,16 @@ class SignatureScores:
             self._on_overrun()
 
     def passing_rows(self) -> Rows:
-        """Return the rows that no plugin rejects so far."""
         return np.flatnonzero(self._codes == 0)
-
-    def rows_outside(self, among: Flags) -> Rows:
-        return np.flatnonzero((self._codes[: len(among)] != _NO_NODE) & ~among)
 
     def scores(self, rows: Rows) -> Amounts:
         return self._totals[rows].astype(np.int64)
 
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
-        scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts} if self._fact_parts else {}
-        for _, name, _, part in self._usage_parts:
-            scores[name] = part.item(row)
-        return scores
+        fact_scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts or ()}
+        names = (name for _, name, _ in self._scorers)
+        return fact_scores | dict(zip(names, self._usage_scores[:, row].tolist(), strict=True))
 
     def refusals(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
         for code, (plugin, texts) in enumerate(self._legend, start=1):
@@ -223,9 +198,8 @@ class SignatureScores:
         self._fact_scores: Marks = np.zeros(capacity, np.int32)
         # None until a row passes: pods that pass nowhere have no score.
         self._fact_parts: list[tuple[ScorePlugin, Scores]] | None = None
-        self._usage_parts: list[tuple[int, str, UsageScorer, Scores]] = [
-            (*scorer, np.zeros(capacity, np.int16)) for scorer in self._scorers
-        ]
+        # A line for each scorer.
+        self._usage_scores: Scores = np.zeros((len(self._scorers), capacity), np.int16)
         self._filter_by_facts(rows, steps)
         # A slice reads and writes the arrays in place: a first decision is about thousands of rows.
         self._evaluate_usage(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
@@ -236,7 +210,7 @@ class SignatureScores:
         return len(rows) * _SHARE_OF_ROWS > self._nodes.size or self._nodes.size > len(self._codes)
 
     def _renew(self, steps: Steps) -> bool:
-        """Evaluate renewed nodes again; return False if that changes the scale of the other nodes' scores."""
+        """Evaluate renewed nodes again; return False if that changes the scores of other nodes."""
         nodes = self._nodes
         renewals = nodes.renewals.since(self._renewals_end)
         if self._fact_parts or self._are_many(renewals):
@@ -250,7 +224,7 @@ class SignatureScores:
         self._filter_by_facts(rows[nodes.valid[rows]], steps)
         # This affects all rows: each score depends on the number of nodes that have an image.
         candidates = (self._fact_codes == 0).nonzero()[0]
-        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(candidates)):
+        if self._fact_parts is not None and any(self._raw_fact_scores(candidates)):
             return False
         self._renewals_end = nodes.renewals.end
         return True
@@ -260,19 +234,18 @@ class SignatureScores:
         self._fact_parts, self._fact_scores = [], self._fact_scores.copy()
         candidates = (self._fact_codes == 0).nonzero()[0]
         for plugin, raw in self._raw_fact_scores(candidates):
-            if not raw.any():
-                continue
-            part_scores = plugin.normalise(raw)
             part: Scores = np.zeros(len(self._codes), np.int16)
-            part[candidates] = part_scores
+            part[candidates] = part_scores = plugin.normalise(raw)
             self._fact_scores[candidates] += WEIGHT_OF[plugin.name] * part_scores
             self._fact_parts.append((plugin, part))
 
     def _raw_fact_scores(self, rows: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
+        """Yield the score plugins that distinguish some of these rows, with their raw scores."""
         for plugin in NODE_SCORES if len(rows) else ():
             scorer = plugin.pre_filter(self._pod_info, self._nodes)
-            if scorer is not None:
-                yield plugin, scorer(rows)
+            raw = None if scorer is None else scorer(rows)
+            if raw is not None and raw.any():
+                yield plugin, raw
 
     def _filter_by_facts(self, rows: Rows, steps: Steps) -> None:
         codes: Marks = np.zeros(len(rows), np.int32)
@@ -285,10 +258,7 @@ class SignatureScores:
         self._fact_codes[rows] = codes
 
     def _evaluate_usage(self, rows: Rows, steps: Steps, at: Rows | slice | None = None) -> None:
-        """Evaluate the use of rows whose properties are already evaluated; skip rows without a node.
-
-        ``at`` is their place in the arrays, if it is not their numbers.
-        """
+        """Evaluate the use of rows whose properties are evaluated; ``at`` is their place in the arrays."""
         at = rows if at is None else at
         view, codes = self._nodes.view(rows, steps), self._fact_codes[at].copy()
         for usage_filter in self._filters:
@@ -306,18 +276,17 @@ class SignatureScores:
         if self._fact_parts is None:
             self._score_facts()
         scores = self._fact_scores[at].copy()
-        for weight, _, scorer, part in self._usage_parts:
-            part_scores = scorer(view)
-            part[at] = part_scores
+        for (weight, _, scorer), part in zip(self._scorers, self._usage_scores, strict=True):
+            part[at] = part_scores = scorer(view)
             scores += weight * part_scores
         return scores
 
     def _evaluate_usage_of(self, row: int) -> None:
         """Evaluate one row as `_evaluate_usage` does for many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
-        for plugin, usage_filter, codes_of in () if code else self._filters:
-            if mark := usage_filter.judge(view):
-                code = codes_of.get(mark) or self._code_of_mark(plugin, usage_filter, codes_of, mark)
+        for usage_filter in () if code else self._filters:
+            if mark := usage_filter[1].judge(view):
+                code = self._code_of_mark(*usage_filter, mark)
                 break
         self._codes[row] = code
         if code:
@@ -326,7 +295,7 @@ class SignatureScores:
         if self._fact_parts is None:
             self._score_facts()
         score = self._fact_scores.item(row)
-        for weight, _, scorer, part in self._usage_parts:
+        for (weight, _, scorer), part in zip(self._scorers, self._usage_scores, strict=True):
             part[row] = part_scores = scorer(view)
             score += weight * part_scores
         self._totals[row] = score
@@ -334,16 +303,14 @@ class SignatureScores:
     def _code_of_mark(
         self, plugin: UsageFilterPlugin, usage_filter: UsageFilter, codes: dict[int, int], mark: int
     ) -> int:
-        code = codes.get(mark)
-        if code is None:
-            code = codes[mark] = self._code(plugin, usage_filter.reasons(mark))
-        return code
+        if mark not in codes:
+            codes[mark] = self._code(plugin, usage_filter.reasons(mark))
+        return codes[mark]
 
     def _code(self, plugin: RowPlugin, texts: Texts) -> int:
-        code = self._code_of.get((plugin.name, texts))
-        if code is None:
+        code = self._code_of.setdefault((plugin.name, texts), len(self._legend) + 1)
+        if code > len(self._legend):
             self._legend.append((plugin, texts))
-            code = self._code_of[plugin.name, texts] = len(self._legend)
         return code
 
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mooring import names
-from mooring.annotations.assignment import dump_assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
+from scheduler.cycle.decisions import Bind, SignAssignment, binding_annotations
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
@@ -129,10 +128,9 @@ class ExtenderPods:
         if verdict.reason:
             return Refused(f"node {node!r}: {verdict.reason}")
         assigned_pod = self._assign(_near(pod_info, devices), node)
-        text = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
-        annotations = annotations_of(text, self.sign)
-        if fault := validate_annotations(pod_info.pod.annotations, annotations):
-            return Refused(fault)
+        annotations = binding_annotations(pod_info.pod, assigned_pod.assignment, self.sign)
+        if isinstance(annotations, Refused):
+            return annotations
         self.cache.assume(assigned_pod, now)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned_pod, annotations, {"v": 1, "node": node})

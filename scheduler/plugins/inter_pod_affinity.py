@@ -43,11 +43,7 @@ class PodAffinityFilter:
     """One pod's terms, and the assigned pods' terms that select it, against the currently assigned pods."""
 
     def __init__(
-        self,
-        pod_info: PodInfo,
-        nodes: NodeColumns,
-        pod_counts: PodCounts,
-        existing: Mapping[TermKind, CountedTerms],
+        self, pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts, existing: Mapping[TermKind, CountedTerms]
     ) -> None:
         """Take the terms of assigned pods that select the pod as ``existing``."""
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts

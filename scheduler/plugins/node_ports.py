@@ -9,14 +9,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.host_ports import HostPorts, PortRequest
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.steps import Steps
-from scheduler.plugins.interface import (
-    DryRun,
-    DryRunPlugin,
-    PreFilterExtensions,
-    Texts,
-    UsageFilter,
-    UsageFilterPlugin,
-)
+from scheduler.plugins.interface import DryRun, DryRunPlugin, PreFilterExtensions, Texts, UsageFilter, UsageFilterPlugin
 
 _NAME = "NodePorts"
 _REASONS = ("node(s) didn't have free ports for the requested pod ports",)

@@ -28,6 +28,7 @@ from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import NAME_COUNT
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.filters import events_that_help
 from scheduler.cycle.groups.domains import Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order, reads_other_nodes
@@ -316,7 +317,7 @@ def _of_all_domains(snapshot: GroupSnapshot, best: GroupUnschedulable) -> GroupU
         member = next(candidate for candidate in demand.members if candidate.uid == member.uid)
     inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
     try:
-        decision = snapshot.cycle.place(member, 0.0, snapshot.budget.placement, Among(inside, label))
+        decision = snapshot.cycle.place(member, snapshot.budget.placement, Among(inside, label))
     except TurnSpent:
         return best
     if not isinstance(decision, Unschedulable):
@@ -336,7 +337,7 @@ def _with_all_events(snapshot: GroupSnapshot, refusal: Unschedulable) -> Unsched
         # There are too many members to check which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)
     for member in kinds:
-        events |= snapshot.cycle.events_that_help(member)
+        events |= events_that_help(member, snapshot.cache)
     return replace(refusal, requeue_on=events)
 
 

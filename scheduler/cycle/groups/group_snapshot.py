@@ -60,7 +60,7 @@ class GroupSnapshot:
         def place() -> Decision:
             step_count = budget.placement.spent
             try:
-                return self.cycle.place(member, 0.0, budget.placement, among, budget.record_phase)
+                return self.cycle.place(member, budget.placement, among, budget.record_phase)
             finally:
                 budget.charge_member(member, self.nodes.size, budget.placement.spent - step_count)
 

@@ -38,8 +38,6 @@ class Objections(Protocol):
 
 
 class Budgets:
-    """The budgets by namespace and name."""
-
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
         # The budgets that count, by a label that a pod must have to be selected; under None those without such a label.

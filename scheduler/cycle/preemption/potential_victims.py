@@ -50,7 +50,6 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 def single(assigned_pod: AssignedPod, priority: int, group: GroupKey | None = None) -> Victim:
-    """Return a pod as a victim by itself, with its priority as a victim."""
     pods = (assigned_pod,)
     return Victim(pods, pods, priority, assigned_pod.started or _NO_START, group)
 
@@ -95,10 +94,7 @@ def start_of(victims: Sequence[Victim]) -> str:
 
 
 def importance(victim: Victim) -> tuple[int, bool, int, str]:
-    """Return a sort key that puts the most important victim first.
-
-    The order is by priority, then groups before pods, large groups before small ones, then the earliest start.
-    """
+    """Return a sort key that puts the most important victim first."""
     return -victim.priority, not victim.is_whole, -len(victim.pods), victim.start
 
 
@@ -159,8 +155,7 @@ class PotentialVictims:
         self._by_key: dict[GroupKey, _Group] = {}
 
     def on(self, snapshot: Cache, exempt_uids: Set[str] = frozenset()) -> "PotentialVictims":
-        """Return the victims on the nodes of a snapshot, without the pods of ``exempt_uids``; the groups are the
-        current ones.
+        """Return the victims on the nodes of a snapshot, without the pods of ``exempt_uids``.
 
         Members that are no longer there count as removed from their group.
         """
@@ -170,7 +165,6 @@ class PotentialVictims:
         return victims
 
     def below(self, node: str, priority: int) -> list[Victim]:
-        """Return the possible victims on a node below a priority."""
         on_node = self._snapshot.assigned_pods_on(node)
         if not self._groups.has_members:
             # The same as `single`, without a call for each pod: every evaluated node has such pods.
@@ -235,7 +229,6 @@ class PotentialVictims:
         return all(len(uids) <= group.spare or uids == {pod.uid for pod in group.pods} for group, uids in groups)
 
     def _rank(self, assigned_pod: AssignedPod) -> int:
-        """Return the priority of a pod as a victim by itself."""
         priority = self._groups.priority_as_victim(assigned_pod.uid)
         return assigned_pod.priority if priority is None else priority
 

@@ -51,11 +51,7 @@ class Preemption:
     """Searches for victims, and remembers the nodes where preemption failed."""
 
     def __init__(
-        self,
-        cache: Cache,
-        reserved_room: ReservedRoom,
-        budgets: Budgets,
-        groups: GroupCache | None = None,
+        self, cache: Cache, reserved_room: ReservedRoom, budgets: Budgets, groups: GroupCache | None = None
     ) -> None:
         self._victims = PotentialVictims(cache, groups or GroupCache())
         self._cache, self._reserved_room, self._budgets = cache, reserved_room, budgets
@@ -98,11 +94,10 @@ class Preemption:
         return Nominate(reserve(assigned_pod.uid, [assigned_pod], victims=uids), victims)
 
     def hopeless(self, pod_info: PodInfo) -> Refused:
-        """Return that victims help on no node."""
         return Refused(POLICY_NEVER) if _never_preempts(pod_info) else self._refusal({}, 0)
 
     def _refusal(self, counts: Mapping[str, int], helpful: int) -> Refused:
-        """Return why preemption helps on no node: the reasons on ``helpful`` nodes; it is not helpful on all others."""
+        """Return the reasons against the ``helpful`` nodes, and that preemption is not helpful on all others."""
         total = len(self._cache.nodes.row_of)
         return Refused(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
@@ -131,9 +126,7 @@ class Preemption:
                     yield f"VF {entry.vfs} of PF {pf.name!r} ({entry.why})"
 
     def pods_in_deletion(self, reservation: Reservation, node: str, priority: int) -> list[AssignedPod]:
-        """Return the pods on a nominated node that are being deleted for its owner, or that another owner preempts
-        below its priority.
-        """
+        """Return the pods on a nominated node that are being deleted for its owner, or preempted below its priority."""
         return [
             assigned_pod
             for assigned_pod in self._cache.assigned_pods_on(node)
@@ -141,9 +134,7 @@ class Preemption:
         ]
 
     def _present_nomination(self, dry_runs: DryRuns, rows: Rows, now: float) -> Nominate | None:
-        """Return the pod's nomination if it may still fit there without further victims, with the current assignment
-        there.
-        """
+        """Return the pod's nomination, assigned as now, if it may still fit there without further victims."""
         pod_info = dry_runs.pod_info
         reservation, room = self._reserved_room.of(pod_info.uid), self._reserved_room.room_of(pod_info.uid)
         row = self._cache.nodes.row_of.get(room.node) if room is not None else None

@@ -49,12 +49,11 @@ class Candidate:
 
     row: int
     victims: tuple[Victim, ...]
-    broken_budgets: int
     loss: Loss
 
     @property
     def pods(self) -> tuple[AssignedPod, ...]:
-        """Return all pods that must leave, including those of groups on other nodes."""
+        """Return all pods that must leave, also those of groups on other nodes."""
         return pods_of(self.victims)
 
 
@@ -65,11 +64,9 @@ SelectVictims = Callable[[int], tuple[NodeResult, int]]
 
 
 def select_victims_on_node(
-    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated_pods: Iterable[AssignedPod], budgets: Objections
+    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated_pods: Sequence[AssignedPod], budgets: Objections
 ) -> NodeResult:
-    """Return which of the ``lower`` victims must leave a node for the pod to fit, or why it does not fit
-    without them.
-    """
+    """Return which victims must leave a node for the pod to fit, or why it does not fit without the ``lower`` ones."""
     if not lower:
         return (NO_VICTIMS,)
     with dry_runs.on(row, nominated_pods, by_sums=True) as dry_run:
@@ -85,38 +82,33 @@ def select_victims_on_node(
     # A pod that was found to violate a budget counts whatever is removed with it.
     counts: dict[int, int] = {}
     broken_budgets = sum(max(budgets.violations(victim.pods, counts), 1) for victim in violating_victims)
-    return Candidate(row, tuple(victims), broken_budgets, loss_of(victims, broken_budgets))
+    return Candidate(row, tuple(victims), loss_of(victims, broken_budgets))
 
 
-def reprieve(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+def reprieve(dry_run: NodeDryRun, victims: Sequence[Victim], *, are_too_many: bool = False) -> list[Victim]:
     """Put victims back in order as long as the dry run's pod fits; return those that must leave.
 
-    A pod that fits together with a set of pods also fits with each of them, so several are tried at once.
+    A pod that fits together with a set of pods also fits with each of them, so several are tried at once, unless it is
+    known that these ``are_too_many``.
     """
-    if not victims or dry_run.admits(node_pods_of(victims)):
+    if not victims or (not are_too_many and dry_run.admits(node_pods_of(victims))):
         return []
-    return _reprieve_some(dry_run, victims)
-
-
-def _reprieve_some(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
-    """Put some victims back, as `reprieve` does; the pod does not fit with all of them."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
     first = reprieve(dry_run, victims[:half])
     # If the first half is back, the pod does not fit with the second half: that would be all of them again.
-    search = reprieve if first else _reprieve_some
-    return [*first, *search(dry_run, victims[half:])]
+    return [*first, *reprieve(dry_run, victims[half:], are_too_many=not first)]
 
 
 class VictimSearch:
     """The results for one pod, by row; each is valid until the row changes.
 
-    ``placement`` limits what the decision may spend on placements.
+    One turn checks at most ``portion`` pods; without a limit, it is enough. ``placement`` limits what the decision may
+    spend on placements.
     """
 
     def __init__(self, portion: int = sys.maxsize, placement: PlacementBudget | None = None) -> None:
-        """Check at most this many pods in one turn; without a limit, one turn is enough."""
         self._portion = portion
         self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
         self._results: dict[int, NodeResult] = {}
@@ -147,7 +139,7 @@ class VictimSearch:
                 pods_to_check -= 1 + pod_count
             if isinstance(result, Candidate):
                 self._candidates.append(result)
-                has_harmless = has_harmless or not result.broken_budgets
+                has_harmless = has_harmless or not result.loss.broken_budgets
                 if has_harmless and len(self._candidates) >= min_candidates:
                     break
         return True
@@ -159,11 +151,10 @@ class VictimSearch:
         return max(equal_candidates, key=lambda candidate: start_of(candidate.victims), default=None)
 
     def is_valid(self, best: Candidate, select_victims: SelectVictims) -> bool:
-        """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
+        """Check again: budgets and nominations may have changed between turns."""
         self._results[best.row], _ = select_victims(best.row)
         return self._results[best.row] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
-        """Count the reasons why removing pods from these rows does not help."""
         results = (self._results.get(row, ()) for row in rows)
         return Counter(text for texts in results if not isinstance(texts, Candidate) for text in texts)
