@@ -2,8 +2,7 @@
 
 Domains: a domain is the set of nodes with one value of a level's label and of the labels of all wider levels, because
 rack names repeat. Nodes without the label of a wider level that is only preferred form one domain there. ``prefer``
-gives the levels from narrow to wide, and ``within`` the widest one. Without ``within`` the widest level is the whole
-cluster.
+gives the levels from narrow to wide, and ``within`` the widest one; without it that is the whole cluster.
 
 Order: on each level, try the domains that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`),
 the smallest first. On the widest level, finally try those that admit at least the needed members, the largest first. If
@@ -11,26 +10,22 @@ no narrower domain admits the group, fill the tried domain with as few narrower 
 and each of these likewise. Consecutive ranks are then together on every level. Of equally few domains, choose those
 with the least room left over.
 
-Correctness: each tried domain is evaluated exactly. While members are placed, only the domains that contain them count:
-the narrowest level that they share, and wider levels, where the narrower domains that have members are filled first.
-While none of their nodes is known, no member joins them in a domain that all must share.
-
-Cost: some arrays over all nodes for each shape of members and each level.
+While members are placed, only the domains that contain them count: the narrowest level that they share, and wider
+levels. While none of their nodes is known, no member joins them in a domain that all must share.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.member_room import MemberRoom, Partition
+from scheduler.cycle.groups.member_room import MemberRoom, one_domain
 from scheduler.cycle.refusals import Among
 
 # No node has this value: a label's value may be empty, and contains no slash.
@@ -84,7 +79,7 @@ class Target:
 def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
     """Yield the targets to try in order, at least one."""
     group, min_members, count = demand.group, demand.min_members, len(demand.members)
-    if anchors := _rows_of([pod.node for pod in demand.placed_pods], room.nodes):
+    if anchors := rows_of([pod.node for pod in demand.placed_pods], room.nodes):
         yield from _targets_beside(demand, room, anchors)
         return
     if demand.placed_pods and group.within:
@@ -108,7 +103,7 @@ def domains_within(group: Group, node_names: Sequence[str], nodes: NodeColumns) 
     """Yield the domains that may hold a group, whatever room they have; if members are placed, only their domain."""
     if not group.within:
         yield EVERYWHERE
-    elif anchors := _rows_of(node_names, nodes):
+    elif anchors := rows_of(node_names, nodes):
         yield Domain(_common_labels(nodes, (group.within,), anchors)[0])
     elif node_names:
         yield _empty_domain(group)
@@ -118,7 +113,7 @@ def domains_within(group: Group, node_names: Sequence[str], nodes: NodeColumns) 
         yield from (Domain(((group.within, value),)) for value in in_order if value is not None)
 
 
-def _rows_of(node_names: Sequence[str], nodes: NodeColumns) -> list[int]:
+def rows_of(node_names: Iterable[str], nodes: NodeColumns) -> list[int]:
     return [nodes.row_of[name] for name in node_names if name in nodes.row_of]
 
 
@@ -159,10 +154,8 @@ def _parts_beside(
     levels: Sequence[tuple[str, ...]],
     domain: Domain,
 ) -> Sequence[Flags]:
-    """Return the parts of a domain to fill when some members are placed: first the domains that have members, narrow
-    ones first.
-
-    Domains with most members come first; then the fewest other domains.
+    """Return the parts of a domain to fill: first narrow, then wide domains that have members, those with most first;
+    then the fewest other domains.
     """
     group, nodes, count = demand.group, room.nodes, len(demand.members)
     parts, level = list[Flags](), None
@@ -199,15 +192,10 @@ class _Level:
         rows = nodes.all_rows()
         for key in {keys[0], within or keys[0]}:
             rows = rows[nodes.label(key).ids[rows] > 0]
-        # One number encodes the values of all labels: there are always fewer rows than 2^64.
-        numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)
-        for index, key in enumerate(keys):
-            if index > 1:
-                _, numbers = np.unique(numbers, return_inverse=True)
-            column = nodes.label(key)
-            numbers = numbers * len(column.values) + column.ids[rows]
-        domains, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
-        self._partition = Partition(rows, domain_of_row, len(domains))
+        partition, first = one_domain(rows), rows
+        for key in keys:
+            partition, first = partition.split(nodes, key)
+        self._partition = partition
         counts = room.of_all(self._partition)
         # Of equal domains the first row decides.
         self._order = np.lexsort((rows[first], counts))
@@ -236,11 +224,9 @@ class _Level:
         return self._room.nodes.flags(self._partition.rows[self._partition.domain_of_row == self._order[number]])
 
     def fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the fewest domains that admit this many members, or all if none suffice, the largest first, with their
-        shares.
+        """Yield the fewest domains that admit this many members, or all, the largest first, with their shares.
 
-        Each one is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before
-        others.
+        Each is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before others.
         """
         numbers = np.argsort(self._partial_counts, kind="stable")
         numbers = numbers[self._partial_counts[numbers] > 0]
@@ -263,11 +249,7 @@ class _Level:
 
 
 def _parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
-    """Return the domains of a level to fill one after another with this many members, each after the narrower domains
-    in it.
-
-    If ``inside`` is given, these are the fewest domains within that wider domain.
-    """
+    """Return the fewest domains of a level, or those ``inside`` a wider one, each after the narrower domains in it."""
     parts = list[Flags]()
     if level is None:
         return parts

@@ -1,8 +1,7 @@
 """Limit how long a group decision runs before events are processed, and before other pods are scheduled. Pure.
 
-A group may be tried in many topology domains, member by member. The budget counts work and not time, so equal clusters
-give equal decisions. The unit is the evaluation of one node, about 0.15 µs. At the end of a turn, events are processed.
-At the end of a slice, other pods and groups have their turn, if any wait.
+The budget counts work and not time, so equal clusters give equal decisions. The unit is the evaluation of one node,
+about 0.15 µs. At the end of a turn, events are processed; at the end of a slice, other pods and groups have their turn.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -58,7 +57,6 @@ class GroupBudget:
         self._value_count = self.placement.value_count
 
     def begin_slice(self) -> None:
-        """Start a slice after the first one."""
         self._slice_work, self._slice = 0, self._later_slice
 
     def renew_placement(self) -> None:
@@ -71,14 +69,12 @@ class GroupBudget:
         self._slice_work += looks
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
-        """Count a member that was tried on this many nodes, and the steps of the search for its VFs."""
         affinity_info = member.affinity_info
         terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferences)
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
 
     def charge_shape(self, nodes: int) -> None:
-        """Count the evaluation of all nodes for one shape of members."""
         self.charge(_A_SHAPE * (_A_MEMBER + nodes))
 
     def charge_column(self, nodes: int) -> None:
@@ -105,7 +101,6 @@ class GroupBudget:
             yield
 
     def move_all(self, move: Callable[[Item], None], items: Iterable[Item]) -> Turns[None]:
-        """Put members or pods on nodes of a snapshot, or remove them, in turns."""
         for item in items:
             if self.turn_is_over:
                 yield

@@ -135,21 +135,15 @@ def _put_back(
     Return False if the whole group must be placed again: too few fit, or the places of others may depend on a member
     that has moved.
     """
-    demand, nodes, displaced_members = snapshot.demand, snapshot.nodes, list[PodInfo]()
+    demand, displaced_members = snapshot.demand, list[PodInfo]()
     valid_binds = [bind for uid, bind in stale_snapshot.binds.items() if uid not in stale_uids]
     yield from snapshot.budget.move_all(snapshot.put_on, valid_binds)
     for uid, bind in stale_snapshot.binds.items():
-        if uid not in stale_uids:
-            continue
-        row = nodes.row_of.get(bind.assigned.node)
-        decision = yield from snapshot.place_member(bind.pod_info, Among(nodes.flags([] if row is None else [row])))
-        if isinstance(decision, Bind):
-            snapshot.put_on(decision)
-        else:
+        if uid in stale_uids and not (yield from snapshot.place_on(bind.pod_info, bind.assigned.node)):
             displaced_members.append(bind.pod_info)
     if displaced_members and (demand.group.slices or any(map(needs_order, demand.kinds))):
         return False
-    place = partial(snapshot.place_member, among=target.domain.among(nodes, demand.group.within))
+    place = partial(snapshot.place_member, among=target.domain.among(snapshot.nodes, demand.group.within))
     yield from snapshot.place_members(displaced_members, target.min_members, place)
     return len(snapshot.binds) >= target.min_members
 
@@ -180,7 +174,6 @@ class _DomainSearch:
     room: MemberRoom
     # Read when first needed, while no member is on its node; mostly they are not.
     sums: NetworkSums
-    has_sums: bool = False
 
     def try_targets(self) -> Turns[Target | GroupUnschedulable]:
         """Try one domain after another, from the demand's first domain on; from the first of all if there are fewer."""
@@ -222,7 +215,8 @@ class _DomainSearch:
         count, extra_count, is_cut = 0, 0, False
         for members in self._attempts(target):
             if members is None:
-                yield from self._read_sums()
+                rows = np.unique(np.concatenate(self.room.rows_of_shapes))
+                yield from self.sums.read(rows, snapshot.nodes.free_vfs_of_row.__getitem__, _A_ROW, self.budget)
                 continue
             if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
                 is_cut = True
@@ -244,12 +238,6 @@ class _DomainSearch:
         # Nothing changes in a snapshot: the same members go to the same nodes again.
         yield from self._fill(best, target)
         return target, count
-
-    def _read_sums(self) -> Turns[None]:
-        if not self.has_sums:
-            rows, nodes = np.unique(np.concatenate(self.room.rows_of_shapes)), self.snapshot.nodes
-            yield from self.sums.read(rows, nodes.free_vfs_of_row.__getitem__, _A_ROW, self.budget)
-            self.has_sums = True
 
     def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
         """Yield the members to try in a domain: each choice of networks, in each order; None if sums are needed."""

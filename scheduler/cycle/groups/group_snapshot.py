@@ -1,7 +1,6 @@
 """A private snapshot of the cluster for one group decision, with the members that the decision has placed. Pure.
 
-A search for victims also removes other pods from it. Nothing of it is in the live cache. `changed_nodes` returns what
-has changed in the live cache since.
+A search for victims also removes other pods from it. Nothing of it is in the live cache.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
@@ -11,6 +10,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable
+from scheduler.cycle.groups.domains import rows_of
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
 from scheduler.cycle.refusals import Among
@@ -66,12 +66,20 @@ class GroupSnapshot:
 
         return (yield from budget.evaluate(place))
 
+    def place_on(self, member: PodInfo, node_name: str) -> Turns[bool]:
+        """Put a member on this node if it fits there; return whether it does."""
+        rows = rows_of([node_name], self.nodes)
+        decision = yield from self.place_member(member, Among(self.nodes.flags(rows)))
+        if isinstance(decision, Bind):
+            self.put_on(decision)
+        return isinstance(decision, Bind)
+
     def place_members(
         self, members: Sequence[PodInfo], min_members: int, place: Callable[[PodInfo], Turns[Decision | None]]
     ) -> Turns[tuple[Refusals, int]]:
         """Put members on the nodes that ``place`` chooses, until it returns None or too few members are left.
 
-        After one fits nowhere, equal members are not tried. Return why members do not fit, and how many were tried.
+        Members that equal one that fits nowhere are not tried. Return why, and how many were tried.
         """
         refusals, count = dict[Hashable, Unschedulable](), 0
         for number, member in enumerate(members, start=1):
@@ -91,14 +99,12 @@ class GroupSnapshot:
         return refusals, count
 
     def put_on(self, bind: Bind) -> None:
-        """Add a member to its node."""
         self.cache.assume(bind.assigned, 0.0)
         if bind.plan is not None:
             self.cache.volumes.assume(bind.pod_info.uid, bind.plan, is_tried=True)
         self.binds[bind.pod_info.uid] = bind
 
     def take_off(self, uid: str) -> None:
-        """Remove a member from its node."""
         bind = self.binds.pop(uid)
         self.cache.take_off(bind.assigned)
         if bind.plan is not None:
@@ -112,20 +118,20 @@ class GroupSnapshot:
             self._removed_pods[own_pod.uid] = own_pod
 
     def restore(self, assigned_pod: AssignedPod) -> None:
-        """Add a removed pod again."""
         own_pod = self._removed_pods.pop(assigned_pod.uid, None)
         if own_pod is not None:
             self.cache.put_back(own_pod)
 
     def stale_uids(self) -> Sequence[str]:
-        """Return the placed members to evaluate again: those on changed nodes, or all if rules read a change."""
+        """Return the placed members to evaluate again: those on changed nodes, or all if a fact changed that
+        rules read across nodes.
+        """
         if self._rules_read_changes():
             return list(self.binds)
         node_names = self.changed_nodes()
         return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
 
     def _rules_read_changes(self) -> bool:
-        """Return whether a fact changed in the live cache that rules read across nodes."""
         live = self._live.cache
         is_changed = live.nodes.changes.end != self._end
         if self._has_volumes and (is_changed or live.volumes.changes != self._volume_changes):
@@ -140,18 +146,13 @@ class GroupSnapshot:
         """Return the nodes that changed in the live cache, or on which nominations changed."""
         names = self.nodes.names
         node_names = {names[row] for row in self._live.cache.nodes.changes.since(self._end) if row < len(names)}
-        # Room has been reserved for other pods, or is no longer reserved.
-        old_rooms, new_rooms = self._nominated_uids(self.reserved), self._nominated_uids(self._live.reserved)
-        return node_names | {
-            node for node in old_rooms.keys() | new_rooms.keys() if old_rooms.get(node) != new_rooms.get(node)
-        }
+        rooms_before, rooms_now = self._other_rooms(self.reserved), self._other_rooms(self._live.reserved)
+        return node_names | {node for node, _, _ in rooms_before ^ rooms_now}
 
-    def _nominated_uids(self, reserved: ReservedRoom) -> dict[str, frozenset[tuple[str, float]]]:
-        """Return by node the uids of the pods for which any member has to leave room, and from when on."""
+    def _other_rooms(self, reserved: ReservedRoom) -> Set[tuple[str, str, float]]:
+        """Return the nodes and uids of the pods for which any member has to leave room, and from when on."""
         by_node = reserved.counting_for_owner(self.demand.group.key, self.demand.priority)
-        return {
-            node: frozenset((pod.uid, reserved.since_of(pod.uid)) for pod in pods) for node, pods in by_node.items()
-        }
+        return {(node, pod.uid, reserved.since_of(pod.uid)) for node, pods in by_node.items() for pod in pods}
 
 
 def _nodes_of(bind: Bind) -> Sequence[str]:
@@ -159,6 +160,5 @@ def _nodes_of(bind: Bind) -> Sequence[str]:
 
 
 def _reads_labels(member: PodInfo) -> bool:
-    """Return whether a member has rules that read the labels of other nodes."""
     affinity_info = member.affinity_info
     return bool(affinity_info.required_affinity or affinity_info.required_anti_affinity or member.spread)

@@ -1,12 +1,11 @@
 """Compute how many members of a group rows, slices and topology domains admit, by plain sums. Pure.
 
-A row admits as many members of one shape as its scarcest resource: cpu, memory, pods, VFs, Mb/s, other resources or
-units. A domain admits the group as often as its rows admit each shape, and as its resources suffice in sum; members
-count in the mix of the group. Both are upper bounds, so a domain that is excluded really has too little room.
+A row admits as many members of one shape as its scarcest resource. A domain admits the group as often as its rows
+admit each shape, and as its resources suffice in sum; members count in the mix of the group. Both are upper bounds, so
+a domain that is excluded really has too little room.
 
-Slices: a domain of a level is the set of nodes with one value of its label inside one domain of the next wider level.
-Wide slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider
-domain.
+A domain of slices is the set of nodes with one value of their label inside one domain of the next wider slices. Wide
+slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider domain.
 """
 
 from collections import Counter
@@ -37,6 +36,17 @@ class Partition(NamedTuple):
     def sums(self, amounts: Amounts) -> Amounts:
         """Return the sum in each domain of amounts by row."""
         return _sums(self.domain_of_row, amounts[self.rows], self.domain_count)
+
+    def split(self, nodes: NodeColumns, key: str) -> tuple["Partition", Rows]:
+        """Return the domains divided by the values of a label, and the index of the first row of each."""
+        column = nodes.label(key)
+        numbers = self.domain_of_row * len(column.values) + column.ids[self.rows]
+        _, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
+        return Partition(self.rows, domain_of_row, len(first)), first
+
+
+def one_domain(rows: Rows) -> Partition:
+    return Partition(rows, np.zeros(len(rows), np.int64), 1)
 
 
 class SliceLevel(NamedTuple):
@@ -73,15 +83,13 @@ def slice_domains(slices: Sequence[Slice], nodes: NodeColumns, partition: Partit
     has_labels = np.ones(len(partition.rows), np.bool_)
     for level in slices:
         has_labels &= nodes.label(level.within).ids[partition.rows] > 0
-    rows, domain_of_row = partition.rows[has_labels], partition.domain_of_row[has_labels]
-    levels = list[SliceLevel]()
+    rows, domain_of_row, count = partition
+    narrowest, levels = Partition(rows[has_labels], domain_of_row[has_labels], count), list[SliceLevel]()
     for level in slices:
-        column = nodes.label(level.within)
-        numbers = domain_of_row * len(column.values) + column.ids[rows]
-        _, first, narrower = np.unique(numbers, return_index=True, return_inverse=True)
-        levels.append(SliceLevel(level, narrower, domain_of_row[first]))
-        domain_of_row = narrower
-    return SliceDomains(levels, Partition(rows, domain_of_row, len(levels[-1].wider)))
+        wider = narrowest.domain_of_row
+        narrowest, first = narrowest.split(nodes, level.within)
+        levels.append(SliceLevel(level, narrowest.domain_of_row, wider[first]))
+    return SliceDomains(levels, narrowest)
 
 
 def _sums(domain_of_each: Amounts, amounts: Amounts, count: int) -> Amounts:
@@ -93,7 +101,7 @@ def _sums(domain_of_each: Amounts, amounts: Amounts, count: int) -> Amounts:
 
 @dataclass(frozen=True)
 class MemberRoom:
-    """How many members of each shape each row admits; ``rows_of_shapes`` are the rows that pass for each shape.
+    """How many members each row admits; ``rows_of_shapes`` are the rows that pass for each shape.
 
     It is computed when first needed; groups without a label to share never need it.
     """
@@ -106,7 +114,6 @@ class MemberRoom:
 
     @cached_property
     def _counts(self) -> list[int]:
-        """How many members have each shape."""
         counts = Counter(member.shape for member in self.members)
         return [counts[member.shape] for member in self.shapes]
 

@@ -47,7 +47,7 @@ _NOWHERE = ""
 
 
 class NetworkSums:
-    """The free VFs and Mb/s of some nodes on each network, for the members of a group; empty until `read`."""
+    """The free VFs and Mb/s of some nodes on each network, for the members of a group; they are read once."""
 
     def __init__(self, size: int, demand: GroupDemand) -> None:
         self._size, self._count = size, len(demand.members)
@@ -59,7 +59,6 @@ class NetworkSums:
 
     @cached_property
     def _requests(self) -> Sequence[tuple[PodRequest, int]]:
-        """The requests of the members, each with the number of members that make it."""
         # The request of a shape is hashed once: it may have 64 interfaces.
         counts, requests = Counter(member.shape for member in self._demand.summed_members), Counter[PodRequest]()
         for member in self._demand.shapes:
@@ -70,6 +69,8 @@ class NetworkSums:
     def read(
         self, rows: Rows, free_vfs_of: Callable[[int], FreeVfs], row_cost: int, budget: GroupBudget
     ) -> Turns[None]:
+        if self._nodes:
+            return
         for number, row in enumerate(rows.tolist(), 1):
             free_vfs = free_vfs_of(row)
             caps = caps_for(free_vfs.shares, self._namespace)
@@ -136,11 +137,10 @@ def choices(
 ) -> Iterator[Networks | None]:
     """Yield the networks to try for the members' interfaces in a domain; at least one choice, empty for any network.
 
-    Yield None before ``sums`` must have been read: mostly they are not needed.
-
-    Choices that admit fewer than ``min_members`` are skipped, except the first one. The choice of ``nominated_pods``
-    comes first, because their victims have left. If not all members must be placed, choices that admit most come first:
-    the other members join them there.
+    Yield None before ``sums`` must have been read: mostly they are not needed. Choices that admit fewer than
+    ``min_members`` are skipped, except the first one. The choice of ``nominated_pods`` comes first, because their
+    victims have left. If not all members must be placed, choices that admit most come first: the other members join
+    them there.
     """
     members = demand.members
     count = max((len(member.interfaces) for member in members), default=0)
@@ -185,10 +185,7 @@ def choices(
 def _with_room(
     candidates: Sequence[Sequence[str]], has_room: Callable[[Networks], bool], *, is_packed: bool
 ) -> Iterator[Networks]:
-    """Yield choices that have room, in turns for each network of the first interface.
-
-    Choices with the same beginning are skipped together, so few are computed.
-    """
+    """Yield choices that have room, in turns for each network of the first interface; skip all with one beginning."""
     checks = itertools.count()
 
     def extend(networks: Networks) -> Iterator[Networks]:

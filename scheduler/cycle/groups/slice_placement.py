@@ -1,13 +1,12 @@
 """Place members slice by slice: consecutive ranks, each slice whole in one domain of its label. Pure.
 
-Method: slices are placed in the order of ranks, the narrow ones of a wide one inside its domain. A slice is tried in
-the domains that admit it by plain sums (`scheduler.cycle.groups.member_room`): first that of the slice before it, then
-the smallest that admits all further ones, then the largest. So few domains are used, and exact fits first. If not all
-of its members fit, none stays, and the next domain is tried. Once a slice has placed members, the others join them one
-by one, or wait.
+Slices are placed in the order of ranks, the narrow ones of a wide one inside its domain. A slice is tried in the
+domains that admit it by plain sums: first that of the slice before it, then the smallest that admits all further ones,
+then the largest. So few domains are used, and exact fits first. If not all of its members fit, none stays, and the next
+domain is tried. Once a slice has placed members, the others join them one by one, or wait.
 
-Correctness: sums may show too much room, never too little. Equal members whose rows admit what the sums show are
-therefore placed whenever the sums suffice: each slice takes exactly its size from one domain.
+Sums never show too little room. Equal members whose rows admit what the sums show are therefore placed whenever the
+sums suffice: each slice takes exactly its size from one domain.
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
 from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_demand import by_size, kind_of
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.member_room import MemberRoom, Partition, SliceDomains, slice_domains
+from scheduler.cycle.groups.member_room import MemberRoom, SliceDomains, one_domain, slice_domains
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -61,8 +60,7 @@ class SlicePlacement:
         """Place as many slices in some rows as fit."""
         demand, nodes = self.snapshot.demand, self.snapshot.nodes
         self.snapshot.budget.charge_column(nodes.size)
-        everywhere = Partition(rows, np.zeros(len(rows), np.int64), 1)
-        self._domains = domains = slice_domains(demand.group.slices, nodes, everywhere)
+        self._domains = domains = slice_domains(demand.group.slices, nodes, one_domain(rows))
         self._free = room.of_any_rank(domains.narrowest)
         for pod in demand.placed_pods:
             numbers = np.flatnonzero(domains.narrowest.rows == nodes.row_of.get(pod.node, -1))

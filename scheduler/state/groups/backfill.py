@@ -33,8 +33,7 @@ class Backfill(Part):
     """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
 
     def __init__(self, state: SharedState, live: LiveCluster, *, is_on: bool) -> None:
-        self._state, self._is_on, self._run_times = state, is_on, state.run_times
-        self._earliest_start = EarliestStart(live, state.run_times.end_of, state.group_cache)
+        self._state, self._live, self._is_on, self._run_times = state, live, is_on, state.run_times
         self._promises: dict[GroupKey, Promise] = {}
         # The number of node changes up to which the promise was reviewed.
         self._review_changes = 0
@@ -54,7 +53,8 @@ class Backfill(Part):
             # The room that a new leader has kept has no time.
             reservation = replace(reservation, since=promise.at)
         seeks_earlier = not is_valid or now >= self._next_earlier
-        start = yield from self._earliest_start.search(demand, budget, now, reservation, seeks_earlier=seeks_earlier)
+        search = EarliestStart(self._live, self._run_times.end_of, self._state.group_cache, demand, budget)
+        start = yield from search.run(now, reservation, seeks_earlier=seeks_earlier)
         now = self._state.reservations.now
         self._next_search = now + _REVIEW_S + _NODE_S * len(self._state.cache.nodes.row_of)
         self._next_earlier = now + _EARLIER_S if seeks_earlier else self._next_earlier

@@ -1,13 +1,13 @@
 """Place members of a group on a snapshot with the least loss by preemption. Pure.
 
-Method: each topology domain is tried with each choice of networks. Members go where they fit. A member that fits
-nowhere goes to the node whose victims are the smallest loss in kube-scheduler's order
+Each topology domain is tried with each choice of networks. Members go where they fit. A member that fits nowhere goes
+to the node whose victims are the smallest loss in kube-scheduler's order
 (`scheduler.cycle.preemption.select_victims`), and these victims are removed from the snapshot, so the next member is
-evaluated without them. The attempt with the smallest loss, summed over the group, wins.
+evaluated without them. The attempt with the smallest loss, summed over the group, wins. A member of the group is never
+a victim, otherwise fewer members would be placed.
 
-Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
-members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
-placement. A member of the group is never a victim, otherwise fewer members would be placed.
+Equal members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
+placement.
 
 Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
 possible victims at once, and places the group by scores. Here the loss decides, and free room is used first.
@@ -24,7 +24,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import LINES, Rows
 from scheduler.cache.pod_counts import selects
 from scheduler.cycle.decisions import Bind, Decision
-from scheduler.cycle.groups.domains import Domain, domains_within
+from scheduler.cycle.groups.domains import Domain, domains_within, rows_of
 from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_demand import by_shape, needs
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
@@ -121,10 +121,7 @@ class RowVictims:
             yield from self.budget.pause(_A_POD * len(pods))
 
     def rows_for(self, member: PodInfo, among: Among | None) -> Turns[list[int]]:
-        """Return the rows that could take a member without other pods, in the order in which to evaluate them.
-
-        After the first nodes come those that lack the least.
-        """
+        """Return the rows that could take a member without other pods: the first nodes, then those that lack least."""
         nodes = self.snapshot.nodes
         if member.shape not in self._rows_of_shapes:
             self._rows_of_shapes[member.shape] = yield from self._possible_rows(member)
@@ -133,21 +130,17 @@ class RowVictims:
         self.charge(1 + len(rows) // _ROWS_PER_DRY_RUN)
         view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
         shortage = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
-        is_later = np.isin(rows, self.rows_of(self.goal.first_nodes), invert=True)
+        is_later = np.isin(rows, rows_of(self.goal.first_nodes, nodes), invert=True)
         pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
         ordered_rows: list[int] = rows[np.lexsort((pods, shortage, is_later))].tolist()
         return ordered_rows
 
     def _possible_rows(self, member: PodInfo) -> Turns[Rows]:
-        placement = self.budget.placement
+        nodes, placement = self.snapshot.nodes, self.budget.placement
         rows = yield from self.budget.evaluate(partial(self.snapshot.cycle.rows_without_pods, member, placement))
         rows = DryRuns(member, self.snapshot.cache, placement).rows_if_empty(rows)
-        self.budget.charge_shape(self.snapshot.nodes.size)
-        return rows[np.isin(rows, self.rows_of(self._stuck_nodes), invert=True)] if member.interfaces else rows
-
-    def rows_of(self, node_names: Set[str]) -> list[int]:
-        row_of = self.snapshot.nodes.row_of
-        return [row_of[node] for node in node_names if node in row_of]
+        self.budget.charge_shape(nodes.size)
+        return rows[np.isin(rows, rows_of(self._stuck_nodes, nodes), invert=True)] if member.interfaces else rows
 
     def kind(self, member: PodInfo) -> Hashable:
         """Return a key; the same nodes take, or do not take, members with the same key.
@@ -242,7 +235,6 @@ class VictimPlacement:
         return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.min_members
 
     def among_for(self, uid: str) -> Among | None:
-        """Return the rows on which a member may be."""
         return self._slices.get(uid, self.among)
 
     def place(self, members: Sequence[PodInfo]) -> Turns[None]:
@@ -333,10 +325,7 @@ class VictimPlacement:
 
 
 def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
-    """Return the attempt with the smallest loss, with all of its victims.
-
-    Afterwards the snapshot has only lost the pods that are being deleted.
-    """
+    """Return the best attempt, with all of its victims; the snapshot then lacks only pods that are being deleted."""
     demand, budget, goal, nodes = row_victims.demand, row_victims.budget, row_victims.goal, row_victims.snapshot.nodes
     best: VictimPlacement | None = None
     best_cost: tuple[Loss, list[int]] | None = None
@@ -376,9 +365,9 @@ def _networks(row_victims: RowVictims, domain: Domain) -> Turns[Sequence[Network
 
 
 def _first_domains(row_victims: RowVictims) -> Set[Domain]:
-    within = row_victims.demand.group.within
+    within, nodes = row_victims.demand.group.within, row_victims.snapshot.nodes
     if not within:
         return frozenset()
-    labels = row_victims.snapshot.nodes.label(within)
-    values = [labels[row] for row in row_victims.rows_of(row_victims.goal.first_nodes)]
+    labels = nodes.label(within)
+    values = [labels[row] for row in rows_of(row_victims.goal.first_nodes, nodes)]
     return {Domain(((within, value),)) for value in values if value is not None}

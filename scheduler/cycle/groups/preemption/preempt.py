@@ -1,11 +1,10 @@
 """Search for pods of lower priority to preempt for a group: the needed members fit after that, or no pod is preempted.
 Pure.
 
-Method: one generator, like the decision itself. It tries the group on its own snapshot. Members go where the loss is
-smallest, and their victims leave the snapshot. In the best attempt, victims that are not necessary stay (`least_loss`).
-The members are nominated and wait until their victims have left. At the end it checks what changed in the live cache.
-If a node of the result changed, or a victim's group or priority, or a disruption budget that would be violated, the
-search starts again, a few times. Nothing of it is in the cache, so other decisions can run meanwhile.
+Members go where the loss is smallest, on a snapshot of their own (`least_loss`). In the best attempt, victims that are
+not necessary stay. The members are nominated and wait until their victims have left. If a node of the result changed
+meanwhile in the live cache, or a victim's group or priority, or a disruption budget that would be violated, the search
+starts again, a few times.
 
 For a group with `--group-hold` priority, the same search finds the nodes where it waits until pods up to its own
 priority end by themselves. Pods that do not end by themselves are the last choice: with restartPolicy Always a pod
@@ -56,10 +55,9 @@ _UNSTEADY = "nodes changed too often during the search for preemption victims."
 
 @dataclass(frozen=True, slots=True)
 class PreemptionResult:
-    """The result for a group that does not fit.
+    """The result for a group that does not fit: its members' room, and the message about it (``note``).
 
-    ``reservation`` is its members' room. ``victims`` must be deleted for it; empty if they are being deleted
-    already, or if pods end by themselves. ``note`` is the message about it.
+    ``victims`` must be deleted for it; empty if they are being deleted already, or if pods end by themselves.
     ``reason`` is why no pod is preempted; empty if there are no possible victims. ``comes_again``: another search may
     find more even if no event happens.
     """
@@ -109,8 +107,7 @@ class GroupPreemption:
     def search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting_pods: Sequence[AssignedPod]
     ) -> Turns[tuple[AssignedPod, ...]]:
-        """Return where the members wait until other pods end by themselves; ``fitting_pods`` are the members that fit
-        now.
+        """Return where the members wait until other pods end by themselves; ``fitting_pods`` fit now.
 
         There is no such room if rules about other pods restrict where members may be. An unfinished search changes
         nothing that is kept.
@@ -154,9 +151,7 @@ class GroupPreemption:
         return PreemptionResult(reason=_UNSTEADY, comes_again=True)
 
     def _pending_result(self, demand: GroupDemand, now: float) -> PreemptionResult | None:
-        """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
-        released.
-        """
+        """Return a group's nominations while pods on its nodes, or their VFs, are leaving for it."""
         reservation, rooms = self._live.reserved.of_owner(demand.group.key), demand.rooms(self._live.reserved)
         if reservation is None or len(rooms) < demand.min_members:
             return None
@@ -189,8 +184,8 @@ def _result(rooms: Sequence[AssignedPod], pods: Sequence[AssignedPod], demand: G
 class Reprieve:
     """Lets victims of an attempt stay that are not necessary, in kube-scheduler's order.
 
-    First come those whose removal violates a disruption budget, then the most important. A victim stays if the members
-    on its nodes fit with it, or have other places in the domain. No other pod is preempted for that.
+    A victim stays if the members on its nodes fit with it, or have other places in the domain. No other pod is
+    preempted for that.
     """
 
     def __init__(self, attempt: VictimPlacement) -> None:

@@ -9,7 +9,7 @@ from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups.earliest_start import StartSearch
+from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
@@ -308,13 +308,13 @@ def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) 
 
 def test_many_pods_that_leave_cause_few_searches(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them requeues the group, and the promise still holds."""
-    searches, search = list[float](), StartSearch.start_at
+    searches, search = list[float](), EarliestStart.start_at
 
     def note(*arguments: Any) -> Any:
         searches.append(life.now)
         return (yield from search(*arguments))
 
-    monkeypatch.setattr(StartSearch, "start_at", note)
+    monkeypatch.setattr(EarliestStart, "start_at", note)
     life.nodes(*(f"n{number}" for number in range(20)))
     pods = run(life, *(timed(life, f"p{number}", f"{number + 60}m", [{}]) for number in range(40)))
     group = f'{{"name":"large","min":{20}}}'
