@@ -25,7 +25,7 @@ from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend
-from scheduler.server.http.extender_tls import server_tls
+from scheduler.server.http.extender_server import server_tls
 from scheduler.server.http.health import serve
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop

@@ -16,8 +16,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.program.config import ConfigError
 from scheduler.server.http.extender_handlers import ExtenderHandlers
-from scheduler.server.http.extender_server import serve
-from scheduler.server.http.extender_tls import server_tls
+from scheduler.server.http.extender_server import serve, server_tls
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.state.machine import Machine
