@@ -120,6 +120,15 @@ def test_no_request_costs_more_than_a_step(
     assert spent_s < _STEP_S * _BUSY
 
 
+def test_a_pod_that_is_being_bound_fits_only_that_node_whatever_its_claims_say(
+    judged: Callable[..., Any], machine: Machine
+) -> None:
+    """Its VFs are reserved: the claim of a later request cannot change them."""
+    _, bind, _ = judged([{}], 4)
+    elsewhere = ClaimedDevices("claim 'c'", "n1", (frozenset({"pci0000:99"}),))
+    assert dict(machine.extender_pods.judge(bind.pod_info, ["n1"], NOW, elsewhere)) == {"n1": Verdict(for_good=True)}
+
+
 def test_a_pod_without_claims_cannot_have_vfs_beside_them(machine: Machine, make_pod: MakePod) -> None:
     """Neither with kube-scheduler nor with Mooring's own scheduler, which gives no claims at all."""
     placed = {names.PLACEMENT: '{"vfs": "root"}'}

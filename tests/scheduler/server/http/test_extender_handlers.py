@@ -82,6 +82,13 @@ async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
         assert await stage.bind(loser) == ""
 
 
+async def test_two_requests_to_bind_a_pod_at_once_get_one_answer(stage: Stage) -> None:
+    """Both read the pod before either reserves its VFs."""
+    async with stage.run():
+        pod = await stage.add_pod("a")
+        assert await asyncio.gather(*(stage.bind(pod) for _ in range(3))) == ["", "", ""]
+
+
 async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
     """The name is used again; nothing stays reserved."""
     async with stage.run():

@@ -1,16 +1,68 @@
-"""What a bound pod holds while the kubelet resizes it in place."""
+"""Quantities become integers as apimachinery has them; what a bound pod holds while the kubelet resizes it in place."""
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.kube.objects import Pod
-from scheduler.kube.resources import spec_in_force
+from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources, spec_in_force
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import MakeNode, MakePod, binds, steps, take_in
 
 Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "expected"),
+    [
+        ("1", 1000, 1000),
+        ("100m", 1000, 100),
+        ("0.1", 1000, 100),
+        (".5", 1000, 500),
+        ("1.0001", 1000, 1001),
+        ("100u", 1000, 1),
+        ("2Gi", 1, 2 << 30),
+        ("1k", 1, 1000),
+        ("1e3", 1, 1000),
+        ("1E3", 1, 1000),
+        ("1E", 1, 10**18),
+        ("1500m", 1, 2),
+        ("9e99", 1, 2**63 - 1),
+        ("-1", 1, -1),
+        (4, 1, 4),
+        (0.5, 1000, 500),
+    ],
+)
+def test_quantities_are_rounded_up_to_whole_units(text: str | float, parts: int, expected: int) -> None:
+    """A part of a unit counts as one, and nothing exceeds 64 bits."""
+    assert parse_quantity(text, parts) == expected
+
+
+@pytest.mark.parametrize("text", ["", "m", "1 Gi", "1GiB", "0x10", "1e999", "NaN", "1,5", "\u0661"])
+def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
+    """The error names the resource and the value."""
+    with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
+        parse_resources({"cpu": text})
+
+
+def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
+    """So the amounts of all pods of a node add up, and no pod gives a node what it does not have."""
+    assert parse_resources({"memory": "9Ei"}) == {"memory": MAX_AMOUNT}
+    with pytest.raises(ValueError, match="resource 'cpu': '-1' is below 0"):
+        parse_resources({"cpu": "-1"})
+
+
+@given(st.text())
+def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
+    """Nothing else comes out, whatever goes in."""
+    try:
+        amount = parse_quantity(text)
+    except ValueError:
+        return
+    assert abs(amount) < 2**63
 
 
 def _status(actual: Json, allocated: Json | None = None, *, name: str = "c", pending: str = "") -> Json:
@@ -79,6 +131,12 @@ def test_a_status_that_shows_the_requests_or_nothing_leaves_the_spec_as_it_is(sh
     """So that replicas go on sharing what was read of one of them."""
     pod = make_pod(node="n1", spec=_spec({"cpu": "2"}), status=_status(shown))
     assert spec_in_force(pod) is pod.spec
+
+
+def test_an_infeasible_resize_of_a_container_that_runs_with_nothing_holds_nothing(make_pod: MakePod) -> None:
+    """The node will never give what the spec requests now."""
+    pod = make_pod(node="n1", spec=_spec({"cpu": "2"}), status=_status({}, pending="Infeasible"))
+    assert _used(pod) == {}
 
 
 def test_a_pod_that_shrinks_makes_room_only_once_the_kubelet_has_done_it(
