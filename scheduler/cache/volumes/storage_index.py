@@ -27,18 +27,6 @@ Label = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Class(Generic[Item]):
-    """Items of one class: those that require a node label, by that label and their name, and under None the others."""
-
-    by_label: dict[Label | None, dict[str, Item]] = field(default_factory=dict)
-    # How many items mention each label key: nodes with equal values of all these keys can use the same items.
-    keys: Counter[str] = field(default_factory=Counter)
-
-    def copy(self) -> "_Class[Item]":
-        return _Class({label: items.copy() for label, items in self.by_label.items()}, self.keys.copy())
-
-
-@dataclass(slots=True)
 class LabelIndex(Generic[Item]):
     """Items by class; each node that may use an item has one of its labels, if these do not contain None.
 
@@ -47,48 +35,47 @@ class LabelIndex(Generic[Item]):
 
     labels_of: Callable[[Item], Collection[Label | None]] = field(compare=False)
     keys_of: Callable[[Item], Collection[str]] = field(compare=False)
-    _classes: dict[str, _Class[Item]] = field(default_factory=dict)
+    # By class and label, and then by name.
+    _items: dict[tuple[str, Label | None], dict[str, Item]] = field(default_factory=dict)
+    # By class: how many items mention each label key. Nodes with equal values of all these keys can use the same items.
+    _keys: dict[str, Counter[str]] = field(default_factory=dict)
 
     def copy(self) -> "LabelIndex[Item]":
-        classes = {name: entry.copy() for name, entry in self._classes.items()}
-        return LabelIndex(self.labels_of, self.keys_of, classes)
+        items = {place: items.copy() for place, items in self._items.items()}
+        return LabelIndex(self.labels_of, self.keys_of, items, {name: keys.copy() for name, keys in self._keys.items()})
 
     def put(self, name: str, item: Item) -> None:
-        entry = self._classes.setdefault(item.storage_class, _Class())
-        entry.keys.update(self.keys_of(item))
+        if keys := self.keys_of(item):
+            self._keys.setdefault(item.storage_class, Counter()).update(keys)
         for label in self.labels_of(item):
-            entry.by_label.setdefault(label, {})[name] = item
+            self._items.setdefault((item.storage_class, label), {})[name] = item
 
     def remove(self, name: str, item: Item) -> None:
-        entry = self._classes[item.storage_class]
-        entry.keys -= Counter(self.keys_of(item))
+        for key in self.keys_of(item):
+            shift(self._keys[item.storage_class], key, -1)
+        if not self._keys.get(item.storage_class, True):
+            del self._keys[item.storage_class]
         for label in self.labels_of(item):
-            del entry.by_label[label][name]
-            if not entry.by_label[label]:
-                del entry.by_label[label]
-        if not entry.by_label:
-            del self._classes[item.storage_class]
+            items = self._items[item.storage_class, label]
+            del items[name]
+            if not items:
+                del self._items[item.storage_class, label]
 
     def label_keys(self, storage_class: str) -> Collection[str]:
         """Return the node labels that decide which items of a class a node can use."""
-        entry = self._classes.get(storage_class)
-        return () if entry is None else entry.keys.keys()
+        return self._keys.get(storage_class, ())
 
     def near(self, storage_class: str, labels: Mapping[str, str | None]) -> list[Label | None]:
         """Return the labels that find all items that a node with these labels can use, and possibly others.
 
         None finds those that require no label.
         """
-        entry = self._classes.get(storage_class)
-        if entry is None:
-            return []
-        near = [(key, value) for key in entry.keys if (value := labels.get(key)) is not None]
-        return [label for label in (None, *near) if label in entry.by_label]
+        near = [(key, value) for key in self.label_keys(storage_class) if (value := labels.get(key)) is not None]
+        return [label for label in (None, *near) if (storage_class, label) in self._items]
 
     def items(self, storage_class: str, label: Label | None) -> Iterable[Item]:
         """Return the items of a class that require a label; for None those that require none."""
-        entry = self._classes.get(storage_class)
-        return () if entry is None else entry.by_label.get(label, {}).values()
+        return self._items.get((storage_class, label), {}).values()
 
 
 class PvIndex:
