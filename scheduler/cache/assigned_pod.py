@@ -1,6 +1,7 @@
-"""Read a pod on a node from its API object: what it uses there."""
+"""A pod on a node: what it uses there, read from its API object; and these pods by node."""
 
-from collections.abc import Callable, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
@@ -12,6 +13,7 @@ import msgspec
 from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
+from scheduler.cache.row_counts import shift
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
@@ -253,3 +255,65 @@ def pod_reference(assigned_pod: AssignedPod) -> Pod:
     """Return the part of a bound pod that an Event needs; the pod object itself is not kept."""
     namespace, _, name = assigned_pod.pod.partition("/")
     return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned_pod.uid))
+
+
+_NO_PODS: Mapping[str, AssignedPod] = {}
+
+
+class PodsByNode:
+    """The pods of a node, by uid, are replaced and not modified when they change: snapshots share them."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, AssignedPod] = {}
+        self._on: dict[str, Mapping[str, AssignedPod]] = {}
+        self._priorities = Counter[int]()
+
+    def snapshot(self) -> "PodsByNode":
+        """Return the current pods; pods that existed before are found by their nodes only."""
+        snapshot = PodsByNode()
+        snapshot._on, snapshot._priorities = self._on.copy(), self._priorities.copy()
+        return snapshot
+
+    def on(self, node: str) -> Mapping[str, AssignedPod]:
+        return self._on.get(node, _NO_PODS)
+
+    def lowest_priority(self) -> int | None:
+        return min(self._priorities, default=None)
+
+    def add(self, assigned_pods: Collection[AssignedPod]) -> None:
+        by_node: dict[str, dict[str, AssignedPod]] = {}
+        for assigned_pod in assigned_pods:
+            by_node.setdefault(assigned_pod.node, {})[assigned_pod.uid] = assigned_pod
+            self.by_uid[assigned_pod.uid] = assigned_pod
+            shift(self._priorities, assigned_pod.priority, 1)
+        for node, pods in by_node.items():
+            self._on[node] = {**self.on(node), **pods}
+
+    def replace(self, assigned_pod: AssignedPod) -> None:
+        """Replace a pod's state, but neither its node nor its priority."""
+        self.by_uid[assigned_pod.uid] = assigned_pod
+        self._on[assigned_pod.node] = {**self.on(assigned_pod.node), assigned_pod.uid: assigned_pod}
+
+    def remove(self, assigned_pod: AssignedPod) -> None:
+        uid, node, priority = assigned_pod.uid, assigned_pod.node, assigned_pod.priority
+        self.by_uid.pop(uid, None)
+        shift(self._priorities, priority, -1)
+        self._on[node] = {other_uid: pod for other_uid, pod in self._on[node].items() if other_uid != uid}
+        if not self._on[node]:
+            del self._on[node]
+
+    def claims(self, node: str) -> list[Claim]:
+        return [claim for assigned_pod in self.on(node).values() if (claim := assigned_pod.claim) is not None]
+
+    def assignments(self, node: str) -> list[Assignment]:
+        assignments = (assigned_pod.assignment for assigned_pod in self.on(node).values())
+        return [assignment for assignment in assignments if assignment is not None]
+
+    def ports(self, node: str) -> frozenset[HostPorts]:
+        return frozenset(assigned_pod.ports for assigned_pod in self.on(node).values() if assigned_pod.ports)
+
+    def check(self) -> None:
+        pods = [(node, assigned_pod) for node, on_node in self._on.items() for assigned_pod in on_node.values()]
+        assert {assigned_pod.uid: assigned_pod for _, assigned_pod in pods} == self.by_uid, "pods by node differ"
+        assert all(assigned_pod.node == node for node, assigned_pod in pods), "a pod is listed on another node"
+        assert self._priorities == Counter(pod.priority for pod in self.by_uid.values()), "priorities are miscounted"

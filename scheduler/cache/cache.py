@@ -16,13 +16,12 @@ from dataclasses import replace
 
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates, reserved_rates
-from scheduler.cache.assigned_pod import AssignedPod, Difference
+from scheduler.cache.assigned_pod import AssignedPod, Difference, PodsByNode
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
 from scheduler.cache.node_info import NOT_READY_S, NodeInfo
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
-from scheduler.cache.pods_by_node import PodsByNode
 from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.volume_cache import Usage, VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds

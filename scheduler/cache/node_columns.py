@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.column import Amounts, Column, Journal, grown
+from scheduler.cache.column import Amounts, BatchView, Column, Journal, RowView, grown
 from scheduler.cache.column import Rows as Rows
 from scheduler.cache.node_facts import SMALLEST, NodeFacts, make_room
 from scheduler.cache.node_facts import Flags as Flags
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.node_view import BatchView, RowView
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.resources import SCORE_NAMES
 from scheduler.placement.steps import Steps

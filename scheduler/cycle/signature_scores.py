@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.column import Amounts
+from scheduler.cache.column import Amounts, BatchView
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cache.node_view import BatchView
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo

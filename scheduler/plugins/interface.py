@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import Amounts, Column, Fact, Judgements, Rows
+from scheduler.cache.column import Amounts, Column, Fact, Judgements, Measure, NodeView, Rows
 from scheduler.cache.node_columns import Flags, NodeColumns
-from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent

@@ -12,8 +12,8 @@ from functools import partial
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import Measure, NodeView
 from scheduler.cache.node_columns import CPU, LINES, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
-from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.steps import Steps

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import Measure, NodeView
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
-from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent

@@ -12,11 +12,10 @@ from mooring.annotations.assignment import Assignment
 from mooring.annotations.request import PodRequest
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import NOT_KEPT
+from scheduler.cache.column import NOT_KEPT, Measure, NodeView
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_facts import Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
-from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
