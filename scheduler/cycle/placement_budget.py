@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.placement.place import SEARCH_TURN
 from scheduler.placement.steps import Steps
 
 # About half a second. Most decisions take a few hundred steps.
-A_DECISION = 20 * SEARCHED_AT_ONCE
+A_DECISION = 20 * SEARCH_TURN
 
 
 class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error

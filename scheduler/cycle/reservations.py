@@ -230,7 +230,9 @@ class RoomCheck:
         for claim in filter(None, (own_claim, *(room.claim for room in rooms))):
             accounting.add(claim)
         free_vfs = accounting.free_vfs
-        is_within_shares = all(count <= share.most for share in free_vfs.shares for count in share.held.values())
+        is_within_shares = all(
+            count <= share.max_vfs for share in free_vfs.shares for count in share.vfs_by_namespace.values()
+        )
         has_rates = all(capacity.mbps >= 0 for capacity in free_vfs.capacities)
         return not accounting.disputes() and is_within_shares and has_rates
 

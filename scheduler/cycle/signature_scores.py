@@ -24,7 +24,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
+from scheduler.placement.assign import OUT_OF_BUDGET, SEARCH_CONTINUES, Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import FilterPlugin, ReservePlugin, ScorePlugin, Texts, UsageFilter, UsageFilterPlugin
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
@@ -144,7 +144,7 @@ class SignatureScores:
         plugin, choose = self._reserve
         if budget.is_spent:
             self._leave_open(plugin, [row], budget)
-            return Refused(NOT_SEARCHED)
+            return Refused(SEARCH_CONTINUES)
         if budget.is_turn_over:
             raise TurnSpent
         placement = choose(row, budget)
@@ -157,7 +157,7 @@ class SignatureScores:
 
     def _leave_open(self, plugin: ReservePlugin, rows: list[int], budget: PlacementBudget) -> None:
         if rows:
-            self._codes[rows] = self._code(plugin, (NOT_SEARCHED,))
+            self._codes[rows] = self._code(plugin, (SEARCH_CONTINUES,))
             self._totals[rows] = _OUT
             self._open_rows += rows
             self._open_budget = budget

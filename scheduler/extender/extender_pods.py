@@ -32,7 +32,7 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NO_DIVISION, NOT_ENOUGH, OUT_OF_BUDGET, demands_on, place_request
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import unused
+from scheduler.placement.vf_accounting import full_capacity
 from scheduler.plugins.device_rules import constraints, node_programs, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
@@ -223,7 +223,7 @@ class ExtenderPods:
 
     def _never_fits(self, pod_info: PodInfo, row: int) -> bool:
         """Return whether a pod's VFs do not fit on a node even if all VFs are free."""
-        request, free_vfs = pod_info.request, unused(self.cache.nodes.free_vfs_of_row[row].pfs)
+        request, free_vfs = pod_info.request, full_capacity(self.cache.nodes.free_vfs_of_row[row].pfs)
         demands = demands_on(request, free_vfs.pfs) if request is not None else ()
         if request is None or isinstance(demands, Refused):
             return False

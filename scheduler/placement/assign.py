@@ -21,7 +21,7 @@ from scheduler.placement.memo import Memo
 from scheduler.placement.place import (
     BUDGET,
     MAX_OUTCOMES,
-    SEARCHED_AT_ONCE,
+    SEARCH_TURN,
     Fit,
     FitResult,
     OutOfBudget,
@@ -30,8 +30,8 @@ from scheduler.placement.place import (
     place,
     weight_of,
 )
-from scheduler.placement.shares import Cap, caps_for, exceeded, unavoidable, within
-from scheduler.placement.steps import Steps, StepsSpent
+from scheduler.placement.shares import Cap, caps_for, share_excess, unavoidable, within
+from scheduler.placement.steps import OutOfSteps, Steps
 from scheduler.placement.vf_accounting import MAX_SIMILAR_PFS, NEVER_USED, FreeSince, FreeVfs, are_like_others
 
 NOT_ENOUGH: Mapping[str, str] = {
@@ -44,7 +44,7 @@ NOT_ENOUGH: Mapping[str, str] = {
 }
 NO_DIVISION = "the PFs there cannot give each device its share of the interfaces"
 OUT_OF_BUDGET = "search for a placement ran out of steps"
-NOT_SEARCHED = "node(s) not searched yet for a VF placement; the search continues"
+SEARCH_CONTINUES = "node(s) not searched yet for a VF placement; the search continues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def place_within(
     if refusal := unavoidable(demands, caps):
         return refusal
     placement = place_on(demands, capacities, preference, ports, steps=steps)
-    if isinstance(placement, Refused) or (refusal := exceeded(placement.pfs, caps)) is None:
+    if isinstance(placement, Refused) or (refusal := share_excess(placement.pfs, caps)) is None:
         return placement
     choices, searches = Steps(BUDGET), Steps()
     try:
@@ -125,7 +125,7 @@ def place_within(
                 return Placement(outcome.pfs)
             if searches.spent > BUDGET:
                 return Refused(OUT_OF_BUDGET)
-    except StepsSpent:
+    except OutOfSteps:
         return Refused(OUT_OF_BUDGET)
     finally:
         steps.spend(choices.spent + searches.spent)
@@ -138,10 +138,10 @@ def place_request(
     """Return a placement of a pod's interfaces with these demands, near the devices that it has claimed."""
     if not request.devices:
         return _place_within(request, demands, free_vfs, steps)
-    search = Steps(SEARCHED_AT_ONCE)
+    search = Steps(SEARCH_TURN)
     try:
         return _place_near(request, demands, free_vfs, search)
-    except StepsSpent:
+    except OutOfSteps:
         return Refused(OUT_OF_BUDGET)
     finally:
         steps.spend(search.spent)

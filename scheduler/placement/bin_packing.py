@@ -82,7 +82,7 @@ def size_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
 
 
 def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> Packing | None:
-    """Return a bin for each item, None if there is no placement; raise StepsSpent."""
+    """Return a bin for each item, None if there is no placement; raise OutOfSteps."""
     if ports:
         sizes = size_by_port(bins, ports)
         bins = [capacity._replace(size=sizes[port]) for capacity, port in zip(bins, ports, strict=True)]
@@ -175,7 +175,7 @@ class _DepthFirst:
         self.failures: set[tuple[int, tuple[State, ...]]] = set()
 
     def run(self) -> list[int] | None:
-        """Return a bin for each item, None if there is no placement; raise StepsSpent."""
+        """Return a bin for each item, None if there is no placement; raise OutOfSteps."""
         return self.packing if self.descend(0) else None
 
     def descend(self, position: int) -> bool:

@@ -28,13 +28,13 @@ class _Share(NamedTuple):
 def near(demands: Sequence[VfDemand], devices: DeviceRoots, pfs: Sequence[Pf]) -> tuple[VfDemand, ...]:
     """Return the demands restricted to PFs near any of the devices."""
     mask = _below(frozenset().union(*devices), pfs)
-    return tuple([demand._replace(pfs=demand.pfs & mask) for demand in demands])
+    return tuple([demand.within(mask) for demand in demands])
 
 
 def divisions(
     demands: tuple[VfDemand, ...], devices: DeviceRoots, pfs: Sequence[Pf], steps: Steps
 ) -> Iterator[tuple[VfDemand, ...]]:
-    """Yield each way to restrict every demand to the PFs near one device; raise StepsSpent."""
+    """Yield each way to restrict every demand to the PFs near one device; raise OutOfSteps."""
     vfs, extra = divmod(len(demands), len(devices))
     shares = tuple([_Share(_below(roots, pfs), vfs * count, count) for roots, count in Counter(devices).items()])
     return _divide(demands, shares, extra, steps)
@@ -58,7 +58,7 @@ def _divide(
         start = number if other_demands and other_demands[0] == demand else 0
         other_shares = (*shares[:number], rest, *shares[number + 1 :])
         for division in _divide(other_demands, other_shares, extra - (not share.vfs), steps, start):
-            yield demand._replace(pfs=demand.pfs & share.pfs), *division
+            yield demand.within(share.pfs), *division
 
 
 def _below(roots: frozenset[str], pfs: Sequence[Pf]) -> int:

@@ -33,20 +33,19 @@ from scheduler.placement.memo import Memo, interner
 from scheduler.placement.steps import Steps
 
 # For each interface that is bound to a GPU the PFs that may provide it, as a bit mask.
-Narrowing = tuple[int, ...]
+NearPfs = tuple[int, ...]
 # For each GPU, and each interface that may be bound to one, the nearest PFs.
 Nearest = Sequence[Sequence[int]]
 # A look compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. There
-# are 1,107 choices of 8 of 16 GPUs in pairs, with about 20 groups each; of 8 of 16 GPUs that all differ there are
-# 12,870.
+# are 1,107 choices of 8 of 16 GPUs in pairs, with about 20 groups each, and 12,870 if all GPUs differ.
 LOOKS = 1 << 18
 # Cost of a choice in addition to its groups, and of each GPU in it; cost of comparing it with the PFs, and each GPU.
 _A_CHOICE, _A_GPU = 12, 1
-_A_NARROWING, _A_NEAR_GPU = 15, 4
+_A_PF_CHECK, _A_NEAR_GPU = 15, 4
 _LOOKS_A_STEP = 16
-_FEW = "not enough free GPUs"
+_TOO_FEW = "not enough free GPUs"
 _UNFIT = "not enough free GPUs of the requested model or memory"
-_UNFIT_TOGETHER: Mapping[str, str] = {
+_UNFIT_BY_TOPOLOGY: Mapping[str, str] = {
     "link": "not enough free GPUs that are linked with each other",
     "switch": "not enough free GPUs under one PCIe switch",
     "numa": "not enough free GPUs on one NUMA node",
@@ -59,15 +58,15 @@ class GpuChoice:
     """GPUs in the order of their PCI addresses, and what they leave for the pod's interfaces."""
 
     gpus: tuple[Gpu, ...]
-    narrowing: Narrowing = ()
+    near_pfs: NearPfs = ()
 
 
 def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
     """Return why no choice of these GPUs serves a request, with any VFs; empty if one may."""
     suitable = _suitable(request, free)
     if suitable.bit_count() < request.count:
-        return _FEW if len(free) < request.count else _UNFIT
-    return "" if _pools(request, free, suitable) or request.together is None else _UNFIT_TOGETHER[request.together]
+        return _TOO_FEW if len(free) < request.count else _UNFIT
+    return "" if _pools(request, free, suitable) or request.together is None else _UNFIT_BY_TOPOLOGY[request.together]
 
 
 def choices(
@@ -80,26 +79,19 @@ def choices(
     """
     if reason := refusal(request, free):
         raise Unmet(reason)
-    search = _Search(request, free, nearest, max_looks)
+    search, choices_by_pfs = _Search(request, free, nearest, max_looks), dict[NearPfs, int]()
     try:
-        yield from _distinct(search, free, nearest)
+        for gpus in search.tightest_first():
+            pfs = search.near_pfs(gpus)
+            if pfs is not None and choices_by_pfs.setdefault(pfs, gpus) == gpus:
+                yield GpuChoice(tuple(free[index] for index in bits(gpus)), pfs)
+                if not nearest:
+                    return
     finally:
         steps.spend((max_looks - search.looks) // _LOOKS_A_STEP)
-
-
-def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Iterator[GpuChoice]:
-    """Yield the first choice of those that leave the same for the VFs."""
-    narrowings: set[Narrowing] = set()
-    for gpus in search.tightest_first():
-        narrowing = search.narrowing(gpus)
-        if narrowing is not None and narrowing not in narrowings:
-            narrowings.add(narrowing)
-            yield GpuChoice(tuple(free[index] for index in bits(gpus)), narrowing)
-            if not nearest:
-                return
     if search.looks < 0:
         raise Unmet(OUT_OF_BUDGET)
-    if not narrowings:
+    if not choices_by_pfs:
         raise Unmet(_NO_PF)
 
 
@@ -109,40 +101,35 @@ class _Search:
     """
 
     def __init__(self, request: GpuRequest, free: Sequence[Gpu], nearest: Nearest, looks: int) -> None:
-        self.looks = looks
-        self._count = request.count
-        self._nearest = nearest
+        self.looks, self._count, self._nearest = looks, request.count, nearest
         suitable = _suitable(request, free)
-        self._pools = _pools(request, free, suitable)
-        self._groups = _groups(free)
+        self._pools, self._groups = _pools(request, free, suitable), _groups(free)
         self._splittable = [(group, group.bit_count()) for group in self._groups if group.bit_count() > 1]
         self._runs = self._alike(suitable)
         self._cost = len(self._splittable) + _A_CHOICE + _A_GPU * request.count
-        self._all = (1 << len(free)) - 1
-        # Fewer digits would compare wrongly.
-        self._digits = f"0{len(free)}b"
+        self._gpu_count = len(free)
 
     def tightest_first(self) -> Iterator[int]:
         """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest
         groups.
         """
         previous: set[int] = set()
-        large_enough = [group for group in self._groups if group.bit_count() >= self._count]
-        for _, equally_tight in groupby(large_enough, int.bit_count):
-            new = {gpus for group in equally_tight for gpus in self._within(group)} - previous
-            previous |= new
-            for gpus in sorted(new, key=lambda gpus: (self._loss(gpus), self._place(gpus))):
+        groups = [group for group in self._groups if group.bit_count() >= self._count]
+        for _, equal_groups in groupby(groups, int.bit_count):
+            choices = {gpus for group in equal_groups for gpus in self._within(group)} - previous
+            previous |= choices
+            for gpus in sorted(choices, key=lambda gpus: (self._loss(gpus), self._place(gpus))):
                 yield gpus
                 if self.looks < 0:
                     return
             if self.looks < 0:
                 return
 
-    def narrowing(self, gpus: int) -> Narrowing | None:
+    def near_pfs(self, gpus: int) -> NearPfs | None:
         """Return which PFs may provide interface k near GPU k; None if one of the GPUs shares a bridge with no PF."""
         if not self._nearest:
             return ()
-        self.looks -= _A_NARROWING + _A_NEAR_GPU * self._count
+        self.looks -= _A_PF_CHECK + _A_NEAR_GPU * self._count
         pf_masks = []
         for interface, gpu in enumerate(bits(gpus)):
             if interface == len(self._nearest[gpu]):
@@ -169,7 +156,7 @@ class _Search:
 
     def _place(self, gpus: int) -> str:
         """Return the sort key of choices with equally many GPUs: the addresses of the GPUs."""
-        return format(self._all ^ gpus, self._digits)[::-1]
+        return f"{(1 << self._gpu_count) - 1 ^ gpus:0{self._gpu_count}b}"[::-1]
 
     def _loss(self, gpus: int) -> int:
         return sum([size for group, size in self._splittable if group & gpus and group & ~gpus])
@@ -257,16 +244,16 @@ class Gpus:
         return 100 * (units.total - len(units.free) + request.count) // units.total
 
     def place(self, request: GpuRequest, units: Units[Gpu], beside: Beside) -> Iterator[Proposal]:
-        return place_beside(request, units, None, (), Steps())
+        return gpu_proposals(request, units, None, (), Steps())
 
 
-def place_beside(
+def gpu_proposals(
     request: GpuRequest, units: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
     """Yield proposals for a pod that also requests these VFs, on a node with these PFs; raise `Unmet`.
 
     The first proposal is kept: nodes of one model often have the same GPUs left, so most pods of a job need no search.
-    Requests for VFs and PFs are compared by identity, because equal ones are shared.
+    Requests and PFs are compared by identity, because equal ones are shared.
     """
     bare = _selectors_of(vfs) if request.vfs and vfs else None
     key = request, units, id(bare), id(pfs)
@@ -298,7 +285,7 @@ def _selectors_of(vfs: PodRequest) -> PodRequest:
 def _proposals(
     request: GpuRequest, units: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
-    # Units are sorted by id; ids are PCI addresses of one length.
+    # Sorted by id: ids are PCI addresses of one length.
     free = [gpu for _, gpu in units.free]
     nearest = _nearest(free, _selected_pfs(bare, pfs)[: request.count], pfs) if bare is not None else ()
     for choice in choices(request, free, nearest, steps=steps):
@@ -307,7 +294,7 @@ def _proposals(
 
 def gpu_kind() -> Kind:
     """Return the kind that every scheduler has."""
-    return Kind(KIND, Gpus(), resource=RESOURCE, placing=_without_uuid, naming=_uuids, place_beside_vfs=place_beside)
+    return Kind(KIND, Gpus(), resource=RESOURCE, placing=_without_uuid, naming=_uuids, place_beside_vfs=gpu_proposals)
 
 
 def _without_uuid(gpu: Gpu) -> Gpu:
@@ -321,18 +308,17 @@ def _uuids(gpus: Sequence[Gpu]) -> dict[str, object]:
 
 def _proposal(request: GpuRequest, choice: GpuChoice, pfs: Sequence[Pf]) -> Proposal:
     units = tuple(gpu.pci for gpu in choice.gpus)
-    assigned_pod = GpuAssignment(
+    assignment = GpuAssignment(
         units=units,
         uuids=tuple(gpu.uuid for gpu in choice.gpus),
         containers=containers_units(request.limits, units),
-        beside={units[interface]: interface for interface in range(len(choice.narrowing))},
+        beside={units[interface]: interface for interface in range(len(choice.near_pfs))},
     )
-    narrows = {interface: _names(mask, pfs) for interface, mask in enumerate(choice.narrowing)}
-    return Proposal(units, details_of(assigned_pod), {VFS: narrows} if narrows else {})
-
-
-def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
-    return frozenset([pfs[index].name for index in bits(mask)])
+    narrows = {
+        interface: frozenset([pfs[index].name for index in bits(mask)])
+        for interface, mask in enumerate(choice.near_pfs)
+    }
+    return Proposal(units, details_of(assignment), {VFS: narrows} if narrows else {})
 
 
 def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:

@@ -78,14 +78,13 @@ class VfPart:
 
 
 def _narrow(
-    demands: tuple[VfDemand, ...], narrowing: Mapping[int, frozenset[str]], pfs: tuple[Pf, ...]
+    demands: tuple[VfDemand, ...], narrows: Mapping[int, frozenset[str]], pfs: tuple[Pf, ...]
 ) -> tuple[VfDemand, ...]:
     result = list(demands)
-    for interface, pf_names in narrowing.items():
+    for interface, pf_names in narrows.items():
         if 0 <= interface < len(demands):
-            rate, able = demands[interface]
             mask = sum([1 << index for index, pf in enumerate(pfs) if pf.name in pf_names])
-            result[interface] = VfDemand(rate, able & mask)
+            result[interface] = demands[interface].within(mask)
     return tuple(result)
 
 
@@ -93,9 +92,7 @@ class _Search:
     """One search; ``reasons`` has for each kind the first reason why it has no (further) proposal."""
 
     def __init__(self, parts: Sequence[Part], budget: int, steps: Steps) -> None:
-        self.parts = parts
-        self.budget = budget
-        self.steps = steps
+        self.parts, self.budget, self.steps = parts, budget, steps
         self.reasons: dict[str, str] = {}
         self.names: set[str] = set()
 
@@ -128,9 +125,7 @@ class _Search:
         return f"free {', '.join(part.name for part in self.parts)} do not fit together"
 
 
-def place_together(
-    parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps
-) -> Placement | Refused:
+def place_kinds(parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps) -> Placement | Refused:
     """Return where a pod's VFs are placed and its units of each kind, or the reason why that is impossible."""
     search = _Search(parts, budget, steps)
     proposals = search.descend(0, {})

@@ -19,12 +19,12 @@ from typing import Literal, NamedTuple
 from mooring.annotations.request import Spreading
 from scheduler.placement.bin_packing import Bin, Item, Packing, SharedPorts, pack, size_by_port
 from scheduler.placement.memo import Memo
-from scheduler.placement.steps import Steps, StepsSpent
+from scheduler.placement.steps import OutOfSteps, Steps
 
 # About 5 ms. Up to 8 VFs rarely need a third of it.
 BUDGET = 3_000
 # About 25 ms: what is searched before others have their turn.
-SEARCHED_AT_ONCE = 15_000
+SEARCH_TURN = 15_000
 # Number of cached outcomes, of up to 10 KiB each for a node with 16 PFs, and of up to 40 KiB with 256.
 MAX_OUTCOMES = 1024
 # VFs of an ordinary request.
@@ -37,6 +37,9 @@ class VfDemand(NamedTuple):
 
     min_tx_rate: int
     pfs: int
+
+    def within(self, pfs: int) -> "VfDemand":
+        return VfDemand(self.min_tx_rate, self.pfs & pfs)
 
 
 class PfCapacity(NamedTuple):
@@ -101,11 +104,8 @@ def place(
     items = tuple([Item(rate, pfs & all_pfs) for rate, pfs in demands])
     if preference == "distinct":
         return _on_fullest(items, free, budget, ports, steps)
-    return _decide(items, _bins(free, len(demands)), preference, budget, ports, steps)
-
-
-def _bins(free: Sequence[PfCapacity], max_slots: int) -> Bins:
-    return tuple([Bin(max(0, min(vfs, max_slots)), max(0, mbps)) for vfs, mbps in free])
+    bins = tuple([Bin(max(0, min(vfs, len(demands))), max(0, mbps)) for vfs, mbps in free])
+    return _decide(items, bins, preference, budget, ports, steps)
 
 
 def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts, steps: Steps) -> FitResult:
@@ -131,9 +131,9 @@ def _decide(
     key = items, bins, preference, budget, ports
     outcome = outcomes.get(key)
     if outcome is None:
-        own = Steps(budget)
-        outcome = outcomes.keep(key, _outcome(items, bins, preference, ports, own), weight_of(items))
-        steps.spend(min(own.spent, budget))
+        search_steps = Steps(budget)
+        outcome = outcomes.keep(key, _outcome(items, bins, preference, ports, search_steps), weight_of(items))
+        steps.spend(min(search_steps.spent, budget))
     return outcome
 
 
@@ -145,7 +145,7 @@ def _outcome(items: Items, bins: Bins, preference: Spreading | None, ports: Shar
         if packing is None:
             return NoFit("combination")
         return Fit(_apply_preference(packing, items, bins, preference, steps, ports))
-    except StepsSpent:
+    except OutOfSteps:
         return OutOfBudget(steps.limit)
 
 
@@ -153,7 +153,7 @@ def _apply_preference(
     packing: Packing, items: Items, bins: Bins, preference: Spreading | None, steps: Steps, ports: SharedPorts
 ) -> Packing:
     """Return the placement that honors the preference most, or the given one if the steps run out."""
-    with suppress(StepsSpent):
+    with suppress(OutOfSteps):
         for narrow_bins in _narrow(packing, bins, preference):
             steps.spend(len(bins))
             conflict = _first_conflict(items, narrow_bins, preference, ports)

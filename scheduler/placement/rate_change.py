@@ -36,7 +36,7 @@ class Misfit:
     message: str
 
 
-def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
+def is_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
     """Return whether a request equals the one for which the assignment was made."""
     return len(interfaces) == len(vfs) and all(
         interface.settings == vf.settings and not _other_difference(interface, vf)

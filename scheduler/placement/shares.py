@@ -8,6 +8,7 @@ within the steps of one search. Any placement within the shares puts the other i
 one of these choices. A request that all shares together cannot hold is refused before.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,23 +19,24 @@ from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps
 
 # A message about several shares names so many of them.
-_MOST_NAMED = 4
+_MAX_REASONS = 4
 
 
 class Share(NamedTuple):
     """The PFs of one entry on a node, as bits, and what each namespace holds of their VFs.
 
-    ``most`` is how many VFs one namespace may hold. ``held`` has no zeros, and is replaced when it changes.
+    ``max_vfs`` is how many VFs one namespace may hold. ``vfs_by_namespace`` has no zeros, and is replaced when it
+    changes.
     """
 
     pfs: int
-    most: int
+    max_vfs: int
     percent: int
     networks: str
-    held: Mapping[str, int]
+    vfs_by_namespace: Mapping[str, int]
 
     def cap(self, namespace: str) -> "Cap":
-        return Cap(self.pfs, self.most - self.held.get(namespace, 0), self, namespace)
+        return Cap(self.pfs, self.max_vfs - self.vfs_by_namespace.get(namespace, 0), self, namespace)
 
 
 class Cap(NamedTuple):
@@ -49,12 +51,12 @@ class Cap(NamedTuple):
         """Return the cap after the namespace has got more VFs of these PFs; a negative number gives some back."""
         return self._replace(vfs=self.vfs - vfs)
 
-    def reason(self, wanted: int) -> str:
+    def reason(self, count: int) -> str:
         """Return the message for a pod that would get so many of these VFs."""
         share = self.share
         return (
-            f"namespace {self.namespace!r} has {share.most - self.vfs} VFs of {share.networks} and requests {wanted} "
-            f"more; max_share {share.percent} allows it {share.most}"
+            f"namespace {self.namespace!r} has {share.max_vfs - self.vfs} VFs of {share.networks} and requests "
+            f"{count} more; max_share {share.percent} allows it {share.max_vfs}"
         )
 
 
@@ -68,12 +70,12 @@ def shares_of(pfs: Sequence[Pf]) -> tuple[Share, ...]:
 
 
 def _share(pfs: Sequence[tuple[int, Pf]]) -> Share:
-    offered = sum([len(pf.vfs) for _, pf in pfs])
+    vf_count = sum([len(pf.vfs) for _, pf in pfs])
     strictest = min([pf.access for _, pf in pfs], key=lambda access: access.max_share or 0)
     networks = sorted({pf.network for _, pf in pfs})
     return Share(
         sum([1 << index for index, _ in pfs]),
-        strictest.most_vfs(offered),
+        strictest.most_vfs(vf_count),
         strictest.max_share or 0,
         f"network{'s' if len(networks) > 1 else ''} {', '.join(map(repr, networks))}",
         {},
@@ -86,9 +88,8 @@ def with_change(shares: tuple[Share, ...], index: int, namespace: str, change: i
 
 
 def _changed(share: Share, namespace: str, change: int) -> Share:
-    count = share.held.get(namespace, 0) + change
-    others = {name: number for name, number in share.held.items() if name != namespace}
-    return share._replace(held={**others, namespace: count} if count else others)
+    counts = {**share.vfs_by_namespace, namespace: share.vfs_by_namespace.get(namespace, 0) + change}
+    return share._replace(vfs_by_namespace={name: count for name, count in counts.items() if count})
 
 
 def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...]:
@@ -96,7 +97,7 @@ def caps_for(shares: tuple[Share, ...], namespace: str | None) -> tuple[Cap, ...
     return tuple([share.cap(namespace) if namespace else Cap(share.pfs, 0, share, "") for share in shares])
 
 
-def exceeded(pfs: Sequence[int], caps: Sequence[Cap]) -> Refused | None:
+def share_excess(pfs: Sequence[int], caps: Sequence[Cap]) -> Refused | None:
     """Return the refusal by the first cap that VFs on these PFs would exceed."""
     for cap in caps:
         if (count := sum([cap.pfs >> index & 1 for index in pfs])) > max(cap.vfs, 0):
@@ -114,7 +115,7 @@ def unavoidable(demands: Sequence[VfDemand], caps: Sequence[Cap]) -> Refused | N
             return Refused(cap.reason(count))
     count = _count_within(demands, sum([cap.pfs for cap in caps]))
     if count > sum([max(cap.vfs, 0) for cap in caps]):
-        return Refused("; ".join([cap.reason(count) for cap in caps[:_MOST_NAMED]]))
+        return Refused("; ".join([cap.reason(count) for cap in caps[:_MAX_REASONS]]))
     return None
 
 
@@ -126,40 +127,32 @@ def _count_within(demands: Sequence[VfDemand], pfs: int) -> int:
 def within(demands: tuple[VfDemand, ...], caps: Sequence[Cap], steps: Steps) -> Iterator[tuple[VfDemand, ...]]:
     """Yield the demands with such restrictions that no placement exceeds a cap, until all placements are covered.
 
-    Each choice costs steps, also one that leads to none within the further caps. Raise StepsSpent at their limit.
+    Each choice costs steps, also one that leads to none within the further caps. Raise OutOfSteps at their limit.
     """
     if not caps:
         yield demands
         return
-    cap, others = caps[0], caps[1:]
-    for chosen in _choices(demands, cap):
+    for choice in _choices(demands, caps[0]):
         steps.spend(1 + len(demands))
-        yield from within(chosen, others, steps)
+        yield from within(choice, caps[1:], steps)
 
 
 def _choices(demands: tuple[VfDemand, ...], cap: Cap) -> Iterator[tuple[VfDemand, ...]]:
     """Yield the demands with at most as many on the cap's PFs as it has left."""
-    flexible: dict[VfDemand, list[int]] = {}
-    bound = 0
+    kinds = defaultdict[VfDemand, list[int]](list)
     for index, demand in enumerate(demands):
-        if demand.pfs & cap.pfs:
-            if demand.pfs & ~cap.pfs:
-                flexible.setdefault(demand, []).append(index)
-            else:
-                bound += 1
-    room = max(cap.vfs, 0) - bound
+        if demand.pfs & cap.pfs and demand.pfs & ~cap.pfs:
+            kinds[demand].append(index)
+    room = max(cap.vfs, 0) - _count_within(demands, cap.pfs)
     if room < 0:
         return
-    if sum(map(len, flexible.values())) <= room:
+    sizes = [len(indexes) for indexes in kinds.values()]
+    if sum(sizes) <= room:
         yield demands
         return
-    kinds = list(flexible.items())
-    for counts in splits([len(indexes) for _, indexes in kinds], room):
-        moved = [indexes[count:] for (_, indexes), count in zip(kinds, counts, strict=True)]
-        elsewhere = {index for indexes in moved for index in indexes}
+    for counts in splits(sizes, room):
+        split_kinds = zip(kinds.values(), counts, strict=True)
+        exclusions = {index for indexes, count in split_kinds for index in indexes[count:]}
         yield tuple(
-            [
-                VfDemand(demand.min_tx_rate, demand.pfs & ~cap.pfs) if index in elsewhere else demand
-                for index, demand in enumerate(demands)
-            ]
+            [demand.within(~cap.pfs) if index in exclusions else demand for index, demand in enumerate(demands)]
         )

@@ -8,7 +8,7 @@ steps.
 import sys
 
 
-class StepsSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error
+class OutOfSteps(Exception):  # noqa: N818 - an outcome on its way up, not an error
     """All steps are spent."""
 
 
@@ -30,7 +30,7 @@ class Steps:
     def spend(self, steps: int = 1) -> None:
         self.spent += steps
         if self.spent > self.limit:
-            raise StepsSpent
+            raise OutOfSteps
 
     def judge(self) -> None:
         """Count a value that is about to be evaluated."""

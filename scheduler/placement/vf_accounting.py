@@ -82,7 +82,7 @@ class FreeVfs(NamedTuple):
 EMPTY = FreeVfs()
 
 
-def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
+def full_capacity(pfs: tuple[Pf, ...]) -> FreeVfs:
     """Return the PFs with what they have if no VF is used, in numbers."""
     ports = shared_ports_of(pfs)
     capacities = tuple([PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, ports), strict=True)])
@@ -106,7 +106,7 @@ def release_vfs(free_since: FreeSince, inventory: Inventory, assignment: Assignm
     vfs = vfs_in_inventory(inventory, assignment)
     times_by_pf = dict[str, "array[float]"]()
     for pf in inventory.pfs:
-        times, indexes = free_since.get(pf.name, _UNUSED), [vf.vf for vf in vfs if vf.pf == pf.name]
+        times, indexes = free_since.get(pf.name, array("d")), [vf.vf for vf in vfs if vf.pf == pf.name]
         if indexes:
             times = times + array("d", [NEVER_USED]) * (max(indexes) + 1 - len(times))
             for index in indexes:
@@ -114,9 +114,6 @@ def release_vfs(free_since: FreeSince, inventory: Inventory, assignment: Assignm
         if times:
             times_by_pf[pf.name] = times
     return times_by_pf
-
-
-_UNUSED = array("d")
 
 
 class _PfAccount:

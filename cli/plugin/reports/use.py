@@ -188,7 +188,7 @@ def _use(node: Node, claims: Sequence[Claim] | None) -> NodeUse:
 def _shares(free: FreeVfs, *, is_known: bool) -> Iterator[ShareUse]:
     for share in free.shares:
         pfs = tuple(pf.name for index, pf in enumerate(free.pfs) if share.pfs >> index & 1)
-        yield ShareUse(pfs, share.percent, share.most, share.held if is_known else None)
+        yield ShareUse(pfs, share.percent, share.max_vfs, share.vfs_by_namespace if is_known else None)
 
 
 def _installation(node: Node) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.placement.place import SEARCH_TURN
 
 Outcome = TypeVar("Outcome")
 Item = TypeVar("Item")
@@ -47,7 +47,7 @@ class GroupBudget:
         self._renew()
 
     def _renew(self) -> None:
-        self.placement = PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)
+        self.placement = PlacementBudget(SEARCH_TURN, _STEPS * A_DECISION, values=VALUES_A_TURN)
         self._value_count = self.placement.value_count
 
     def begin_turn(self, record_phase: RecordPhase = ignore_phase) -> None:

@@ -29,7 +29,7 @@ from scheduler.cycle.preemption.potential_victims import (
     start_of,
     with_spare_members,
 )
-from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.placement.place import SEARCH_TURN
 from scheduler.plugins.interface import Texts
 
 # Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
@@ -110,7 +110,7 @@ class VictimSearch:
 
     def __init__(self, portion: int = sys.maxsize, placement: PlacementBudget | None = None) -> None:
         self._portion = portion
-        self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
+        self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCH_TURN)
         self._results: dict[int, NodeResult] = {}
         self._candidates: list[Candidate] = []
         # The number of the row change up to which the results are valid.

@@ -17,7 +17,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement, share_refusal
-from scheduler.placement.joint import KindPart, Part, VfPart, place_together
+from scheduler.placement.joint import KindPart, Part, VfPart, place_kinds
 from scheduler.placement.steps import Steps
 from scheduler.plugins.device_rules.rdma_vfs import FAULTS, ExactDevices, fits_empty, vf_request
 from scheduler.plugins.interface import (
@@ -75,7 +75,7 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Pla
     ]
     if request is not None:
         parts.append(VfPart(request, free_vfs))
-    return place_together(parts, free_vfs, steps=steps)
+    return place_kinds(parts, free_vfs, steps=steps)
 
 
 def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:

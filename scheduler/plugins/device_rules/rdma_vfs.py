@@ -29,10 +29,10 @@ from scheduler.placement.assign import (
     place_within,
 )
 from scheduler.placement.eligibility import eligibility
-from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
+from scheduler.placement.place import SEARCH_TURN, PfCapacity, VfDemand
 from scheduler.placement.shares import caps_for
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, unused
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacity
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -244,10 +244,10 @@ def fits_empty(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
         steps = Steps()
 
         def could_give(offer: Offer) -> int:
-            if steps.spent > SEARCHED_AT_ONCE:
+            if steps.spent > SEARCH_TURN:
                 # The search budget was exhausted before, as if a single search ran out of steps. This is not kept.
                 return NOT_KEPT
-            free_vfs = unused(offer[1])
+            free_vfs = full_capacity(offer[1])
             if sum([pf.mbps for pf in free_vfs.capacities]) < rate or free_vfs.vf_count < count:
                 # Most nodes, if a request is too large for any: even a search that takes no step costs something.
                 return False

@@ -92,7 +92,7 @@ def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[V
         if text is None and names.RIT_REQUEST not in pod.annotations:
             return rate_change.wanted_rates(None, assignment)
         request = read_request({names.REQUEST: text}) if text is not None else None
-        if allocation is None and (request is None or rate_change.asks_as_assigned(request.interfaces, assignment.vfs)):
+        if allocation is None and (request is None or rate_change.is_as_assigned(request.interfaces, assignment.vfs)):
             return assigned_rates(assignment) if condition is not None and not shows_in_force else None
         new_rates = rate_change.wanted_rates(request, assignment) if request is not None else allocation
     except AnnotationError as error:

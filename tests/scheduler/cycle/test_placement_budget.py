@@ -12,7 +12,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
 from scheduler.kube.objects import Node, Pod
-from scheduler.placement.place import BUDGET, SEARCHED_AT_ONCE
+from scheduler.placement.place import BUDGET, SEARCH_TURN
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
 from scheduler.state.pod_scheduling import APART_S
@@ -61,7 +61,7 @@ def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
         instructions = machine.step(0.0) or []
         bound += [one.pod_info.pod.metadata.name for one in instructions if isinstance(one, Bind)]
     assert bound == ["easy"]
-    assert max(turns) <= 2 * (SEARCHED_AT_ONCE + BUDGET)
+    assert max(turns) <= 2 * (SEARCH_TURN + BUDGET)
     assert A_DECISION <= sum(turns) <= A_DECISION + len(turns) * BUDGET
 
 

@@ -9,7 +9,7 @@ import pytest
 from mooring.annotations.inventory import Pf
 from scheduler.placement.device_shares import divisions
 from scheduler.placement.place import VfDemand
-from scheduler.placement.steps import Steps, StepsSpent
+from scheduler.placement.steps import OutOfSteps, Steps
 
 MakePf = Callable[..., Pf]
 A, B, C = "pci0000:04", "pci0000:05", "pci0000:06"
@@ -75,5 +75,5 @@ def _brute(demands: tuple[VfDemand, ...], devices: tuple[frozenset[str], ...]) -
 
 def test_running_out_of_steps_is_said(pfs: tuple[Pf, ...]) -> None:
     """It is no proof that there is no division."""
-    with pytest.raises(StepsSpent):
+    with pytest.raises(OutOfSteps):
         list(divisions(_different(9), _on(A, B, C), pfs, Steps(50)))

@@ -8,7 +8,7 @@ import pytest
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.joint import place_together, section
+from scheduler.placement.joint import place_kinds, section
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY
 
@@ -35,7 +35,7 @@ class Picky:
 def test_a_kind_proposes_again_if_a_later_one_finds_no_way() -> None:
     """The later kind sees what the earlier one took, and the first combination that fits is taken."""
     later = Picky("b", ["x"], {"x": "1"})
-    found = place_together([Picky("a", ["1", "2"]), later], EMPTY, steps=Steps())
+    found = place_kinds([Picky("a", ["1", "2"]), later], EMPTY, steps=Steps())
     assert found == Placement((), (("a", Proposal(("2",))), ("b", Proposal(("x",)))))
     assert [beside["a"].units for beside in later.seen] == [("1",), ("2",)]
 
@@ -52,14 +52,14 @@ def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
     first: Picky, second: Picky, reason: str
 ) -> None:
     """What a kind lacks by itself is its own reason; what only the combination excludes names all of them."""
-    assert place_together([first, second], EMPTY, steps=Steps()) == Refused(reason)
+    assert place_kinds([first, second], EMPTY, steps=Steps()) == Refused(reason)
 
 
 def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None:
     """However long a constraint's proposals go on, the search ends, and reports that it was not finished."""
     endless = Picky("a", [str(number) for number in range(10_000)])
     never = Picky("b", [])
-    assert place_together([endless, never], EMPTY, budget=20, steps=Steps()) == Refused(OUT_OF_BUDGET)
+    assert place_kinds([endless, never], EMPTY, budget=20, steps=Steps()) == Refused(OUT_OF_BUDGET)
     assert len(never.seen) == 21
 
 

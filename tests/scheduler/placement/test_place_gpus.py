@@ -19,8 +19,8 @@ from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus import LOOKS, choices, gpu_kind, place_beside
-from scheduler.placement.joint import KindPart, VfPart, place_together
+from scheduler.placement.gpus import LOOKS, choices, gpu_kind, gpu_proposals
+from scheduler.placement.joint import KindPart, VfPart, place_kinds
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
@@ -58,7 +58,7 @@ def placed(
     left = Units(tuple((one.pci, one) for one in free), len(free))
     free_vfs = vfs_of(pfs)
     parts = [KindPart(Wish(gpu_kind(), request), left, vfs, free_vfs.pfs)]
-    placement = place_together([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
+    placement = place_kinds([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
     return placement.reason if isinstance(placement, Refused) else placement
 
 
@@ -156,7 +156,7 @@ def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
 ) -> None:
     """Not one at a fixed depth; only PFs that the interface selects are compared."""
     free = gpu(place, 0)
-    (found,) = place_beside(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs, Steps())
+    (found,) = gpu_proposals(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs, Steps())
     assert found.narrows == {VFS: {0: expected}}
 
 

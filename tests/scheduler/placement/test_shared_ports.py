@@ -18,7 +18,7 @@ from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, shared_ports_of, unused
+from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, full_capacity, shared_ports_of
 from scheduler.plugins.device_rules.rdma_vfs import _VfSums
 from tests.scheduler.placement.derived_vfs import free_vfs_of
 
@@ -198,7 +198,7 @@ def test_what_one_pf_gives_the_other_has_not() -> None:
 def test_a_port_offers_the_smallest_share_of_its_pfs_and_a_pf_that_is_down_does_not_count() -> None:
     """A host's share of a cable is the host's on all PFs; the rate of a PF that is down is unknown, not zero."""
     pfs = (pf(0, "a", 90), pf(1, "a", 50), pf(2, "a", 0, 0))
-    assert [capacity.mbps for capacity in unused(pfs).capacities] == [50, 50, 50]
+    assert [capacity.mbps for capacity in full_capacity(pfs).capacities] == [50, 50, 50]
     assert left_mbps(free_vfs_of(Inventory("b", pfs), ())) == [50, 50, 50]
 
 

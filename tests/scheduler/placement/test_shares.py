@@ -119,7 +119,7 @@ def test_a_share_counts_over_all_pfs_of_its_entry() -> None:
     """50 percent of 4 + 3 VFs, rounded down; PFs of another entry, or without a share, do not count."""
     pfs = (pf(0, HALF), pf(1, Access()), pf(2, HALF, vfs=3), pf(3, Access(max_share=1, entry=2)))
     first, second = shares_of(pfs)
-    assert (first.pfs, first.most, second.pfs, second.most) == (0b0101, 3, 0b1000, 1)
+    assert (first.pfs, first.max_vfs, second.pfs, second.max_vfs) == (0b0101, 3, 0b1000, 1)
     assert [each.vfs for each in caps_for((first, second), "a")] == [3, 1]
     # Nothing is given to a pod whose namespace is not known.
     assert [each.vfs for each in caps_for((first, second), None)] == [0, 0]

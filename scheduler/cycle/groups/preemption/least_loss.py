@@ -56,7 +56,7 @@ from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import shares_of
-from scheduler.placement.vf_accounting import FreeVfs, unused
+from scheduler.placement.vf_accounting import FreeVfs, full_capacity
 
 # Looks that a dry run takes, a pod that is only listed, and the sum of a row.
 _A_DRY_RUN, _A_POD, _A_ROW = 700, 3, 175
@@ -175,12 +175,12 @@ class RowVictims:
         node, free_vfs = self.snapshot.nodes.names[row], self.snapshot.nodes.free_vfs_of_row[row]
         if self.goal.is_for_room:
             # Nearly all pods are possible victims.
-            return unused(free_vfs.pfs)
+            return full_capacity(free_vfs.pfs)
         pods = node_pods_of(self._victims.below(node, self.goal.max_priority)) if free_vfs.pfs else ()
         if not pods:
             return free_vfs
         if free_vfs.shared_ports:
-            return unused(free_vfs.pfs)
+            return full_capacity(free_vfs.pfs)
         accounting, capacities = self.snapshot.cache.vf_accounting(node), list(free_vfs.capacities)
         for assigned_pod in pods:
             assignment = assigned_pod.assignment
