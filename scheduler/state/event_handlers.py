@@ -112,11 +112,8 @@ class EventHandlers:
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
         assigned_pod = self.state.cache.assigned(identity.uid) if kind is Pod else None
-        return (
-            assigned_pod is not None
-            and assigned_pod.version != ""
-            and assigned_pod.version == identity.resource_version
-        )
+        version = assigned_pod.version if assigned_pod is not None else ""
+        return version != "" and version == identity.resource_version
 
     def handle_list(self, kind: type[Any], identities: Sequence[Identity], now: float) -> Iterator[None]:
         """Apply a list of all objects of this kind, step by step as the iterator advances."""

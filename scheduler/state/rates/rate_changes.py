@@ -10,6 +10,7 @@ The edits of one user must not delay others. A pod has at most one write in prog
 writes. The pods of a node are judged in portions, and nodes take turns.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -17,7 +18,6 @@ from operator import gt
 from typing import get_args
 
 from mooring import names
-from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates, VfRates, assigned_rates, dump_rates
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_info import NodeInfo
@@ -77,6 +77,13 @@ class _Change:
     @property
     def order(self) -> tuple[int, float, bool, str, str]:
         return -self.priority, self.start, not self.shown_start, self.shown_start, self.pod.metadata.uid
+
+    def report(self, reason: RatesReason, message: str) -> Iterator[Instruction]:
+        """Yield a condition and an event, unless the last report was the same."""
+        if self.last_report != (reason, message):
+            self.last_report = reason, message
+            yield ReportRates(self.pod, reason, message)
+            yield Report(self.pod, pod_rates.EVENTS[reason], message)
 
 
 @dataclass(slots=True)
@@ -146,9 +153,9 @@ class RateChanges(Part):
     def _open(
         self, pod: Pod, assigned_pod: AssignedPod, new_rates: tuple[VfRates, ...] | Refused, start: float
     ) -> _Change:
-        uid = assigned_pod.uid
-        self._uids_in_force.discard(uid)
-        change = self._changes[uid] = _Change(pod, assigned_pod.node, new_rates, assigned_pod.priority, start)
+        change = _Change(pod, assigned_pod.node, new_rates, assigned_pod.priority, start)
+        self._changes[assigned_pod.uid] = change
+        self._uids_in_force.discard(assigned_pod.uid)
         return change
 
     def _note_generation(self, change: _Change, assigned_pod: AssignedPod, now: float, shown_start: str) -> None:
@@ -189,11 +196,8 @@ class RateChanges(Part):
         return review
 
     def states(self) -> Mapping[RatesReason, int]:
-        counts = dict.fromkeys(get_args(RatesReason), 0)
-        for change in self._changes.values():
-            if change.last_report is not None:
-                counts[change.last_report[0]] += 1
-        return {reason: count for reason, count in counts.items() if reason != "InForce"}
+        counts = Counter(change.last_report[0] for change in self._changes.values() if change.last_report is not None)
+        return {reason: counts[reason] for reason in get_args(RatesReason) if reason != "InForce"}
 
     def late_start(self) -> float | None:
         """Return since when the oldest allocated rates are not in force, in UNIX seconds; None if none are late.
@@ -239,8 +243,7 @@ class RateChanges(Part):
         """
         if not isinstance(order, WriteRates) or not isinstance(result, WriteRatesResult):
             return ()
-        uid, node = order.rates.uid, order.rates.node
-        old_pod = self._cache.assigned(uid)
+        uid, old_pod = order.rates.uid, self._cache.assigned(order.rates.uid)
         self._writes.end(uid, order.pod.metadata.namespace)
         self._cache.finish_rates(uid, is_written=result.kind == "written")
         new_pod, change = self._cache.assigned(uid), self._changes.get(uid)
@@ -251,7 +254,7 @@ class RateChanges(Part):
             instructions += self._note_result(change, order, result, now)
         if old_pod is not None and new_pod is not None and any(map(gt, old_pod.reserved, new_pod.reserved)):
             self._queue.move_on_event(ClusterEvent.VFS_FREED, now)
-            self.touch(node, now)
+            self.touch(order.rates.node, now)
         return instructions
 
     def _note_result(
@@ -263,69 +266,49 @@ class RateChanges(Part):
         if result.kind == "written":
             change.last_report = "Allocated", order.message
         elif result.kind == "refused":
-            yield from _report(change, ("Deferred", f"the API server rejected the rates: {result.reason}"))
+            yield from change.report("Deferred", f"the API server rejected the rates: {result.reason}")
 
     def _sort_uids(self, node: str) -> list[str]:
         uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._changes]
         return sorted(uids, key=lambda uid: self._changes[uid].order, reverse=True)
 
     def _has_changes(self, node: str) -> bool:
-        if not self._changes:
-            return False
-        return any(pod.uid in self._changes for pod in self._cache.assigned_pods_on(node))
+        pods = self._cache.assigned_pods_on(node) if self._changes else ()
+        return any(pod.uid in self._changes for pod in pods)
 
     def _settle(self, change: _Change, now: float) -> Iterator[Instruction]:
-        """Yield the next instructions for a change."""
-        uid = change.pod.metadata.uid
+        """Yield the write of a pod's requested rates, or the report in its place."""
+        uid, namespace, new_rates = change.pod.metadata.uid, change.pod.metadata.namespace, change.new_rates
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or assigned_pod.assignment is None or self._cache.is_writing_rates(uid):
             return
-        if self._cache.node(assigned_pod.node) is None:
+        node, rates = assigned_pod.node, assigned_pod.rates
+        allocation = rates.rates if rates is not None else assigned_rates(assigned_pod.assignment)
+        if self._cache.node(node) is None:
             # The node may come back; if it does not, its pods are deleted.
-            self._schedule(assigned_pod.node, now + _REVIEW_S)
-        elif isinstance(change.new_rates, Refused):
-            yield from _report(change, ("Refused", change.new_rates.reason))
-        else:
-            yield from self._decide(change, change.new_rates, assigned_pod, assigned_pod.assignment, now)
-
-    def _decide(
-        self,
-        change: _Change,
-        new_rates: tuple[VfRates, ...],
-        assigned_pod: AssignedPod,
-        assignment: Assignment,
-        now: float,
-    ) -> Iterator[Instruction]:
-        """Yield the write of a pod's requested rates, or the report in its place."""
-        node, namespace = assigned_pod.node, change.pod.metadata.namespace
-        allocation = assigned_pod.rates.rates if assigned_pod.rates is not None else assigned_rates(assignment)
-        if new_rates == allocation:
-            yield from _report(change, pod_rates.allocation_report(assigned_pod, self._cache))
-            return
-        if change.next_write > now or not self._writes.room(namespace, now):
-            self._schedule(node, change.next_write if change.next_write > now else now + _WRITE_INTERVAL_S)
-            return
-        outcome = pod_rates.judge(assigned_pod, allocation, new_rates, self._cache, self._reservations)
-        if isinstance(outcome, Misfit):
             self._schedule(node, now + _REVIEW_S)
-            yield from _report(change, (outcome.reason, outcome.message))
-            return
-        generation = pod_rates.newest_generation(assigned_pod, self._cache) + 1
-        rates = PodRates(assigned_pod.uid, node, generation, new_rates, outcome.reserved)
-        # From now on, what the rates need is reserved.
-        self._cache.write_rates(rates)
-        self._writes.begin(rates.uid, namespace, now)
-        yield WriteRates(change.pod, rates, self._annotations(rates), pod_rates.allocation_message(rates))
+        elif isinstance(new_rates, Refused):
+            yield from change.report("Refused", new_rates.reason)
+        elif new_rates == allocation:
+            yield from change.report(*pod_rates.allocation_report(assigned_pod, self._cache))
+        elif change.next_write > now:
+            self._schedule(node, change.next_write)
+        elif not self._writes.room(namespace, now):
+            self._schedule(node, now + _WRITE_INTERVAL_S)
+        else:
+            outcome = pod_rates.judge(assigned_pod, allocation, new_rates, self._cache, self._reservations)
+            if isinstance(outcome, Misfit):
+                self._schedule(node, now + _REVIEW_S)
+                yield from change.report(outcome.reason, outcome.message)
+                return
+            # From now on, what the rates need is reserved.
+            generation = pod_rates.newest_generation(assigned_pod, self._cache) + 1
+            new_allocation = PodRates(uid, node, generation, new_rates, outcome.reserved)
+            self._cache.write_rates(new_allocation)
+            self._writes.begin(uid, namespace, now)
+            message = pod_rates.allocation_message(new_allocation)
+            yield WriteRates(change.pod, new_allocation, self._annotations(new_allocation), message)
 
     def _annotations(self, rates: PodRates) -> dict[str, str]:
         text = dump_rates(rates)
         return {names.RATES: text} | ({names.RATES_SIGNATURE: self._sign(text)} if self._sign is not None else {})
-
-
-def _report(change: _Change, rates_report: RatesReport) -> Iterator[Instruction]:
-    """Yield a condition and an event, unless the last report was the same."""
-    if change.last_report != rates_report:
-        change.last_report = rates_report
-        reason, message = rates_report
-        yield ReportRates(change.pod, reason, message)
-        yield Report(change.pod, pod_rates.EVENTS[reason], message)
