@@ -95,9 +95,6 @@ class InternPool(Generic[T]):
     def __init__(self) -> None:
         self._references: WeakKeyDictionary[T, ref[T]] = WeakKeyDictionary()
 
-    def __len__(self) -> int:
-        return len(self._references)
-
     def intern(self, value: T, prepare: Callable[[T], T] = lambda value: value) -> T:
         """Return the equal instance if there is one; otherwise this one, as ``prepare`` returns it."""
         reference = self._references.get(value)
