@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, Pf
+from mooring.annotations.inventory import CNI, CRI_SHIM, Pf
 from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import InventoryFault, NodeInfo
-from scheduler.kube.objects import Taint
 
 Flags = NDArray[np.bool_]
 # A node's PFs, and why nothing new may be assigned from them.
@@ -187,11 +186,11 @@ class NodeFacts:
         self._replace_labels(row, old_facts.labels, facts.labels)
         self._image_names.replace(old_facts.images.keys(), facts.images.keys())
         self.cordoned[row] = facts.unschedulable
-        self.taints[row] = tuple(_plain(taint) for taint in facts.taints)
+        self.taints[row] = tuple((taint.key, taint.value or "", taint.effect) for taint in facts.taints)
         self._publish(row, frozenset(facts.allocatable))
-        inventory = facts.inventory
-        self.handlers[row] = inventory.handlers if inventory is not None else None
-        self.programs[row] = _readers(inventory) if inventory is not None else ()
+        self.handlers[row] = facts.inventory.handlers if facts.inventory is not None else None
+        programs = facts.inventory.programs if facts.inventory is not None else {}
+        self.programs[row] = tuple((name, programs[name]) for name in (CNI, CRI_SHIM) if name in programs)
 
     def _replace_labels(self, row: int, old_labels: Mapping[str, str], labels: Mapping[str, str]) -> None:
         if labels == old_labels:
@@ -219,12 +218,3 @@ def make_room(columns: dict[str, Any], max_count: int = MAX_COLUMNS) -> None:
     """Drop all columns if there are too many; each is built again when needed."""
     if len(columns) >= max_count:
         columns.clear()
-
-
-def _readers(inventory: Inventory) -> tuple[tuple[str, str], ...]:
-    programs = inventory.programs
-    return tuple((program, programs[program]) for program in (CNI, CRI_SHIM) if program in programs)
-
-
-def _plain(taint: Taint) -> tuple[str, str, str]:
-    return taint.key, taint.value or "", taint.effect

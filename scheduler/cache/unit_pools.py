@@ -116,17 +116,13 @@ class UnitPools:
                 for unit in claimed_units(claim.assignment, kind):
                     claimants.setdefault(Unit(kind, unit), set()).add(claim.uid)
         disputes = {unit: tuple(sorted(uids)) for unit, uids in claimants.items() if len(uids) > 1}
-        return {unit: uids for unit, uids in disputes.items() if self._has(name, unit)}
+        inventories = self._read.get(name, {}) if disputes else {}
+        units = {Unit(kind, unit) for kind, read in inventories.items() for unit, _ in read.units}
+        return {unit: uids for unit, uids in disputes.items() if unit in units}
 
     def check(self, row: int, name: str, assignments: Collection[Assignment]) -> None:
         for kind, column in self._nodes.unit_pools.items():
-            assert column[row] == self._unit_pool(kind, row, name, assignments), (
-                f"node {name!r}: the {kind} left differ"
-            )
-
-    def _has(self, name: str, unit: Unit) -> bool:
-        read = self._read.get(name, {}).get(unit.kind)
-        return read is not None and any(unit_id == unit.id for unit_id, _ in read.units)
+            assert column[row] == self._unit_pool(kind, row, name, assignments), f"node {name!r}: free {kind} differ"
 
     def _unit_pool(self, kind: str, row: int, name: str, assignments: Iterable[Assignment]) -> UnitPool:
         if self._nodes.models[row][0] is InventoryFault.NOT_READY:
@@ -136,9 +132,7 @@ class UnitPools:
             return UnitPool(UnitFault.NO_INVENTORY)
         if read.fault:
             return UnitPool(read.fault)
-        claims = set[str]()
-        for assignment in assignments:
-            claims.update(claimed_units(assignment, kind))
+        claims = {unit for assignment in assignments for unit in claimed_units(assignment, kind)}
         return UnitPool(None, Units(tuple([unit for unit in read.placing if unit[0] not in claims]), len(read.units)))
 
 
