@@ -1,4 +1,4 @@
-"""The installed kinds of resource, each isolated: whatever a constraint does, the scheduler continues.
+"""The installed kinds of resource, each isolated: whatever a constraint does, the scheduler continues. Pure.
 
 A `Kind` calls its constraint and checks the answer. A constraint that raises or returns an invalid answer gives a
 `Fault`, whose text names the constraint; the caller ignores that pod or that node, and nothing else. A ValueError about
@@ -7,7 +7,7 @@ a pod's or a node's text is an answer like any other. Faults are kept for the lo
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
-from scheduler.constraints.isolation import Failed, isolate
 from scheduler.constraints.protocol import (
     VFS,
     Beside,
@@ -33,7 +32,7 @@ from scheduler.constraints.protocol import (
 Inventory = tuple[tuple[str, Hashable], ...]
 AnyConstraint = Constraint[Any, Mapping[str, Hashable], Units[Any]]
 Answer = TypeVar("Answer")
-# Part of annotation keys, so it must be valid in one, and not one of the assignment's own names.
+# Part of annotation keys, so it must be valid in one.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?", re.ASCII)
 _MOST_UNITS = 4096
 # Limits on the texts that a constraint reads; the policies in the manifests have the same limits.
@@ -48,40 +47,46 @@ class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a 
     """A fault of a constraint, as a text that names it."""
 
 
+class ConstraintError(Exception):
+    """A constraint's code has raised an exception that is not an answer; the message is plain text."""
+
+
+def isolate(ask: Callable[[], Answer], answers: tuple[type[Exception], ...]) -> Answer:
+    """Return the answer; raise one of ``answers``, or `ConstraintError` with the text of any other exception."""
+    try:
+        return ask()
+    except answers:
+        raise
+    except BaseException as exception:  # noqa: BLE001 - CancelledError too concerns one pod or node
+        raise ConstraintError(f"{type(exception).__name__}: {shorten(str(exception))}") from None
+
+
 # Yields proposals for a request and the free units, given the VFs that the pod requests, the node's PFs, and the steps.
 PlaceBesideVfs = Callable[[Any, Units[Any], PodRequest | None, tuple[Pf, ...], Any], Iterator[Proposal]]
 
 
+@dataclass(slots=True, eq=False)
 class Kind:
-    """One kind of resource; ``broken`` is why its constraint is not called, empty if it is.
+    """One kind of resource; ``defect`` is why its constraint is not called, empty if it is.
 
     A pod that needs some of the extended ``resource`` requests the kind without an annotation too. ``placing`` returns
-    the part of a unit that `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
-    ``naming`` returns additional fields of the assignment about a node's units that a pod gets. ``place_beside_vfs``
-    replaces the constraint's `place` for a built-in kind, whose code needs no isolation.
+    the part of a unit that `judge` and `proposals` need: units of many nodes are equal in it. ``naming`` returns
+    additional fields of the assignment about the units of a pod. ``place_beside_vfs`` replaces the constraint's `place`
+    for a built-in kind, whose code needs no isolation.
     """
 
-    def __init__(
-        self,
-        name: str,
-        constraint: AnyConstraint | None,
-        broken: str = "",
-        resource: str | None = None,
-        placing: Callable[[Any], Hashable] | None = None,
-        naming: Callable[[Sequence[Any]], dict[str, object]] | None = None,
-        place_beside_vfs: PlaceBesideVfs | None = None,
-    ):
-        self.name = name
-        self.broken = broken
-        self.resource = resource
-        self.placing = placing
-        self.naming = naming
-        self.place_beside_vfs = place_beside_vfs
-        self._constraint = constraint
-        self._judgements: dict[tuple[Hashable, Hashable], int | str] = {}
-        self._judgement_units = 0
-        self._fault_texts: dict[str, str] = {}
-        self._new_faults: list[str] = []
+    name: str
+    constraint: AnyConstraint | None
+    defect: str = ""
+    resource: str | None = None
+    placing: Callable[[Any], Hashable] | None = None
+    naming: Callable[[Sequence[Any]], dict[str, object]] | None = None
+    place_beside_vfs: PlaceBesideVfs | None = None
+    _judgements: dict[tuple[Hashable, Hashable], int | str] = field(default_factory=dict)
+    _judgement_units: int = 0
+    # The last fault in each method, and those since `take_faults`.
+    _fault_texts: dict[str, str] = field(default_factory=dict)
+    _new_faults: list[str] = field(default_factory=list)
 
     def read_request(self, pod: PodSide) -> Hashable | None:
         """Return what a pod requests; raise ValueError with the constraint's text, or `Fault`."""
@@ -95,7 +100,6 @@ class Kind:
 
     def read_inventory(self, node: NodeSide) -> Inventory:
         """Return a node's units by id; raise ValueError with the constraint's text, or `Fault`."""
-
         if len(node.text) > MOST_INVENTORY_CHARACTERS:
             raise ValueError(f"longer than {MOST_INVENTORY_CHARACTERS} characters")
 
@@ -109,9 +113,7 @@ class Kind:
         return self._call("read_inventory", ask, ValueError)
 
     def judge(self, request: Hashable, left: Units[Any]) -> int | str:
-        """Return how well the free units suit a request, from 0 to 100, or why they do not fit; a fault is a reason
-        too.
-        """
+        """Return how well the free units suit a request, from 0 to 100, or why they do not fit: also for a fault."""
         judgement = self._judgements.get((request, left))
         if judgement is None:
             size = _A_REQUEST + len(left.free)
@@ -155,19 +157,16 @@ class Kind:
 
     def _call(self, step: str, ask: Callable[[AnyConstraint], Answer], *answers: type[Exception]) -> Answer:
         """Call the constraint; exceptions in ``answers`` pass, and any other exception becomes a `Fault`."""
-        if self.broken or self._constraint is None:
-            raise Fault(f"constraint {self.name!r} {self.broken}")
+        if self.defect or self.constraint is None:
+            raise Fault(f"constraint {self.name!r} {self.defect}")
         try:
-            return isolate(partial(ask, self._constraint), answers)
-        except Failed as failure:
-            raise self._note(step, str(failure)) from None
-
-    def _note(self, step: str, what: str) -> Fault:
-        text = f"constraint {self.name!r} failed in {step}: {what}"
+            return isolate(partial(ask, self.constraint), answers)
+        except ConstraintError as error:
+            text = f"constraint {self.name!r} failed in {step}: {error}"
         if self._fault_texts.get(step) != text:
             self._fault_texts[step] = text
             self._new_faults.append(text)
-        return Fault(text)
+        raise Fault(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class Kinds:
         containers: Callable[[], tuple[ContainerSide, ...]] = tuple,
     ) -> tuple[Wish, ...]:
         """Return what a pod requests; raise AnnotationError, also for a kind that is not installed."""
-        found = []
+        wishes = []
         for name, text in self._request_texts(annotations, resources):
             key, kind = names.REQUEST_OF + name, self._kinds.get(name)
             if kind is None:
@@ -209,14 +208,14 @@ class Kinds:
             except (ValueError, Fault) as unread:
                 raise AnnotationError(key, "", words(str(unread))) from unread
             if request is not None:
-                found.append(Wish(kind, request))
-        return tuple(found)
+                wishes.append(Wish(kind, request))
+        return tuple(wishes)
 
     def _request_texts(self, annotations: Mapping[str, str], resources: Mapping[str, int]) -> list[tuple[str, str]]:
         """Return the kinds that a pod requests by an annotation or, with an empty request, by a resource alone."""
         by_resource = [(kind.name, "{}") for kind in self if kind.resource and resources.get(kind.resource)]
-        asked = asked_kinds(annotations)
-        return sorted({**dict(by_resource), **dict(asked)}.items()) if by_resource else asked
+        by_annotation = asked_kinds(annotations)
+        return sorted({**dict(by_resource), **dict(by_annotation)}.items()) if by_resource else by_annotation
 
     def take_faults(self) -> list[tuple[str, str]]:
         """Return the faults since the last call, each with its kind."""
@@ -228,8 +227,8 @@ NONE = Kinds()
 
 def asked_kinds(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the kinds that a pod's annotations name, with the text of each request, by name."""
-    asked = [key for key in annotations if key.startswith(names.REQUEST_OF)]
-    return [(key.removeprefix(names.REQUEST_OF), annotations[key]) for key in sorted(asked)]
+    keys = [key for key in annotations if key.startswith(names.REQUEST_OF)]
+    return [(key.removeprefix(names.REQUEST_OF), annotations[key]) for key in sorted(keys)]
 
 
 def words(text: str) -> str:
@@ -261,16 +260,11 @@ def _check_proposal(proposal: Proposal, free: set[str]) -> Proposal:
     for unit in proposal.units:
         if unit not in free:
             raise TypeError(f"unit {shorten(unit)} is not free on the node")
-    narrows = {kind: dict(narrowing) for kind, narrowing in dict(proposal.narrows).items()}
-    _refuse_narrowing(narrows)
+    narrows = {kind: dict(names_by_index) for kind, names_by_index in dict(proposal.narrows).items()}
+    for kind, names_by_index in narrows.items():
+        if not all(type(index) is int and type(units) is frozenset for index, units in names_by_index.items()):
+            raise TypeError(f"narrowing of {shorten(kind)} is not a mapping from indexes to frozensets of names")
     details = parse(dump(dict(proposal.details)), "details", ContractError).fields().raw
     if "units" in details:
         raise TypeError("details contain the field 'units'")
     return Proposal(proposal.units, details, narrows)
-
-
-def _refuse_narrowing(narrows: Mapping[str, Mapping[int, frozenset[str]]]) -> None:
-    for kind, narrowing in narrows.items():
-        for index, allowed in narrowing.items():
-            if type(index) is not int or type(allowed) is not frozenset:
-                raise TypeError(f"narrowing of {shorten(kind)} is not a mapping from indexes to frozensets of names")

@@ -1,10 +1,8 @@
-"""The constraint protocol: a constraint represents one kind of resource, in addition to a node's VFs or instead of
-them.
+"""The constraint protocol: a constraint represents one kind of resource beside a node's VFs, or instead of them.
 
 A constraint reads what a pod requests and what a node has, scores how well a node's free units suit, and proposes exact
-units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never from the
-constraint's own memory), checks each proposal against it, and writes the chosen units into the assignment.
-`docs/constraints.md` shows how to write one.
+units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods), checks each
+proposal against it, and writes the chosen units into the assignment. `docs/constraints.md` shows how to write one.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -23,9 +21,7 @@ UnitT = TypeVar("UnitT", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class ContainerSide:
-    """A container's limits, and when it runs: a sidecar is an init container that continues to run with the
-    containers.
-    """
+    """A container's limits, and when it runs; a sidecar is an init container that continues to run."""
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -104,9 +100,7 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
         """Read what a node has; raise ValueError."""
 
     def judge(self, request: RequestT, left: LeftT_contra) -> int | str:
-        """Return how well the free units suit, from 0 to 100 (best), or as a text why they do not; the text names no
-        node.
-        """
+        """Return how well the free units suit, from 0 to 100 (best), or a text why they do not, which names no node."""
 
     def place(self, request: RequestT, left: LeftT_contra, beside: Beside) -> Iterable[Proposal]:
         """Yield proposals for the request, the best first; raise `Unmet` or just end if there are no more.

@@ -19,8 +19,7 @@ from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
 from mooring.kube.guard import STATES, PolicyState
 from mooring.program.config import ConfigError
-from scheduler.constraints.isolation import Failed, isolate
-from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, name_fault
+from scheduler.constraints.kinds import AnyConstraint, ConstraintError, Kind, Kinds, isolate, name_fault
 from scheduler.placement.gpus import gpu_kind
 from scheduler.server.report_writer import timestamp
 from scheduler.server.reports import condition, condition_patch, pod_path
@@ -66,7 +65,7 @@ def _load_kind(point: EntryPoint) -> Kind:
     try:
         constraint, missing_methods = isolate(lambda: _make(point), ())
         fault = f"it has no method {missing_methods[0]!r}" if missing_methods else ""
-    except Failed as error:
+    except ConstraintError as error:
         constraint, fault = None, str(error)
     if fault:
         _log.error("constraint cannot be loaded", constraint=point.name, reason=fault)

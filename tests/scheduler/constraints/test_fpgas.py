@@ -197,7 +197,7 @@ def test_the_package_is_found_when_it_is_installed(tmp_path: Path) -> None:
     source = str(REPO / "docs/examples/fpga")
     subprocess.run([sys.executable, "-m", "pip", *command, source], check=True, env=environment)
     code = (
-        "from scheduler.server.startup import installed_kinds\nprint([(k.name, k.broken) for k in installed_kinds()])"
+        "from scheduler.server.startup import installed_kinds\nprint([(k.name, k.defect) for k in installed_kinds()])"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=REPO, stdout=subprocess.PIPE)
     assert found.stdout.decode().splitlines()[-1] == "[('fpga', ''), ('gpu', '')]"

@@ -196,4 +196,4 @@ def test_no_plug_in_takes_the_name() -> None:
     """It is left out, and told in the log; Mooring's own is there."""
     point = EntryPoint("gpu", "mooring_licences:Licences", GROUP)
     (kind,) = load_kinds([point], built_in_kinds=[gpu_kind()])
-    assert (kind.name, kind.resource, kind.broken) == ("gpu", "mooring.dev/gpu", "")
+    assert (kind.name, kind.resource, kind.defect) == ("gpu", "mooring.dev/gpu", "")
