@@ -1,4 +1,4 @@
-"""Groups, from the queue to their Binds: the decision in progress, its consequences, and the messages for its members.
+"""Groups, from the queue to their Binds: what they ask for, the decision in progress, and its consequences.
 
 This module keeps the first half of promise 9 of the architecture: a decision places no member unless it places enough
 of the group. `scheduler.state.binding_cycle` keeps the other half.
@@ -7,14 +7,18 @@ of the group. `scheduler.state.binding_cycle` keeps the other half.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Literal, get_args
 
+from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why
 from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN, GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, spare_members
 from scheduler.cycle.groups.group_snapshot import LiveCluster
 from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
@@ -22,6 +26,8 @@ from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reservations import reserve
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
+from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.first_call import FirstCall, UrgentTurn
 from scheduler.pending.groups.group_evictions import HalfGroups
 from scheduler.pending.groups.pending_groups import GroupOptions
@@ -29,7 +35,7 @@ from scheduler.pending.groups.promises import NO_START
 from scheduler.pending.part import Part
 from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.groups.backfill import Backfill
-from scheduler.state.groups.group_decision import DecisionOutcome, GroupDecision, demand_of, refusal_message
+from scheduler.state.groups.group_decision import DecisionOutcome, GroupDecision, refusal_message, shortage_of
 from scheduler.state.groups.spares import Spares
 from scheduler.state.shared_state import SharedState
 
@@ -273,3 +279,84 @@ class GroupScheduling(Part):
         uids = self.state.pending_groups.members(key).of("waiting")
         self.state.group_reports.put(key, uids, message, now, why, is_bug=is_bug)
         return self.tick(now)
+
+
+def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset[str]]:
+    """Return what a group that was popped from the queue asks for, and the owners of its waiting members."""
+    group, members = state.pending_groups.group(key), state.pending_groups.members(key)
+    priority, pod_infos = state.pending_groups.priority(key), _waiting_members(key, state)
+    owners = members.owners(pod_info.uid for pod_info in pod_infos)
+    shortage = shortage_of(key, owners, state.pending_groups)
+    pod_infos = _with_roles(pod_infos, members, owners, shortage)
+    placed_pods = [pod for uid in members.of("placed") if (pod := state.cache.assigned(uid)) is not None]
+    spares = _spares(group, pod_infos, state)
+    # A group does not start without room for its spares, unless it could preempt pods there; a member that is made
+    # again does not wait for them.
+    reservation = state.reservations.of_owner(key)
+    has_victims = reservation is not None and reservation.cause == "victims"
+    is_start = members.shortage(owners, group.min) >= group.min
+    needed_spares = len(spares) if is_start and not has_victims else 0
+    # An event since the first decision about these members may have helped in domains that it has already tried.
+    first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.event_number)
+    uid_ranks, pod_infos = _ranks(group, members, placed_pods, state) if group.slices else {}, [*pod_infos, *spares]
+    min_members, spare_count = shortage + needed_spares, len(spares)
+    demand = GroupDemand(
+        group, pod_infos, min_members, priority, placed_pods, since, first_domain, spare_count, needed_spares, uid_ranks
+    )
+    return demand, owners
+
+
+def _waiting_members(key: GroupKey, state: SharedState) -> list[PodInfo]:
+    """Return the members to schedule next in their order, with the group's priority and run time; count the attempt."""
+    # No group needs more at once: the others are scheduled after these are placed.
+    uids = islice(state.pending_groups.members(key).next_members(), MOST_MEMBERS)
+    pending_pods = [state.pending_pods[uid] for uid in uids]
+    for pending_pod in pending_pods:
+        pending_pod.attempts += 1
+    pod_infos = [pod.pod_info for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]
+    run_times = [pod_info.runs_s for pod_info in pod_infos if pod_info.runs_s is not None]
+    # The group ends with its last member; equal members stay equal.
+    runs_s = max(run_times, default=None) if len(run_times) == len(pod_infos) else None
+    priority = state.pending_groups.priority(key)
+    sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
+    return [as_member(pod_info, priority, runs_s) for pod_info in sorted_infos]
+
+
+def _spares(group: Group, pod_infos: list[PodInfo], state: SharedState) -> list[PodInfo]:
+    """Return spares as large as the largest member; none if the group keeps larger ones already."""
+    if not group.spares or not pod_infos:
+        return []
+    largest, reservation = by_size(pod_infos)[0], state.reservations.spares_of(group.key)
+    rooms = reservation.rooms.values() if reservation is not None else ()
+    if any(room.assignment and len(room.assignment.vfs) > len(largest.interfaces) for room in rooms):
+        return []
+    return spare_members(largest, group.spares)
+
+
+def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[str], count: int) -> list[PodInfo]:
+    """Return the members to place together: if roles lack members, the first of each, and others up to ``count``."""
+    shortages, selection = members.role_shortages(owners), set[str]()
+    if not shortages:
+        return pod_infos
+    for pod_info in pod_infos:
+        role = members.pods[pod_info.uid].role
+        if shortages[role] > 0:
+            shortages[role] -= 1
+            selection.add(pod_info.uid)
+    remainder = (pod_info.uid for pod_info in pod_infos if pod_info.uid not in selection)
+    selection.update(islice(remainder, max(count - len(selection), 0)))
+    return [pod_info for pod_info in pod_infos if pod_info.uid in selection]
+
+
+def _ranks(group: Group, members: Members, placed_pods: Sequence[AssignedPod], state: SharedState) -> dict[str, int]:
+    """Return the ranks of a group's pods, but of those of earlier runs under its name."""
+    owners = members.owners(members.of("waiting", "placed", "leaving"))
+    memberships = [(uid, state.group_cache.of(uid)) for uid in members.pods]
+    pods = {uid: (pod.order, pod.owner) for uid, pod in memberships if pod and pod.order and pod.owner in owners}
+    if index_ranks := ranks(pods, group.min):
+        return index_ranks
+    nodes = [(pod.uid, state.cache.node(pod.node)) for pod in placed_pods]
+    keys = [level.within for level in group.slices]
+    domains = {uid: [node.labels.get(key, "") if node is not None else "" for key in keys] for uid, node in nodes}
+    uids = sorted(pods.keys() & members.of("waiting", "placed"), key=lambda uid: pods[uid][0])
+    return ranks_by_domain(uids, [level.size for level in group.slices], domains)

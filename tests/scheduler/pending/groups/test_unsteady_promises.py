@@ -2,7 +2,7 @@
 
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.promises import NO_START
-from scheduler.state.groups.group_decision import demand_of
+from scheduler.state.groups.group_scheduling import demand_of
 from tests.scheduler.group_life import PAIR, Life, binds, changed
 from tests.scheduler.pending.groups.backfill_life import life, message_of, run, start_of, timed, wait
 from tests.scheduler.pending.groups.hold_life import names_of

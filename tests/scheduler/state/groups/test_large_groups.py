@@ -56,7 +56,7 @@ def test_a_member_that_goes_before_it_is_told_is_not_told(life: Life) -> None:
 
 def test_a_decision_is_about_as_many_as_a_group_can_need(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that it was not about are decided about next."""
-    monkeypatch.setattr("scheduler.state.groups.group_decision.MOST_MEMBERS", 4)
+    monkeypatch.setattr("scheduler.state.groups.group_scheduling.MOST_MEMBERS", 4)
     life.nodes("n1", vfs=10)
     life.see(*_members(life, 11))
     assert len(binds(life.work())) == 10
