@@ -38,13 +38,13 @@ class SlicePlacement:
 
     ``place_member`` chooses a member's node in a domain. No slice is tried after ``stop_count`` members are placed.
     With ``undo``, members have victims: the sums do not show all room, so domains that seem too small are tried last.
-    It restores the victims of the members that were placed after a number of others.
+    It restores the victims of the members that have lost their places.
     """
 
     snapshot: GroupSnapshot
     place_member: Callable[[PodInfo, Among], Turns[Decision | None]]
     stop_count: float = inf
-    undo: Callable[[int], Turns[None]] | None = None
+    undo: Callable[[], Turns[None]] | None = None
     # How many members were tried, and why some do not fit, for one of each kind.
     count: int = 0
     refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class SlicePlacement:
                 return candidate
             yield from snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds)[bind_count:])
             if self.undo is not None:
-                yield from self.undo(bind_count)
+                yield from self.undo()
             self._free = free
         return -1
 

@@ -190,49 +190,47 @@ class RowVictims:
         return FreeVfs(free_vfs.pfs, capacities=tuple(capacities), shares=shares_of(free_vfs.pfs))
 
 
-class RemovedVictims:
-    """The removed victims and their total loss. As `Objections`, it adds the budgets that they use."""
-
-    def __init__(self, objections: Objections, victims: Sequence[Victim] = ()) -> None:
-        self._objections, self._counts = objections, dict[int, int]()
-        self.victims, self.loss = list[Victim](), NO_LOSS
-        self.add(victims)
-
-    @property
-    def has_any(self) -> bool:
-        return self._objections.has_any
-
-    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
-        if not counts:
-            counts.update(self._counts)
-        return self._objections.violations(assigned_pods, counts)
-
-    def add(self, victims: Sequence[Victim]) -> None:
-        self.loss = add_loss(self.loss, loss_of(victims, self._objections.violations(pods_of(victims), self._counts)))
-        self.victims += victims
-
-
 @dataclass(slots=True)
 class VictimPlacement:
     """One attempt to place members ``among`` some rows, None for all, with at most a ``limit`` of loss.
 
-    After its end, ``binds`` has the members on their nodes.
+    After its end, ``binds`` has the members on their nodes. As `Objections`, it adds the budgets that its victims use.
     """
 
     row_victims: RowVictims
-    removals: RemovedVictims
     among: Among | None
     limit: Loss | None
     binds: Sequence[Bind] = ()
+    loss: Loss = NO_LOSS
+    # By uid of the member for which they were removed.
+    _victims: dict[str, Sequence[Victim]] = field(default_factory=dict)
+    _budget_counts: dict[int, int] = field(default_factory=dict)
     # The rows for each kind of members that have needed victims.
     _searches: dict[Hashable, tuple[VictimSearch, list[int]]] = field(default_factory=dict)
-    # In slices: the domain of each member, and the number of members and victims before victims were added.
+    # In slices: the domain of each member.
     _slices: dict[str, Among] = field(default_factory=dict)
-    _counts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def has_min_members(self) -> bool:
         return len(self.row_victims.snapshot.binds) >= self.row_victims.demand.min_members
+
+    @property
+    def victims(self) -> Sequence[Victim]:
+        return list(itertools.chain.from_iterable(self._victims.values()))
+
+    @property
+    def cost(self) -> tuple[Loss, Sequence[int]]:
+        """The smaller the better; of equal losses that whose victims have started last."""
+        return self.loss, [-ord(letter) for letter in start_of(self.victims)]
+
+    @property
+    def has_any(self) -> bool:
+        return self.row_victims.goal.objections.has_any
+
+    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
+        if not counts:
+            counts.update(self._budget_counts)
+        return self.row_victims.goal.objections.violations(assigned_pods, counts)
 
     def among_for(self, uid: str) -> Among | None:
         return self._slices.get(uid, self.among)
@@ -251,7 +249,7 @@ class VictimPlacement:
         snapshot, budget = self.row_victims.snapshot, self.row_victims.budget
         self.binds = tuple(snapshot.binds.values())
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
-        yield from budget.move_all(snapshot.restore, pods_of(self.removals.victims))
+        yield from budget.move_all(snapshot.restore, pods_of(self.victims))
 
     def _place_slices(self, members: Sequence[PodInfo]) -> Turns[None]:
         """Place each slice in the first domain where that is possible, those with most free room first."""
@@ -270,20 +268,29 @@ class VictimPlacement:
         self._slices[member.uid] = among
         return (yield from self._place(member))
 
-    def _undo(self, bind_count: int) -> Turns[None]:
-        """Restore the victims of the members that were placed after this many."""
-        while self._counts and self._counts[-1][0] >= bind_count:
-            _, victim_count = self._counts.pop()
-            victims = pods_of(self.removals.victims[victim_count:])
-            yield from self.row_victims.budget.move_all(self.row_victims.snapshot.restore, victims)
-            self.removals = RemovedVictims(self.row_victims.goal.objections, self.removals.victims[:victim_count])
+    def _add(self, uid: str, victims: Sequence[Victim]) -> None:
+        broken_budgets = self.row_victims.goal.objections.violations(pods_of(victims), self._budget_counts)
+        self.loss = add_loss(self.loss, loss_of(victims, broken_budgets))
+        self._victims[uid] = victims
+
+    def _undo(self) -> Turns[None]:
+        """Restore the victims of the members that have lost their places."""
+        snapshot, victims_of = self.row_victims.snapshot, self._victims
+        if snapshot.binds.keys() >= victims_of.keys():
+            return
+        self.loss, self._victims, self._budget_counts = NO_LOSS, {}, {}
+        for uid, victims in victims_of.items():
+            if uid in snapshot.binds:
+                self._add(uid, victims)
+            else:
+                yield from self.row_victims.budget.move_all(snapshot.restore, pods_of(victims))
 
     def _place_needed_member(self, member: PodInfo) -> Turns[Decision | None]:
         return None if self.has_min_members else (yield from self._place(member))
 
     def _place(self, member: PodInfo) -> Turns[Decision | None]:
         """Place a member where it fits, or where its victims are the smallest loss; return None to place no more."""
-        if self.row_victims.is_spent or (self.limit is not None and self.removals.loss > self.limit):
+        if self.row_victims.is_spent or (self.limit is not None and self.loss > self.limit):
             return None
         decision = yield from self._place_among(member, self.among)
         if isinstance(decision, Bind):
@@ -303,7 +310,7 @@ class VictimPlacement:
             self._searches[kind] = VictimSearch(PORTION, budget.placement), rows
         search, rows = self._searches[kind]
         while not self.row_victims.is_spent:
-            find = self.row_victims.finder(member, self.removals)
+            find = self.row_victims.finder(member, self)
             while not search.turn(nodes, rows, find):
                 yield
             best = search.best()
@@ -315,8 +322,7 @@ class VictimPlacement:
             yield from budget.move_all(snapshot.remove, best.pods)
             decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
             if isinstance(decision, Bind):
-                self._counts.append((len(snapshot.binds), len(self.removals.victims)))
-                self.removals.add(best.victims)
+                self._add(member.uid, best.victims)
                 return decision
             # The dry run counts VFs, and does not choose them.
             yield from budget.move_all(snapshot.restore, best.pods)
@@ -328,12 +334,11 @@ def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
     """Return the best attempt, with all of its victims; the snapshot then lacks only pods that are being deleted."""
     demand, budget, goal, nodes = row_victims.demand, row_victims.budget, row_victims.goal, row_victims.snapshot.nodes
     best: VictimPlacement | None = None
-    best_cost: tuple[Loss, list[int]] | None = None
     yield from row_victims.remove_terminating_pods()
     orders, first_domains = demand.orders(demand.min_members), _first_domains(row_victims)
     domains = domains_within(demand.group, [pod.node for pod in demand.placed_pods], nodes)
     for domain in sorted(domains, key=lambda domain: domain not in first_domains):
-        has_room = goal.is_for_room and best is not None and not best.removals.loss.broken_budgets
+        has_room = goal.is_for_room and best is not None and not best.loss.broken_budgets
         if has_room and domain not in first_domains:
             # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
             break
@@ -344,13 +349,10 @@ def least_loss(row_victims: RowVictims) -> Turns[VictimPlacement | None]:
             if row_victims.is_spent:
                 return best
             row_victims.charge(1 + len(order) // _MEMBERS_PER_DRY_RUN)
-            limit = best_cost[0] if best_cost else None
-            attempt = VictimPlacement(row_victims, RemovedVictims(goal.objections), among, limit)
+            attempt = VictimPlacement(row_victims, among, best.loss if best is not None else None)
             yield from attempt.place(on_rails(order, demand.group, networks))
-            # Of equal losses the one whose victims have started last.
-            cost = attempt.removals.loss, [-ord(letter) for letter in start_of(attempt.removals.victims)]
-            if attempt.has_min_members and (best_cost is None or cost < best_cost):
-                best, best_cost = attempt, cost
+            if attempt.has_min_members and (best is None or attempt.cost < best.cost):
+                best = attempt
             yield from attempt.end()
     return best
 
@@ -368,6 +370,5 @@ def _first_domains(row_victims: RowVictims) -> Set[Domain]:
     within, nodes = row_victims.demand.group.within, row_victims.snapshot.nodes
     if not within:
         return frozenset()
-    labels = nodes.label(within)
-    values = [labels[row] for row in rows_of(row_victims.goal.first_nodes, nodes)]
+    values = [nodes.label(within)[row] for row in rows_of(row_victims.goal.first_nodes, nodes)]
     return {Domain(((within, value),)) for value in values if value is not None}

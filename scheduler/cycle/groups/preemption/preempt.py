@@ -86,15 +86,11 @@ class GroupPreemption:
         self._live, self._budgets, self._preemption = live, budgets, preemption
         self._victims = PotentialVictims(live.cache, groups)
 
-    def concerns(self, priority: int) -> bool:
-        """Return whether a group of this priority may preempt any pod."""
-        return self._victims.has_below(priority)
-
     def search(self, demand: GroupDemand, budget: GroupBudget, now: float) -> Turns[PreemptionResult]:
         """Search for victims of a group of which too few members fit, turn by turn."""
         if (result := self._pending_result(demand, now)) is not None:
             return result
-        if not self.concerns(demand.priority):
+        if not self._victims.has_below(demand.priority):
             return NO_PREEMPTION
         if any(member.pod.spec.preemption_policy == "Never" for member in demand.members):
             return PreemptionResult(reason=POLICY_NEVER)
@@ -135,7 +131,7 @@ class GroupPreemption:
             if best is None:
                 reason = _NO_STEPS if row_victims.is_spent else NOT_HELPFUL
                 return PreemptionResult(reason=reason, comes_again=row_victims.is_spent and dry_run_count > 0)
-            victims = best.removals.victims if goal.is_for_room else (yield from Reprieve(best).run())
+            victims = best.victims if goal.is_for_room else (yield from Reprieve(best).run())
             pods, rooms = pods_of(victims), list[AssignedPod]()
             yield from budget.move_all(rooms.append, _rooms(best.binds, demand.priority))
             result = _result(rooms, pods, demand)
@@ -197,7 +193,7 @@ class Reprieve:
 
     def run(self) -> Turns[list[Victim]]:
         """Repeat the attempt, and put back the victims that may stay; return the others, the most important first."""
-        victims, snapshot, budget = self._attempt.removals.victims, self._snapshot, self._budget
+        victims, snapshot, budget = self._attempt.victims, self._snapshot, self._budget
         yield from budget.move_all(snapshot.remove, pods_of(victims))
         yield from budget.move_all(snapshot.put_on, self._attempt.binds)
         for bind in self._attempt.binds:
