@@ -1,14 +1,13 @@
 """Choose the topology domains in which to try a group, and their order. Pure.
 
-Domains: a domain is the set of nodes with one value of a level's label and of the labels of all wider levels, because
-rack names repeat. Nodes without the label of a wider level that is only preferred form one domain there. ``prefer``
-gives the levels from narrow to wide, and ``within`` the widest one; without it that is the whole cluster.
+A domain is the set of nodes with one value of a level's label and of the labels of all wider levels, because rack names
+repeat. Nodes without the label of a wider level that is only preferred form one domain there. ``prefer`` gives the
+levels from narrow to wide, and ``within`` the widest one; without it that is the whole cluster.
 
-Order: on each level, try the domains that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`),
-the smallest first. On the widest level, finally try those that admit at least the needed members, the largest first. If
-no narrower domain admits the group, fill the tried domain with as few narrower domains as possible, one after another,
-and each of these likewise. Consecutive ranks are then together on every level. Of equally few domains, choose those
-with the least room left over.
+On each level, try the domains that admit the whole group by plain sums (`MemberRoom`), the smallest first. On the
+widest level, finally try those that admit at least the needed members, the largest first. If no narrower domain admits
+the group, fill the tried domain with as few narrower domains as possible, one after another, and each of these
+likewise: consecutive ranks are then together on every level. Of equally few, choose those with the least room left.
 
 While members are placed, only the domains that contain them count: the narrowest level that they share, and wider
 levels. While none of their nodes is known, no member joins them in a domain that all must share.
@@ -148,11 +147,7 @@ def _targets_beside(demand: GroupDemand, room: MemberRoom, anchors: Sequence[int
 
 
 def _parts_beside(
-    demand: GroupDemand,
-    room: MemberRoom,
-    anchors: Sequence[int],
-    levels: Sequence[tuple[str, ...]],
-    domain: Domain,
+    demand: GroupDemand, room: MemberRoom, anchors: Sequence[int], levels: Sequence[tuple[str, ...]], domain: Domain
 ) -> Sequence[Flags]:
     """Return the parts of a domain to fill: first narrow, then wide domains that have members, those with most first;
     then the fewest other domains.

@@ -1,10 +1,8 @@
 """Find the earliest start of a group that declared ends of running pods allow (EASY backfill). Pure.
 
-Method: the group is placed on private snapshots in virtual time. At each time the pods that end by then are gone. Fewer
-pods never leave less room, so the earliest time is found by bisection. Room that is promised already is tried first, on
-its nodes: what was promised stays if it still holds and no earlier start is found.
-
-Cost: a placement of the group for each time that is tried, at most `_MOST_PROBES`.
+The group is placed on private snapshots in virtual time, from which the pods that end by then are gone. Fewer pods
+never leave less room, so the earliest time is found by bisection. Room that is promised already is tried first, on its
+nodes: what was promised stays if it still holds and no earlier start is found.
 """
 
 from bisect import bisect_left

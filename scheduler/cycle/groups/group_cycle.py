@@ -1,20 +1,15 @@
 """Schedule a group: place at least the members that it needs, or none. Pure.
 
-Method: the members are put on nodes of a private snapshot one after another. The ordinary cycle chooses each node with
-all earlier members present, so all rules hold among members, including exact VFs. Topology domains are tried one after
-another (`scheduler.cycle.groups.domains`), and in each domain one choice of networks after another
-(`scheduler.cycle.groups.rails`). Each is tried with the largest members first. If too few fit, it is tried in the
-members' own order, and finally, if not all are needed, with the smallest first. Of the successful attempts in a domain,
-the one that places most members wins.
+The members are put on nodes of a private snapshot one after another. The ordinary cycle chooses each node with all
+earlier members present, so all rules hold among members, including exact VFs. This is tried in one topology domain
+after another, and in each with one choice of networks after another: with the largest members first; if too few fit, in
+the members' own order, and if not all are needed, with the smallest first. The attempt in a domain that places most
+members wins. `_MAX_ATTEMPTS` limits all domains together; the next decision continues where this one stopped.
 
 Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Places that
 are still valid are kept, even if better ones exist by now. Only invalid members are placed again, on a fresh snapshot.
 After three such rounds others wait for a limited time (`GroupBudget.is_exclusive`), so that large groups do not starve
-while single pods come and go. The last check and the commit are in one turn, so nothing happens between them. If a
-member is deleted or changed, the caller closes the generator, and nothing of the decision remains.
-
-Cost: a snapshot for each round, and for each member the cost of a pod; after one fits nowhere, equal members are not
-tried. `_MAX_ATTEMPTS` limits all domains together; the next decision continues where this one stopped.
+while single pods come and go. The last check and the commit are in one turn, so nothing happens between them.
 """
 
 from collections import deque

@@ -23,11 +23,10 @@ _SPARE = "-spare-"
 class GroupDemand:
     """A group and its waiting ``members`` in order, of which ``min_members`` must be placed.
 
-    ``priority`` is the group's, and ``placed_pods`` are the members that have a node. ``since`` is the number of the
-    event after which the decision began; a decision that continues an earlier one at ``first_domain`` keeps the number
-    of the first. The last ``spares`` of the members only reserve room; the group does not start without the
-    ``needed_spares``, which ``min_members`` includes. ``ranks`` are those of the waiting and placed members, by uid, if
-    the group has slices.
+    ``since`` is the number of the event after which the decision began; a decision that continues an earlier one at
+    ``first_domain`` keeps the number of the first. The last ``spares`` of the members only reserve room; the group does
+    not start without the ``needed_spares``, which ``min_members`` includes. ``ranks`` are those of the waiting and
+    placed members, by uid, if the group has slices.
     """
 
     group: Group
@@ -70,7 +69,6 @@ class GroupDemand:
 
     @cached_property
     def real_members(self) -> Sequence[PodInfo]:
-        """The members that are pods."""
         return self.members[: len(self.members) - self.spares] if self.spares else self.members
 
     def without_spares(self) -> "GroupDemand":
@@ -94,7 +92,6 @@ class GroupDemand:
         return [[*order, *spares] for order in orders] if spares else orders
 
     def rooms(self, reserved: ReservedRoom) -> tuple[AssignedPod, ...]:
-        """Return the room that is reserved for members."""
         return tuple(filter(None, (reserved.room_of(member.uid) for member in self.members)))
 
 

@@ -1,11 +1,8 @@
 """Compute how many members of a group rows, slices and topology domains admit, by plain sums. Pure.
 
-A row admits as many members of one shape as its scarcest resource. A domain admits the group as often as its rows
-admit each shape, and as its resources suffice in sum; members count in the mix of the group. Both are upper bounds, so
-a domain that is excluded really has too little room.
-
-A domain of slices is the set of nodes with one value of their label inside one domain of the next wider slices. Wide
-slices consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider domain.
+A domain admits the group as often as its rows admit each shape, and as its resources suffice in sum; members count in
+the mix of the group. Both are upper bounds, so a domain that is excluded really has too little room. Wide slices
+consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider domain.
 """
 
 from collections import Counter

@@ -3,9 +3,7 @@
 ``index``: interface k of every member is on the k-th network of its node, in natural order of all of the node's PFs,
 including those that are down. ``same``: interface k of all members is on one network, which is chosen once for the
 group; placed members determine it. Both restrict the members' requests; then they are scheduled like all requests.
-
-Which networks have room is known from plain sums of the free VFs and Mb/s of each network and node, on PFs that are up.
-This is an upper bound, so networks that are excluded really have room for too few members.
+Networks that have room for too few members by plain sums are not tried.
 """
 
 import itertools

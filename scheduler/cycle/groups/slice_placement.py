@@ -4,9 +4,6 @@ Slices are placed in the order of ranks, the narrow ones of a wide one inside it
 domains that admit it by plain sums: first that of the slice before it, then the smallest that admits all further ones,
 then the largest. So few domains are used, and exact fits first. If not all of its members fit, none stays, and the next
 domain is tried. Once a slice has placed members, the others join them one by one, or wait.
-
-Sums never show too little room. Equal members whose rows admit what the sums show are therefore placed whenever the
-sums suffice: each slice takes exactly its size from one domain.
 """
 
 from collections import Counter
@@ -75,9 +72,7 @@ class SlicePlacement:
         yield from self._place(ranked, 0, 0, is_whole=False)
 
     def _place(self, members: Sequence[PodInfo], depth: int, domain: int, *, is_whole: bool) -> Turns[bool]:
-        """Place members in a domain of the level before ``depth``; return whether all fit. A whole slice ends at the
-        first that does not.
-        """
+        """Place members in a domain of the level before ``depth``; return whether all fit (if whole, until not)."""
         if depth == len(self._domains.levels):
             return (yield from self._place_each(members, domain, is_whole=is_whole))
         demand, size = self.snapshot.demand, self._domains.levels[depth].slice.size
@@ -145,24 +140,24 @@ class SlicePlacement:
         """Place members in a domain of the narrowest level, the largest first."""
         level, (rows, domain_of_row, _) = self._domains.levels[-1], self._domains.narrowest
         among = Among(self.snapshot.nodes.flags(rows[domain_of_row == domain]), level.slice.within)
-        failures = set[Hashable]()
-        for member in by_size(members):
+        snapshot, bind_count = self.snapshot, len(self.snapshot.binds)
+
+        def place(member: PodInfo) -> Turns[Decision | None]:
             if self._is_over(is_whole=is_whole):
-                return False
-            if kind_of(member) in failures:
-                continue
-            self.count += 1
+                return None
             decision = yield from self.place_member(member, among)
-            if isinstance(decision, Bind):
-                self.snapshot.put_on(decision)
-                self._free[domain] -= 1
-                continue
-            if decision is None or is_whole:
-                self._member_refusal = decision
-                return False
-            self.refusals.setdefault(kind_of(member), decision)
-            failures.add(kind_of(member))
-        return not failures
+            self._free[domain] -= isinstance(decision, Bind)
+            return decision
+
+        min_members = bind_count + len(members) if is_whole else 0
+        refusals, count = yield from snapshot.place_members(by_size(members), min_members, place)
+        self.count += count
+        if is_whole:
+            self._member_refusal = next(iter(refusals.values()), None)
+        else:
+            for kind, refusal in refusals.items():
+                self.refusals.setdefault(kind, refusal)
+        return len(snapshot.binds) == bind_count + len(members)
 
     def _refuse_for_label(self, member: PodInfo, rows: Rows) -> Turns[None]:
         """Record that no node has all labels of the slices, with the reason for the rarest one."""

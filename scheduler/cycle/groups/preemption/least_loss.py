@@ -6,9 +6,6 @@ to the node whose victims are the smallest loss in kube-scheduler's order
 evaluated without them. The attempt with the smallest loss, summed over the group, wins. A member of the group is never
 a victim, otherwise fewer members would be placed.
 
-Equal members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
-placement.
-
 Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
 possible victims at once, and places the group by scores. Here the loss decides, and free room is used first.
 """

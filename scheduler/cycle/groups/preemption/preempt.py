@@ -1,10 +1,8 @@
-"""Search for pods of lower priority to preempt for a group: the needed members fit after that, or no pod is preempted.
-Pure.
+"""Search for pods of lower priority to preempt for a group: the needed members fit then, or none is preempted. Pure.
 
 Members go where the loss is smallest, on a snapshot of their own (`least_loss`). In the best attempt, victims that are
-not necessary stay. The members are nominated and wait until their victims have left. If a node of the result changed
-meanwhile in the live cache, or a victim's group or priority, or a disruption budget that would be violated, the search
-starts again, a few times.
+not necessary stay. The members are nominated and wait until their victims have left. If something changed meanwhile on
+which the result depends, the search starts again, a few times.
 
 For a group with `--group-hold` priority, the same search finds the nodes where it waits until pods up to its own
 priority end by themselves. Pods that do not end by themselves are the last choice: with restartPolicy Always a pod
