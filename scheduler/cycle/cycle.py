@@ -193,8 +193,8 @@ class SchedulingCycle:
         verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_names)
         if not self._cache.nodes.row_of:
             return verdict
-        if isinstance(refusals, NoNode):
-            return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
+        # Volumes that exclude every node do so whichever pods are removed.
+        refusals = () if isinstance(refusals, NoNode) else refusals
         helpable = [
             refusal for refusal in refusals if refusal.requeue_on & ClusterEvent.ROOM and not refusal.is_permanent
         ]

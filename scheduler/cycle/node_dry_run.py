@@ -11,9 +11,8 @@ add up and commute, so it is enough to count each pod's net moves and to undo th
 ends: dry runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are
 only counted for each PF. The result is the same as with exact VFs as long as each VF has one claim.
 
-Cost: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod requests
-and each moved pod. An evaluation costs a comparison each, and for VFs one placement, cached by the free VFs. The
-filters of the cluster cost as much as in a decision, so they run again only if they count a moved pod.
+Cost: some microseconds to create one. A move or an evaluation costs one operation for each resource, and for VFs one
+placement, cached by the free VFs. The filters of the cluster run again only if they count a moved pod.
 """
 
 from collections.abc import Mapping, Sequence

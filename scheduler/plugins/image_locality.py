@@ -12,10 +12,9 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import ScorePlugin, Scorer
 
-_MIB = 1024 * 1024
 # Bytes. Images that are smaller than this together count as none; the second is the maximum for each container.
-_MIN_BYTES = 23 * _MIB
-_MAX_CONTAINER_BYTES = 1000 * _MIB
+_MIN_BYTES = 23 << 20
+_MAX_CONTAINER_BYTES = 1000 << 20
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
@@ -39,7 +38,7 @@ def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
 
 
 def full_name(image: str) -> str:
-    """Return an image's name as nodes report it: with the default tag if it has none."""
+    # Nodes report an image without a tag with the default one.
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 

@@ -40,12 +40,11 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
 
 
 class PodAffinityFilter:
-    """One pod's terms, and the assigned pods' terms that select it, against the currently assigned pods."""
+    """One pod's terms, and the ``existing`` terms of assigned pods that select it, against the assigned pods."""
 
     def __init__(
         self, pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts, existing: Mapping[TermKind, CountedTerms]
     ) -> None:
-        """Take the terms of assigned pods that select the pod as ``existing``."""
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
         self._existing_anti_affinity = existing["anti_affinity"]
         self._scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing["affinity"]), (1, existing["preferred"])

@@ -7,9 +7,6 @@ take a `NodeView`, because that changes with every pod. A `ClusterFilterPlugin` 
 every pod, a `VolumeFilterPlugin` for every pod with volumes. In a dry run, these two run again when a pod was moved
 that they read: one whose volumes or labels and terms count. All plugins are pure. The reasons against a node are those
 of the first filter that rejects it.
-
-To add an event that no plugin has used so far, add a flag to `scheduler.kube.cluster_event.ClusterEvent` and its
-detection to `scheduler.pending.event_hints`.
 """
 
 from abc import ABC, abstractmethod
@@ -210,9 +207,6 @@ class DryRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlugin(ExtensionPoint[Callable[[PodInfo, Cache, Steps], DryRun | None]]):
-    """A plugin whose result on a node depends on the pods there; ``reserves`` if it assigns exact devices.
-
-    Searches of its parts spend the steps.
-    """
+    """A plugin whose result on a node depends on the pods there; ``reserves`` if it assigns exact devices."""
 
     reserves: bool = False

@@ -33,8 +33,7 @@ _TOO_MANY_PODS = "Too many pods"
 _SEEDS = "rdma-sriov/"
 
 
-def counts_on(resource: str, resources: Container[str]) -> bool:
-    """Return whether a resource counts on a node that publishes these resources."""
+def _counts_on(resource: str, resources: Container[str]) -> bool:
     return not resource.startswith(_SEEDS) or resource in resources
 
 
@@ -55,7 +54,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
         for bit, name, amount in other_requests:
             lack = _free(nodes, view, name) < amount
             if name.startswith(_SEEDS):
-                lack = lack & view.judge(nodes.published, partial(counts_on, name))
+                lack = lack & view.judge(nodes.published, partial(_counts_on, name))
             marks = marks | lack << bit
         return marks
 
@@ -112,7 +111,6 @@ def _free(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
 
 
 def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
-    """Return what nodes have of a resource; 0 if no node has it."""
     line = LINES.get(resource)
     if line is not None:
         return view.allocatable[line]
@@ -153,7 +151,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
         view = nodes.row_view(row)
         spare = {name: view.free[line] - amount for name, line, amount in lines}
         for name, amount in other_requests:
-            if counts_on(name, nodes.published[row]):
+            if _counts_on(name, nodes.published[row]):
                 spare[name] = _free(nodes, view, name) - amount
         return _SpareAmounts(view.free[PODS] - 1, spare)
 
@@ -162,7 +160,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
         for name, amount in requests:
             lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
             if lacks.any():
-                fits &= ~(lacks & view.judge(nodes.published, partial(counts_on, name)).astype(bool))
+                fits &= ~(lacks & view.judge(nodes.published, partial(_counts_on, name)).astype(bool))
         return fits
 
     return DryRun(on, fits_empty, has_exact_room=True)

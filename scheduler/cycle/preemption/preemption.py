@@ -93,9 +93,6 @@ class Preemption:
         uids = frozenset(pod.uid for pod in best.pods)
         return Nominate(reserve(assigned_pod.uid, [assigned_pod], victims=uids), victims)
 
-    def hopeless(self, pod_info: PodInfo) -> Refused:
-        return Refused(POLICY_NEVER) if _never_preempts(pod_info) else self._refusal({}, 0)
-
     def _refusal(self, counts: Mapping[str, int], helpful: int) -> Refused:
         """Return the reasons against the ``helpful`` nodes, and that preemption is not helpful on all others."""
         total = len(self._cache.nodes.row_of)

@@ -62,7 +62,6 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
-    """Return a function that finds units and VFs together; None for a pod that requests no unit."""
     return (lambda row, steps: _place(pod_info, nodes, row, steps)) if pod_info.wishes else None
 
 

@@ -88,11 +88,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
         lacks_vfs, lacks_rate = view.free[VFS] < count, view.free[MBPS] < rate
         return lacks_vfs * 1 + (lacks_rate > lacks_vfs) * 2
 
-    return UsageFilter(lacks, _reasons)
-
-
-def _reasons(mark: int) -> Texts:
-    return (NOT_ENOUGH["vfs" if mark == 1 else "rate"],)
+    return UsageFilter(lacks, lambda mark: (NOT_ENOUGH["vfs" if mark == 1 else "rate"],))
 
 
 def fullest_first(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
@@ -123,7 +119,6 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 
 
 def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placement: Placement) -> Assignment:
-    """Return the exact VFs, and units of other kinds, for a placement."""
     vfs = pick_vfs(pod_info.interfaces, free_vfs, placement, cache.free_since(node))
     ext = {kind: cache.unit_pools.section_of(node, kind, proposal) for kind, proposal in placement.others}
     return Assignment(uid=pod_info.uid, node=node, vfs=vfs, ext=ext)
@@ -161,8 +156,6 @@ class ExactDevices(PreFilterExtensions):
 
 
 class _Vfs(ExactDevices):
-    """Whether the interfaces fit together on the PFs."""
-
     def _place(self) -> Placement | Refused:
         request = self._pod_info.request
         assert request is not None, "only a pod with interfaces has this part"

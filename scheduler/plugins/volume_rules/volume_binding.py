@@ -50,12 +50,15 @@ def _sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> _Claims | Refu
     claims, reason = _Claims([], []), ""
     for use in pod_info.volumes:
         claim = volume_cache.claim(use.key)
-        if claim is None or (fault := _fault(use, claim, pod_info)):
-            return Refused(_missing_claim_text(use) if claim is None else fault)
+        fault = _fault(use, claim, pod_info)
+        if claim is None or fault:
+            return Refused(fault)
         if claim.is_bound:
             claims.with_volume.append(claim)
             continue
-        mode = _binding_mode(claim, volume_cache)
+        storage_class = volume_cache.storage_class(claim.storage_class)
+        # A claim without a class gets its volume at once.
+        mode = "" if storage_class is None else storage_class.volume_binding_mode
         if mode is None:
             return Refused(f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"')
         if mode == _WAITS and not claim.spec.volume_name:
@@ -63,12 +66,6 @@ def _sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> _Claims | Refu
         else:
             reason = _UNBOUND
     return Refused(reason) if reason else claims
-
-
-def _missing_claim_text(use: ClaimUse) -> str:
-    if use.owner:
-        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-    return no_such_claim(use.name)
 
 
 def no_such_claim(name: str) -> str:
@@ -83,7 +80,11 @@ def claim_in_deletion(name: str) -> str:
     return f'persistentvolumeclaim "{name}" is being deleted'
 
 
-def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> str:
+def _fault(use: ClaimUse, claim: PersistentVolumeClaim | None, pod_info: PodInfo) -> str:
+    if claim is None and use.owner:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
+    if claim is None:
+        return no_such_claim(use.name)
     name = claim.metadata.name
     if claim.status.phase == "Lost":
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
@@ -93,12 +94,6 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> st
     if use.owner and not any(owner.controller and owner.uid == use.owner for owner in owners):
         return f"PVC {use.key} was not created for pod {pod_info.pod.key} (pod is not owner)"
     return ""
-
-
-def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> str | None:
-    """Return when a claim gets its volume: at once if it has no class; None if the class does not define it."""
-    storage_class = volume_cache.storage_class(claim.storage_class)
-    return "" if storage_class is None else storage_class.volume_binding_mode
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
@@ -111,9 +106,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     lacks_volume = None in volumes
 
     def filter_rows(rows: Rows) -> Refusals | None:
-        conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
         # For each row all reasons against it: the sum of the texts' codes.
-        codes = conflict + _obstacles(unbound, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
+        codes = _obstacles(unbound, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
+        for affinity in affinities:
+            codes |= _CODES[_CONFLICT] * ~_holds(affinity, nodes, rows)
         return Refusals(codes, _TEXTS) if np.count_nonzero(codes) else None
 
     return filter_rows if lacks_volume or affinities or unbound else None
@@ -128,13 +124,6 @@ def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: 
     labels = {key: nodes.label(key)[row] for key in _keys(unbound, volume_cache)}
     volume_plan = make_plan(unbound, volume_cache, nodes.names[row], labels)
     return None if isinstance(volume_plan, Refused) else volume_plan
-
-
-def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
-    flags: Flags = np.ones(len(rows), np.bool_)
-    for affinity in affinities:
-        flags &= _holds(affinity, nodes, rows)
-    return flags
 
 
 def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:

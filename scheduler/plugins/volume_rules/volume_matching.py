@@ -17,7 +17,13 @@ from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import EVERYTHING, Selector, matches, read_selector
-from scheduler.kube.storage_objects import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim, StorageClass
+from scheduler.kube.storage_objects import (
+    NO_PROVISIONER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyTerm,
+)
 
 Labels = Mapping[str, str | None]
 # Why a claim gets no volume on a node.
@@ -39,18 +45,13 @@ def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
 
 
 def allows_topology(storage_class: StorageClass, labels: Labels) -> bool:
-    """Return whether a class provisions volumes for a node with these labels."""
     terms = storage_class.allowed_topologies
-    if not terms:
-        return True
-    return any(
-        bool(term.match_label_expressions)
-        and all(
-            labels.get(requirement.key) in (requirement.values or ())
-            for requirement in term.match_label_expressions or ()
-        )
-        for term in terms
-    )
+    return not terms or any(map(_topology_holds, terms, repeat(labels)))
+
+
+def _topology_holds(term: TopologyTerm, labels: Labels) -> bool:
+    required_labels = term.match_label_expressions or ()
+    return bool(required_labels) and all(labels.get(label.key) in (label.values or ()) for label in required_labels)
 
 
 class _Request(NamedTuple):
@@ -149,24 +150,15 @@ class UnboundClaim:
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
     """Return what these claims request, in allocation order: first those that have started, then the smallest."""
     candidates = dict[_Request, _Candidates]()
-    unbound = []
+    unbound = list[UnboundClaim]()
     for claim in claims:
         request = _Request.of(claim)
         if request not in candidates:
             candidates[request] = _Candidates(request, volume_cache)
-        unbound.append(
-            UnboundClaim(
-                claim=claim,
-                candidates=candidates[request],
-                is_being_made=bool(volume_cache.selected_node(claim)),
-                own_volumes=tuple(_own_volumes(claim, volume_cache)),
-                maker=_find_maker(claim, volume_cache),
-            )
-        )
-    return sorted(
-        unbound,
-        key=lambda unbound_claim: (not unbound_claim.is_being_made, unbound_claim.size, unbound_claim.claim.key),
-    )
+        is_being_made = bool(volume_cache.selected_node(claim))
+        own_volumes, maker = tuple(_own_volumes(claim, volume_cache)), _find_maker(claim, volume_cache)
+        unbound.append(UnboundClaim(claim, candidates[request], is_being_made, own_volumes, maker))
+    return sorted(unbound, key=lambda claim: (not claim.is_being_made, claim.size, claim.claim.key))
 
 
 def make_plan(
@@ -176,9 +168,7 @@ def make_plan(
 
     The caller ensures that a claim with a selected node is considered only where its volume will be usable.
     """
-    matches: list[Match] = []
-    provisions: list[Provision] = []
-    volume_names: set[str] = set()
+    matches, provisions, volume_names = list[Match](), list[Provision](), set[str]()
     for claim in unbound:
         volume = None if claim.is_being_made else _find_volume(claim, labels, volume_names)
         if volume is not None:
@@ -199,10 +189,7 @@ def _find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> Stor
     return None if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER) else storage_class
 
 
-def _find_volume(
-    unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str] = ()
-) -> PersistentVolume | None:
-    """Return the volume that a claim gets on a node with these labels; None if there is none."""
+def _find_volume(unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str]) -> PersistentVolume | None:
     for volume in unbound.own_volumes:
         if volume.metadata.name not in excluded_names and unbound.candidates.request.can_be(volume):
             return volume if affinity_holds(volume.affinity, labels) else None
@@ -226,7 +213,6 @@ def _own_volumes(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> lis
 
 
 def _selector(claim: PersistentVolumeClaim) -> Selector | None:
-    """Read which volumes a claim may get; return None if no volume can match."""
     if claim.spec.selector is None:
         return EVERYTHING
     try:
