@@ -188,10 +188,8 @@ class PendingPods:
         pods = [assigned_pod for uid in uids if (assigned_pod := self.cache.forget(uid, now)) is not None]
         for assigned_pod in pods:
             self.queue.move_on_event(of_departure(assigned_pod), now)
-        members = [assigned_pod.uid for assigned_pod in pods if self.group_cache.of(assigned_pod.uid) is not None]
-        if members:
-            ranks = {uid: pending.rank for uid in members if (pending := self.pending.get(uid)) is not None}
-            self.pending_groups.release(members, ranks, now)
+        ranks = {pod.uid: self.pending[pod.uid].rank if pod.uid in self.pending else None for pod in pods}
+        self.pending_groups.release(ranks, now)
         for assigned_pod in pods:
             pending = self.pending.get(assigned_pod.uid)
             if pending is not None and pending.membership != self.group_cache.of(assigned_pod.uid):

@@ -49,7 +49,7 @@ class Debounce(Generic[K]):
         return key in self._times
 
     def change(self, key: K, now: float) -> None:
-        """Record that a key changes; ``now`` is not earlier than in the previous call."""
+        """Record a change; ``now`` is not earlier than in the previous call."""
         first_at, _ = self._times.get(key, (now, now))
         if now + self._quiet_s <= first_at + self._loud_s:
             self._times[key] = first_at, now + self._quiet_s
@@ -90,12 +90,12 @@ class GroupReports(Part):
         uids: Sequence[str],
         message: str,
         now: float,
-        reason: Why | None = None,
+        why: Why | None = None,
         *,
         is_bug: bool = False,
     ) -> None:
         """Replace the message of a group, also for members that have not received the previous one."""
-        self._messages[key] = iter(uids), message, reason
+        self._messages[key] = iter(uids), message, why
         if key.naming == "PodGroup":
             self._refusals[key] = _Condition("False", "SchedulerError" if is_bug else "Unschedulable", message)
             self._changes.change(key, now)
@@ -106,13 +106,12 @@ class GroupReports(Part):
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
         """Yield the next members with their message."""
-        return islice(self._rest(), PORTION)
+        return islice(self._remaining_messages(), PORTION)
 
-    def _rest(self) -> Iterator[tuple[str, str, Why | None]]:
+    def _remaining_messages(self) -> Iterator[tuple[str, str, Why | None]]:
         while self._messages:
-            key, (uids, message, reason) = next(iter(self._messages.items()))
-            for uid in uids:
-                yield uid, message, reason
+            key, (uids, message, why) = next(iter(self._messages.items()))
+            yield from ((uid, message, why) for uid in uids)
             self.withdraw(key)
 
     def members_changed(self, key: GroupKey, now: float) -> None:

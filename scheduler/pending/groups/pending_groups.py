@@ -26,10 +26,9 @@ from scheduler.queue.queue import Queue
 
 # Seconds without a change after which members get the reason why their group is not scheduled; and the maximum.
 _QUIET_S, _LOUD_S = 3.0, 30.0
-# The wait of a group whose decision could not be carried out doubles with each failure.
-_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
-# Seconds within which the Bindings of one decision all end.
-_DECISION_S = 0.1
+# The wait of a group whose decision could not be carried out doubles with each failure; all Bindings of one decision
+# end within `_DECISION_S`.
+_BACKOFF_S, _LONGEST_BACKOFF_S, _DECISION_S = 1.0, 10.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +101,22 @@ class PendingGroups(Part):
         self._refresh(key, now)
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
-        """Record that members of a scheduled group are assumed on nodes."""
+        """Record that members are assumed on nodes."""
         self.members(key).place(uids, self.group(key).min)
         for uid in uids:
             self.queue.stand_for(uid, None)
         self._refresh(key, now)
 
-    def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
-        """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
+    def release(self, ranks: Mapping[str, Rank | None], now: float) -> None:
+        """Record that pods are no longer assumed: members with a rank wait again, the others were deleted."""
         keys = dict[GroupKey, None]()
-        for uid in uids:
-            membership = self.group_cache.of(uid)
-            if membership is None:
-                continue
-            keys[membership.key] = None
-            if uid in ranks:
-                self._set_state(uid, membership, Member("waiting", rank=ranks[uid]))
-            else:
-                self.group_cache.drop(uid)
+        for uid, rank in ranks.items():
+            if (membership := self.group_cache.of(uid)) is not None:
+                keys[membership.key] = None
+                if rank is None:
+                    self.group_cache.drop(uid)
+                else:
+                    self._set_state(uid, membership, Member("waiting", rank=rank))
         for key in keys:
             self._refresh(key, now)
 
@@ -170,7 +167,7 @@ class PendingGroups(Part):
     def group(self, key: GroupKey) -> Group:
         """Return a group that is not rejected."""
         group = self._states[key].group
-        assert group is not None, "a group that is refused is not in the queue"
+        assert group is not None, "a group that is rejected is not in the queue"
         return group
 
     def members(self, key: GroupKey) -> Members:
@@ -193,13 +190,12 @@ class PendingGroups(Part):
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
         """Let the next decision continue from a domain, unless the group has changed."""
-        state = self._states[key]
-        state.rest = None if state.is_dirty else (first_domain, since)
+        if not self._states[key].is_dirty:
+            self._states[key].rest = first_domain, since
 
     def take_rest(self, key: GroupKey) -> tuple[int, int] | None:
         """Return where the last decision stopped, if it left domains untried; the next one may stop elsewhere."""
-        state = self._states[key]
-        rest, state.rest = state.rest, None
+        rest, self._states[key].rest = self._states[key].rest, None
         return rest
 
     def requeue(self, key: GroupKey, now: float) -> None:
@@ -269,7 +265,6 @@ class PendingGroups(Part):
                 yield key, min_members
 
     def reserve_room_for(self, key: GroupKey | None, now: float) -> None:
-        """Reserve room for a group, instead of the previous one."""
         old_owner, self.room_owner = self.room_owner, key
         for group_key in (old_owner, key):
             if group_key is not None and group_key in self._states:
@@ -277,11 +272,9 @@ class PendingGroups(Part):
 
     def counts(self) -> Mapping[str, int]:
         """Count the groups with waiting members: those in the queue, and those that are incomplete or rejected."""
-        queue_length = len(self.entries())
-        return {"queued": queue_length, "incomplete": len(self._states) - queue_length}
+        return {"queued": len(self.entries()), "incomplete": len(self._states) - len(self.entries())}
 
     def entries(self) -> set[str]:
-        """Return the queue entries of groups."""
         return {key.entry for key, state in self._states.items() if not state.message}
 
     def check(self) -> None:
