@@ -48,7 +48,6 @@ class BindingCycle(Part):
     _changes: dict[Owner, None] = field(default_factory=dict)
 
     def __contains__(self, uid: str) -> bool:
-        """Return whether a pod's Bind waits for volumes."""
         return uid in self._owners
 
     def begin(self, binds: Sequence[Bind], now: float, group: Group | None = None) -> Iterator[Instruction]:
@@ -133,7 +132,6 @@ class BindingCycle(Part):
         return self._settle(decision, result.fault, now) if waits.fail_write(decision) else ()
 
     def _settle(self, bind: Bind, fault: str, now: float) -> Iterable[Instruction]:
-        """Process that the volumes of a Bind are bound, or why they never will be."""
         owner = self._owners[bind.pod_info.uid]
         if fault:
             reason = f"binding volumes of {bind.pod_info.pod.key}: {fault}" if isinstance(owner, GroupKey) else fault
@@ -161,7 +159,6 @@ class BindingCycle(Part):
         return list(batch.binds.values())
 
     def _release(self, batch: _Batch, reason: str, now: float) -> list[Instruction]:
-        """Remove the pods of a batch from their nodes, so that they are scheduled again, and report why."""
         self._end(batch)
         state, uids = self.state, list(batch.binds)
         self._forget(uids, now)

@@ -55,7 +55,6 @@ class ClusterObjects:
             return self._remove(kind, event.identity), str(error)
 
     def keep(self, kind: type[ClusterObject], identities: Iterable[Identity]) -> ClusterEvent:
-        """Apply a list of all objects of this kind; return the events that can help pods."""
         cluster_event = NO_EVENT
         keys = {(identity.namespace, identity.name) for identity in identities}
         for namespace, name in sorted(self._keys.get(kind, set()) - keys):

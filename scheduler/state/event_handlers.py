@@ -44,12 +44,10 @@ class UnreadableObjects:
         return [] if previous == reason else [notice]
 
     def drop(self, kind: type[Any], identity: Identity) -> None:
-        """Record that the object is deleted, or has become readable."""
         if self._reasons:
             self._reasons.pop((kind, identity.namespace, identity.name), None)
 
     def keep(self, kind: type[Any], identities: Iterable[Identity]) -> None:
-        """Drop objects of a kind that are not in a list of all of them."""
         if any(key[0] is kind for key in self._reasons):
             keys = {(kind, identity.namespace, identity.name) for identity in identities}
             self._reasons = {key: why for key, why in self._reasons.items() if key[0] is not kind or key in keys}

@@ -115,7 +115,6 @@ class Nominations(Part):
         return room, len(rivals) + len(leaving_pods)
 
     def _reserve(self, owner: Owner, changes: Mapping[str, AssignedPod | None], now: float) -> None:
-        """Reserve the room of processed pods beside that of the group's other members."""
         previous, pods = self.state.reservations.of_owner(owner), self.state.pending_pods.pending
         all_rooms = {**(previous.rooms if previous is not None else {}), **changes}
         rooms = {uid: room for uid, room in all_rooms.items() if room is not None and uid in pods}
@@ -196,7 +195,6 @@ class Nominations(Part):
         ]
 
     def _withdraw(self, reservation: Reservation, now: float) -> list[Instruction]:
-        """Reject a reservation if the VFs that its owner waits for are not released."""
         is_group, pods = reservation.group is not None, self.state.pending_pods
         rooms = reservation.rooms.values()
         stuck_rooms = [room for room in rooms if not is_group or self.preemption.awaits_vf(room.node)]

@@ -89,7 +89,6 @@ class OpenOrders(Part):
         self._writes = OpenWrites()
 
     def begin(self, instructions: Iterable[Instruction], now: float) -> None:
-        """Record the orders among the instructions."""
         for instruction in instructions:
             if isinstance(instruction, Bind | PreBind):
                 metadata = _pod(instruction)
@@ -128,7 +127,6 @@ class OpenOrders(Part):
             self._state.queue.block(uid, namespace)
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Requeue blocked entries, as far as their namespaces have room."""
         for namespace in self._state.queue.blocked_namespaces():
             if room := self._writes.room(namespace, now):
                 self._state.queue.unblock(namespace, room)

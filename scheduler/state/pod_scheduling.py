@@ -68,7 +68,6 @@ class PodScheduling(Part):
         return self._assume(uid, decision, now, record_phase)
 
     def give_up(self, uid: str, now: float) -> list[Instruction]:
-        """Mark a pod unschedulable whose decision failed because of a bug; it is not tried again automatically."""
         pending = self.state.pending_pods.get(uid)
         if pending is None or self.state.cache.assigned(uid) is not None:
             return []
@@ -79,7 +78,6 @@ class PodScheduling(Part):
         )
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Requeue one pod whose last decision has left nodes unsearched."""
         while self._incomplete_uids and now >= self._next_attempt:
             uid = next(iter(self._incomplete_uids))
             del self._incomplete_uids[uid]

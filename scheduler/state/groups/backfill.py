@@ -68,13 +68,11 @@ class Backfill(Part):
         return Reservation(key, rooms, "backfill", since=since, until=until), self._text(new_promise, start.at)
 
     def _is_valid(self, reservation: Reservation | None, demand: GroupDemand) -> bool:
-        """Return whether a group has a promise for enough of its present members."""
         if reservation is None or reservation.cause != "backfill" or demand.group.key not in self._promises:
             return False
         return sum(member.uid in reservation.rooms for member in demand.members) >= demand.min_members
 
     def note(self, key: GroupKey) -> str:
-        """Return the message about a group's promise; empty if it has none."""
         promise = self._promise_of(key)
         return self._text(promise, promise.at) if promise is not None else ""
 
@@ -128,7 +126,6 @@ class Backfill(Part):
         return Promise(start.at, where, nodes, after, promise.time(self._run_times.unix_offset_s), cause)
 
     def _causes(self, promise: Promise, priority: int, now: float) -> Iterator[str]:
-        """Yield why a promise is not valid any more."""
         cache, nodes = self._state.cache, sorted(promise.nodes)
         yield from (f"node {node!r} is gone" for node in nodes if cache.node(node) is None)
         pods = sorted((pod for node in nodes for pod in cache.assigned_pods_on(node)), key=lambda pod: pod.pod)
@@ -140,7 +137,6 @@ class Backfill(Part):
         yield from (f"{pod.pod} began late, or declares a longer run time now" for pod in late_pods)
 
     def _after_text(self, assigned_pod: AssignedPod, now: float) -> str:
-        """Return for whose end a start waits."""
         membership = self._state.group_cache.of(assigned_pod.uid)
         name = f"{membership.key.namespace}/{membership.title}" if membership is not None else assigned_pod.pod
         end = self._run_times.declared_end(assigned_pod, now)

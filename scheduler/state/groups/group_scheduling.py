@@ -110,7 +110,6 @@ class GroupScheduling(Part):
         return entries.get(self.state.queue.earliest(entries))
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
-        """Pause a decision if its slice has ended and others wait."""
         if not decision.budget.slice_is_over:
             return
         if decision.budget.is_exclusive and decision.exclusive_end is None:
@@ -249,7 +248,6 @@ class GroupScheduling(Part):
             self.decision = None
 
     def give_up(self, entry: str, now: float) -> list[Instruction]:
-        """Set a group aside whose decision failed because of a bug."""
         self.abandon()
         key = GroupKey.of_entry(entry)
         if key is not None:

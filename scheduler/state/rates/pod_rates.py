@@ -47,7 +47,6 @@ def _no_change_message(node: str) -> str:
 
 
 def allocation_report(assigned_pod: AssignedPod, cache: Cache) -> RatesReport:
-    """Return the report about the rates that a pod has allocated, or was assigned."""
     rates = assigned_pod.rates
     if rates is not None and not supports_changes(rates.node, cache):
         # An earlier version may set the assigned rates there.
@@ -127,7 +126,6 @@ def judge(
 
 
 def _beside_nominated_pods(assigned_pod: AssignedPod, cache: Cache, reservations: Reservations) -> FreeVfs:
-    """Return what remains on a pod's node beside the nominated pods there of the same or a higher priority."""
     accounting = cache.vf_accounting(assigned_pod.node).copy()
     for nominated_pod in reservations.on(assigned_pod.node) if reservations else []:
         if nominated_pod.priority >= assigned_pod.priority and (claim := nominated_pod.claim) is not None:

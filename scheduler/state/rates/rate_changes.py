@@ -113,7 +113,6 @@ class RateChanges(Part):
         self._writes = OpenWrites(_MAX_WRITES)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        """Record the request of a bound pod, and that rates that it has released may help others on its node."""
         if ClusterEvent.VFS_FREED in change.event:
             self.touch(change.assigned_pod.node, now)
         self._record(change.pod, change.assigned_pod, now)
@@ -177,7 +176,6 @@ class RateChanges(Part):
         return ()
 
     def _drop(self, uid: str) -> None:
-        """Record that a pod is deleted, or that nothing is left to do about it."""
         self._uids_in_force.discard(uid)
         change = self._changes.pop(uid, None)
         if change is not None and not self._has_changes(change.node):
@@ -217,7 +215,6 @@ class RateChanges(Part):
         return max(self._next_review, self._writes.next_time()) if self._reviews else None
 
     def tick(self, now: float) -> Iterator[Instruction]:
-        """Yield what is due for a portion of the pods of one node."""
         if not self._reviews or now < max(self._next_review, self._writes.next_time()):
             return
         node = min(self._reviews, key=lambda node: (self._reviews[node].due, node))
@@ -277,7 +274,6 @@ class RateChanges(Part):
         return any(pod.uid in self._changes for pod in pods)
 
     def _settle(self, change: _Change, now: float) -> Iterator[Instruction]:
-        """Yield the write of a pod's requested rates, or the report in its place."""
         uid, namespace, new_rates = change.pod.metadata.uid, change.pod.metadata.namespace, change.new_rates
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or assigned_pod.assignment is None or self._cache.is_writing_rates(uid):

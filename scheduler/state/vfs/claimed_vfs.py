@@ -130,7 +130,6 @@ class VfDisputes(Part):
             self._update(assigned_pod.node)
 
     def _update(self, node: str) -> list[Instruction]:
-        """Read the disputes of a node, and report those with a new claimant."""
         old_disputes, new_disputes = self.of(node), self._cache.disputes(node)
         if new_disputes:
             self._disputes[node] = new_disputes

@@ -188,7 +188,6 @@ class LostVfs(Part):
             yield from evictions
 
     def _disrupt(self, uid: str, now: float) -> Iterator[Instruction]:
-        """Yield the instructions for a pod and all placed members of its group."""
         lost_pod, reason = self._cache.assigned(uid), self._losses[uid].reason
         assert lost_pod is not None, f"{uid} has lost VFs and is on no node"
         time, disruption = f"for {self._options.after_s:g} s", _Disruption(uid, now + _RETRY_S)

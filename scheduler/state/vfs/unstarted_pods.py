@@ -79,7 +79,6 @@ class UnstartedPods(Part):
         self._judge(name, now)
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Try an eviction again later that the API server rejected."""
         if isinstance(order, Evict) and result == "refused":
             case = self._cases.get(order.pod.metadata.uid)
             if case is not None and case.reason:
@@ -178,7 +177,6 @@ def _has_started(pod: Pod) -> bool:
 
 
 def _has_run(pod: Pod) -> bool:
-    """Return whether any container of a pod has ever run."""
     containers = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
     return any(
         container.restart_count > 0 or (state is not None and (state.running or state.terminated))
