@@ -16,7 +16,6 @@ from scheduler.cycle.decisions import SignAssignment
 from scheduler.cycle.instructions import Instruction, Notice, Order, Result
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
-from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.group_membership import GroupKey
@@ -73,9 +72,8 @@ class Machine:
         self.cache, self.queue, self.reservations = state.cache, state.queue, state.reservations
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.group_cache = state.group_cache
-        refusing_nodes = RefusingNodes()
         preemption = Preemption(state.cache, state.reservations, state.budgets, state.group_cache)
-        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, refusing_nodes, sign=sign)
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.reservations, preemption, sign=sign)
         self.binding_cycle = BindingCycle(state)
         self.nominations = Nominations(state, preemption)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, self.binding_cycle, portion)
@@ -83,23 +81,15 @@ class Machine:
             state, self._scheduling_cycle, preemption, self.binding_cycle, group_options, portion
         )
         self.vf_disputes = VfDisputes(state)
-        unstarted_pods = UnstartedPods(state, self.vf_disputes, evicts=evict_never_started)
-        self.lost_vfs = LostVfs(state, unstarted_pods, lost_vf_options)
+        self.unstarted_pods = UnstartedPods(state, self.vf_disputes, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(state, self.unstarted_pods, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
-        bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_orders = OpenOrders(state)
-        self.parts = self._parts(kinds, preemption, refusing_nodes, unstarted_pods, bound_without_vfs)
+        self.extender_pods = _extender_pods(state, kinds, sign)
+        self.parts = self._parts()
         self.event_handlers = EventHandlers(state, self.binding_cycle, self.parts)
-        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
 
-    def _parts(
-        self,
-        kinds: Kinds,
-        preemption: Preemption,
-        refusing_nodes: RefusingNodes,
-        unstarted_pods: UnstartedPods,
-        bound_without_vfs: BoundWithoutVfs,
-    ) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[Part, ...]:
         """Return the parts in the order in which they process events. A new feature is a `Part` and an entry here."""
         return (
             self.state.run_times,
@@ -114,14 +104,14 @@ class Machine:
             self.state.group_reports,
             self.group_scheduling.half_groups,
             MarkedMembers(self.scheduler_name, self.cache, self.group_cache),
-            RefusedPods(self.cache, refusing_nodes),
+            RefusedPods(self.cache, self._scheduling_cycle.refusing_nodes),
             # Each calls those before it.
             self.vf_disputes,
-            unstarted_pods,
+            self.unstarted_pods,
             self.lost_vfs,
             self.rate_changes,
-            bound_without_vfs,
-            ConstraintFaults(kinds),
+            self.extender_pods.bound_without_vfs,
+            ConstraintFaults(self.extender_pods.kinds),
             self._open_orders,
         )
 
@@ -232,9 +222,7 @@ class Machine:
             part.check()
 
 
-def _extender_pods(
-    state: SharedState, kinds: Kinds, bound_without_vfs: BoundWithoutVfs, sign: SignAssignment | None
-) -> ExtenderPods:
+def _extender_pods(state: SharedState, kinds: Kinds, sign: SignAssignment | None) -> ExtenderPods:
     return ExtenderPods(
         scheduler_name=state.scheduler_name,
         cache=state.cache,
@@ -244,6 +232,6 @@ def _extender_pods(
         budgets=state.budgets,
         groups=state.group_cache,
         kinds=kinds,
-        bound_without_vfs=bound_without_vfs,
+        bound_without_vfs=BoundWithoutVfs(state.scheduler_name),
         sign=sign,
     )
