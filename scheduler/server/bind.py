@@ -7,8 +7,8 @@ read back once that copy can no longer arrive.
 """
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,7 +19,7 @@ from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Unknown, of_object
 from mooring.kube.retry import retry_unless_not_found, until_definite
 from mooring.kube.write import Write
-from scheduler.cache.volumes.plan import Match, VolumePlan
+from scheduler.cache.volumes.plan import Match, Provision
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Pod
@@ -35,6 +35,7 @@ ON_ITS_WAY_S = 5.0
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 # The prefix of every object: k8s.io/apimachinery, pkg/runtime/serializer/protobuf, protoEncodingPrefix.
 MAGIC = b"k8s\x00"
+_Volume = TypeVar("_Volume", PersistentVolume, PersistentVolumeClaim)
 _TYPE = TypeMeta(api_version="v1", kind="Binding")
 
 
@@ -139,22 +140,6 @@ async def _read_pod(client: Client, path: str) -> Pod:
         raise of_object(error) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Patch:
-    """One merge patch; ``key`` is the volume's name or the claim's namespace/name, ``value`` the value to write."""
-
-    key: str
-    path: str
-    body: bytes
-    kind: type[PersistentVolume] | type[PersistentVolumeClaim]
-    value: str
-
-    def is_done(self, volume: PersistentVolume | PersistentVolumeClaim) -> bool:
-        if isinstance(volume, PersistentVolume):
-            return volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == self.value
-        return volume.selected_node == self.value
-
-
 async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
     """Write a plan and return the result; if a later write fails, nothing is undone.
 
@@ -163,8 +148,13 @@ async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
     """
     versions: dict[str, str] = {}
     try:
-        for patch in _patches(order.plan):
-            versions[patch.key] = await _send_patch(client, patch)
+        for match in order.plan.matches:
+            reference = match.volume.spec.claim_ref
+            if reference is None or not reference.uid:
+                versions[match.volume.metadata.name] = await _write_claim(client, match)
+        for provision in order.plan.provisions:
+            if provision.claim.selected_node != provision.node:
+                versions[provision.claim.key] = await _write_node(client, provision)
     except Unknown as unreadable:
         return PreBindResult(fault=f"the API server's answer cannot be read: {unreadable}")
     except KubeError as error:
@@ -172,35 +162,8 @@ async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
     return PreBindResult(versions)
 
 
-async def _send_patch(client: Client, patch: _Patch) -> str:
-    """Return the version of the object with the written fields; raise Unknown if none can be read."""
-    try:
-        volume = decode_object(patch.kind, await Write(client, "PATCH", patch.path, patch.body, MERGE_PATCH).send())
-    except (Conflict, Unknown):
-        # The conflict may be with our own write, whose answer was lost. An unreadable answer proves no more.
-        volume = decode_object(patch.kind, await _get(client, patch.path))
-        if not patch.is_done(volume):
-            raise
-    return volume.metadata.resource_version
-
-
-@until_definite
-async def _get(client: Client, path: str) -> bytes:
-    return await client.request("GET", path)
-
-
-def _patches(plan: VolumePlan) -> Iterator[_Patch]:
-    """Yield the patches that are not written yet, volumes first."""
-    for match in plan.matches:
-        reference = match.volume.spec.claim_ref
-        if reference is None or not reference.uid:
-            yield _volume_patch(match)
-    for provision in plan.provisions:
-        if provision.claim.selected_node != provision.node:
-            yield _claim_patch(provision.claim, provision.node)
-
-
-def _volume_patch(match: Match) -> _Patch:
+async def _write_claim(client: Client, match: Match) -> str:
+    """Write a volume's claim; return its version."""
     volume, claim = match.volume.metadata, match.claim.metadata
     reference = {
         "apiVersion": "v1",
@@ -214,12 +177,38 @@ def _volume_patch(match: Match) -> _Patch:
     if match.volume.spec.claim_ref is None:
         # A volume whose claimRef was set by its owner keeps it when the claim is deleted.
         metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
-    body = msgspec.json.encode({"metadata": metadata, "spec": {"claimRef": reference}})
-    return _Patch(volume.name, f"/api/v1/persistentvolumes/{volume.name}", body, PersistentVolume, claim.uid)
+
+    def is_done(volume: PersistentVolume) -> bool:
+        return volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == claim.uid
+
+    patch = {"metadata": metadata, "spec": {"claimRef": reference}}
+    return await _patch(client, PersistentVolume, f"/api/v1/persistentvolumes/{volume.name}", patch, is_done)
 
 
-def _claim_patch(claim: PersistentVolumeClaim, node: str) -> _Patch:
-    about = claim.metadata
+async def _write_node(client: Client, provision: Provision) -> str:
+    """Write the node for which a claim's volume is to be created; return the claim's version."""
+    about, node = provision.claim.metadata, provision.node
     metadata = {"uid": about.uid, "resourceVersion": about.resource_version, "annotations": {SELECTED_NODE: node}}
     path = f"/api/v1/namespaces/{about.namespace}/persistentvolumeclaims/{about.name}"
-    return _Patch(claim.key, path, msgspec.json.encode({"metadata": metadata}), PersistentVolumeClaim, node)
+    patch = {"metadata": metadata}
+    return await _patch(client, PersistentVolumeClaim, path, patch, lambda claim: claim.selected_node == node)
+
+
+async def _patch(
+    client: Client, kind: type[_Volume], path: str, patch: Mapping[str, object], is_done: Callable[[_Volume], bool]
+) -> str:
+    """Return the version of the object with the written fields; raise Unknown if none can be read."""
+    try:
+        write = Write(client, "PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
+        volume = decode_object(kind, await write.send())
+    except (Conflict, Unknown):
+        # The conflict may be with our own write, whose answer was lost. An unreadable answer proves no more.
+        volume = decode_object(kind, await _get(client, path))
+        if not is_done(volume):
+            raise
+    return volume.metadata.resource_version
+
+
+@until_definite
+async def _get(client: Client, path: str) -> bytes:
+    return await client.request("GET", path)

@@ -128,7 +128,7 @@ class Loop:
         return is_drained
 
     def standing_by(self) -> str:
-        """Return why the extender may not decide now; empty if it may, as a leader that has listed everything."""
+        """Return why nothing may be decided now; empty for a leader that has listed everything."""
         if self._is_stopped:
             return "is shutting down"
         if not self._leads or not self._may_decide():
@@ -219,9 +219,7 @@ class Loop:
 
     def _may_not_decide(self) -> bool:
         """Return whether another scheduler leads, lists are old, or too many Bindings are in progress."""
-        if not self._leads or not self._may_decide() or self.reflectors.unlisted_kinds():
-            return True
-        return self._has_max_binds or time.monotonic() < self._first_decision_s
+        return bool(self.standing_by()) or self._has_max_binds
 
     def _take(self, message: Message, now: float) -> list[Instruction]:
         match message:
