@@ -153,8 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             await_init(config.state, config.run, text)
         else:
             asyncio.run(_once(config) if command == "once" else _serve(config))
-    except (AccessError, KubeError, ContractError, NotPreparedError, OSError) as failed:
-        _log.error("advertiser ends", node=config.node, reason=str(failed))
+    except (AccessError, KubeError, ContractError, NotPreparedError, OSError) as error:
+        _log.error("advertiser ends", node=config.node, reason=str(error))
         return 1
     return 0
 
@@ -214,9 +214,9 @@ def _prepare(config: Config, offer: Offer) -> Sequence[object]:
     try:
         if offer.rdma_netns is not None:
             ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)
-    except RebootNeededError as later:
-        _log.error("RDMA mode not set", node=config.node, reason=str(later))
-        return (*failures, later)
+    except RebootNeededError as error:
+        _log.error("RDMA mode not set", node=config.node, reason=str(error))
+        return (*failures, error)
     if not failures:
         mark_ready(config.run, read_boot_id())
     return failures

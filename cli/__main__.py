@@ -90,8 +90,8 @@ def _answer_and_show(arguments: Arguments) -> int:
         show(answer, arguments.output, coloured=coloured, width=_width())
     except BrokenPipeError:
         raise
-    except (AccessError, KubeError, OSError, RuntimeError, ValueError) as failed:
-        print_notes(line_of(failed).split("\n"))
+    except (AccessError, KubeError, OSError, RuntimeError, ValueError) as error:
+        print_notes(line_of(error).split("\n"))
         return 1
     return answer.status
 

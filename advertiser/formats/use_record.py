@@ -108,8 +108,8 @@ def pod_devices(checkpoint: str, gpus: Mapping[str, str]) -> tuple[dict[str, tup
             (str(one["PodUID"]), str(one["ResourceName"]), _ids(one["DeviceIDs"]))
             for one in data.get("PodDeviceEntries") or ()
         ]
-    except (KeyError, TypeError, AttributeError) as broken:
-        raise ValueError(str(broken)) from broken
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
     return pools, tuple(PodDevices(uid, resource, _known(ids, gpus), len(ids)) for uid, resource, ids in entries)
 
 

@@ -86,11 +86,11 @@ class Session:
         handle = {_BUS_NAME: f"{bus}\0".encode(), _DEV_NAME: f"{device}\0".encode()}
         try:
             answers = self._exchange(self._family, _ESWITCH_GET, handle)
-        except OSError as refused:
+        except OSError as error:
             # A device without a switch (mlx5_eswitch_check: InfiniBand, a PF that another host manages) has no
             # switchdev mode, so it counts as legacy. EPERM proves nothing: the kernel returns it to a process without
             # the privilege, and some drivers return it for such a PF.
-            return "legacy" if refused.errno == errno.EOPNOTSUPP else None
+            return "legacy" if error.errno == errno.EOPNOTSUPP else None
         # Without the attribute the driver has no modes. An unknown number is meaningless: in a kernel without
         # CONFIG_ICE_SWITCHDEV, ice_eswitch_mode_get sets no mode, and the reply is uninitialised memory.
         mode = next((number(answer[_ESWITCH_MODE]) for answer in answers if _ESWITCH_MODE in answer), 0)

@@ -27,8 +27,8 @@ class OfferFile:
         """Return the current offer."""
         try:
             self._offer = self._read()
-        except (OfferError, OSError) as broken:
-            _log.error("offer cannot be read, using the last valid one", path=str(self._path), reason=str(broken))
+        except (OfferError, OSError) as error:
+            _log.error("offer cannot be read, using the last valid one", path=str(self._path), reason=str(error))
         return self._offer
 
     def _read(self) -> Offer:
@@ -79,6 +79,6 @@ def parse_offer(text: str, name: str) -> Offer:
     """Read an offer in YAML, from the file ``name``; raise OfferError."""
     try:
         document = encode_json(_load(text))
-    except YamlError as broken:
-        raise OfferError(name, "", f"not valid YAML: {broken}") from broken
+    except YamlError as error:
+        raise OfferError(name, "", f"not valid YAML: {error}") from error
     return read_offer(document, name)

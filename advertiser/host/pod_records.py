@@ -64,8 +64,8 @@ def assigned_gpus_of(records: Path) -> frozenset[str]:
     for name, record in _records(records):
         try:
             gpus = assigned_gpus(record.assignment) if isinstance(record, PodRecord) else None
-        except ContractError as broken:
-            _log.error("pod record cannot be read", path=str(records / pod_record.FOLDER / name), reason=str(broken))
+        except ContractError as error:
+            _log.error("pod record cannot be read", path=str(records / pod_record.FOLDER / name), reason=str(error))
             continue
         found.update(gpus.units if gpus is not None else ())
     return frozenset(found)
@@ -83,5 +83,5 @@ def _records(records: Path) -> Iterator[tuple[str, PodRecord | RecordError | OSE
 def _read(name: str, text: str) -> PodRecord | RecordError:
     try:
         return read_pod_record(text, f"{pod_record.FOLDER}/{name}")
-    except RecordError as broken:
-        return broken
+    except RecordError as error:
+        return error

@@ -27,6 +27,6 @@ def read_rates_states(run: Path) -> Mapping[str, RatesState] | None:
             if isinstance(text, OSError):
                 raise text
             found[name.removesuffix(".json")] = read_state(text, name)
-        except (RecordError, OSError) as broken:
-            _log.error("state of changed rates cannot be read", path=str(folder / name), reason=str(broken))
+        except (RecordError, OSError) as error:
+            _log.error("state of changed rates cannot be read", path=str(folder / name), reason=str(error))
     return found

@@ -137,8 +137,8 @@ def _entry(name: str, text: str | OSError) -> LedgerEntry | None:
         if isinstance(text, OSError):
             raise text
         return read_ledger_entry(text, f"{ledger.FOLDER}/{name}")
-    except (OSError, RecordError) as broken:
-        _log.error("ledger entry cannot be read", pci=name.removesuffix(".json"), reason=str(broken))
+    except (OSError, RecordError) as error:
+        _log.error("ledger entry cannot be read", pci=name.removesuffix(".json"), reason=str(error))
         return None
 
 
@@ -160,8 +160,8 @@ def _without_devices(path: Path) -> frozenset[WithoutDevices]:
     try:
         text = read_record(path)
         return frozenset() if text is None else read_without_devices(text)
-    except (OSError, RecordError) as broken:
-        _log.error("report of containers without devices cannot be read", reason=str(broken))
+    except (OSError, RecordError) as error:
+        _log.error("report of containers without devices cannot be read", reason=str(error))
         return frozenset()
 
 
@@ -169,16 +169,16 @@ def _node_check(path: Path) -> NodeCheck | None:
     try:
         text = read_record(path)
         return None if text is None else read_node_check(text)
-    except (OSError, RecordError) as broken:
-        return NodeCheck(datetime.now(UTC), "unknown", str(broken))
+    except (OSError, RecordError) as error:
+        return NodeCheck(datetime.now(UTC), "unknown", str(error))
 
 
 def _node_install(path: Path) -> NodeInstall | None:
     try:
         text = read_record(path)
         return None if text is None else read_node_install(text)
-    except (OSError, RecordError) as broken:
-        _log.error("state of the installation cannot be read", reason=str(broken))
+    except (OSError, RecordError) as error:
+        _log.error("state of the installation cannot be read", reason=str(error))
         return None
 
 
@@ -186,8 +186,8 @@ def _runtime_handlers(path: Path) -> frozenset[str] | None:
     try:
         text = read_record(path)
         return None if text is None else read_runtime_handlers(text)
-    except (OSError, RecordError) as broken:
-        _log.error("list of runtime handlers cannot be read", reason=str(broken))
+    except (OSError, RecordError) as error:
+        _log.error("list of runtime handlers cannot be read", reason=str(error))
         return None
 
 
@@ -195,16 +195,16 @@ def _shim_bypass(path: Path) -> ShimBypass | None:
     try:
         text = read_record(path)
         return None if text is None else read_shim_bypass(text)
-    except (OSError, RecordError) as broken:
-        return ShimBypass("", str(broken))
+    except (OSError, RecordError) as error:
+        return ShimBypass("", str(error))
 
 
 def _vf_faults(path: Path) -> VfFaults | None:
     try:
         text = read_record(path)
         return None if text is None else read_vf_faults(text)
-    except (OSError, RecordError) as broken:
-        _log.error("report of faults cannot be read", reason=str(broken))
+    except (OSError, RecordError) as error:
+        _log.error("report of faults cannot be read", reason=str(error))
         return None
 
 

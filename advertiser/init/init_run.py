@@ -100,9 +100,9 @@ class InitRun:
                 _log.info("this node has not received an offer yet")
             if taken.offer is not None:
                 failures = self.prepare(taken.offer)
-        except (ContractError, OSError) as failed:
-            _log.error("init failed", reason=str(failed))
-            failures = (failed,)
+        except (ContractError, OSError) as error:
+            _log.error("init failed", reason=str(error))
+            failures = (error,)
         return _Attempt(taken.text, taken.refusal, failures, taken.stays)
 
     def _is_asked_again(self, attempt: _Attempt) -> bool:
@@ -122,8 +122,8 @@ class InitRun:
             try:
                 make_folder(path.parent, 0o755)
                 stack.enter_context(share(path))
-            except OSError as refused:
-                _log.error("init cannot record that it runs", reason=str(refused))
+            except OSError as error:
+                _log.error("init cannot record that it runs", reason=str(error))
             yield
 
     def _report(self, result: InitResult) -> None:
@@ -132,5 +132,5 @@ class InitRun:
         try:
             make_folder(path.parent, 0o755)
             write_shared(path, dump_init_result(result), mode=0o644)
-        except OSError as refused:
-            _log.error("init cannot write its result", reason=str(refused))
+        except OSError as error:
+            _log.error("init cannot write its result", reason=str(error))

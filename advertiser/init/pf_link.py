@@ -30,10 +30,10 @@ def bring_up(device: Path, pf: str, writer: VfSettingsWriter) -> None:
     was_up = _is_up(device, pf)
     try:
         writer.bring_up(pf)
-    except OSError as refused:
+    except OSError as error:
         raise ForbiddenError(
-            f"{pf}: the PF cannot be brought up ({errno_name(refused)}); see the kernel's log"
-        ) from refused
+            f"{pf}: the PF cannot be brought up ({errno_name(error)}); see the kernel's log"
+        ) from error
     if was_up is False:
         _log.info("PF was down and is up now", pf=pf)
 
@@ -47,8 +47,8 @@ def set_mtu(device: Path, plan: Plan, writer: VfSettingsWriter) -> None:
         _log.warning("changing the MTU of a PF that the host uses", pf=plan.pf, mtu=plan.mtu, before=before, uses=uses)
     try:
         writer.set_mtu(plan.pf, plan.mtu)
-    except OSError as refused:
-        raise ForbiddenError(f"{plan.pf}: the PF rejects mtu {plan.mtu} ({errno_name(refused)})") from refused
+    except OSError as error:
+        raise ForbiddenError(f"{plan.pf}: the PF rejects mtu {plan.mtu} ({errno_name(error)})") from error
 
 
 def with_team(function: PciFunction, pf: str, kind_of: Callable[[str], str | None] = master_kind) -> PciFunction:

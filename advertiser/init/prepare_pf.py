@@ -86,9 +86,9 @@ class PfPreparer:
             try:
                 found = self._prepare_by_address(function, found, offer, node)
                 repair.run(function.address, found)
-            except (ForbiddenError, OSError) as failed:
-                _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
-                failures.append(failed)
+            except (ForbiddenError, OSError) as error:
+                _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(error))
+                failures.append(error)
         return tuple(failures)
 
     def _prepare_by_address(self, function: PciFunction, found: OfferedPf, offer: Offer, node: str) -> OfferedPf:
@@ -170,10 +170,10 @@ class PfPreparer:
         try:
             if before:
                 _write(autoprobe, "0")
-        except OSError as refused:
+        except OSError as error:
             if is_new:  # Nothing was changed, so the PF is on offer as before.
                 remove_file(marker)
-            raise init_plan.refusal(function, pf, _AUTOPROBE, "0", refused) from refused
+            raise init_plan.refusal(function, pf, _AUTOPROBE, "0", error) from error
         try:
             yield
         finally:
@@ -192,8 +192,8 @@ class PfPreparer:
             if function.numvfs != "0":
                 _write(numvfs, "0")
             _write(numvfs, str(plan.vfs))
-        except OSError as refused:
-            raise init_plan.refusal(function, plan.pf, _NUMVFS, str(plan.vfs), refused) from refused
+        except OSError as error:
+            raise init_plan.refusal(function, plan.pf, _NUMVFS, str(plan.vfs), error) from error
         made = (read_file(numvfs) or "").strip()
         if made != str(plan.vfs):
             raise init_plan.shortfall(function, plan, made)
@@ -206,11 +206,11 @@ class PfPreparer:
         try:
             found = self.writer.read_all(plan.pf)
             self.writer.clear_rates(plan.pf, without_rates(found))
-        except OSError as refused:
+        except OSError as error:
             # EOPNOTSUPP: the device does not support rates, so no VF can have a min rate.
-            if refused.errno != errno.EOPNOTSUPP:
-                name = errno_name(refused)
-                raise ForbiddenError(f"{plan.pf}: the NIC rejects rates 0/0 for its VFs ({name})") from refused
+            if error.errno != errno.EOPNOTSUPP:
+                name = errno_name(error)
+                raise ForbiddenError(f"{plan.pf}: the NIC rejects rates 0/0 for its VFs ({name})") from error
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)
@@ -284,8 +284,8 @@ class PfPreparer:
         def write() -> None:
             try:
                 self.writer.write(pf, index, VfSettings(spoofchk=False))
-            except OSError as refused:
-                if refused.errno not in OFF_IS_NOT_TAKEN:
+            except OSError as error:
+                if error.errno not in OFF_IS_NOT_TAKEN:
                     raise
 
         self._set(pf, index, "spoofchk", write)
@@ -299,17 +299,17 @@ class PfPreparer:
     def _set(self, pf: str, index: int, names: str, write: Callable[[], None]) -> None:
         try:
             write()
-        except OSError as refused:
-            name = errno_name(refused)
-            kind = NoSuchSettingError if refused.errno in NO_SUCH_SETTING else ForbiddenError
-            raise kind(f"{pf}: VF {index}: the NIC rejects {names} ({name})") from refused
+        except OSError as error:
+            name = errno_name(error)
+            kind = NoSuchSettingError if error.errno in NO_SUCH_SETTING else ForbiddenError
+            raise kind(f"{pf}: VF {index}: the NIC rejects {names} ({name})") from error
 
     def _bind(self, vf: str, plan: Plan) -> None:
         try:
             pci_driver.bind(self.roots.sysfs, vf, plan.driver)
-        except OSError as refused:
-            why = f"driver {plan.driver!r} does not bind ({refused.strerror}): check that its module is loaded"
-            raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from refused
+        except OSError as error:
+            why = f"driver {plan.driver!r} does not bind ({error.strerror}): check that its module is loaded"
+            raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from error
 
     def _device(self, pci: str) -> Path:
         return self.roots.sysfs / "bus/pci/devices" / pci

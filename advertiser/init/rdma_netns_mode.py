@@ -40,11 +40,11 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
         return
     try:
         rdma_netlink.exchange(rdma_netlink.SYS_SET, {rdma_netlink.SYS_ATTR_NETNS_MODE: bytes((_MODES[wanted],))})
-    except OSError as refused:
-        if refused.errno != errno.EBUSY:
+    except OSError as error:
+        if error.errno != errno.EBUSY:
             raise
         boot_time = datetime.now(UTC).timestamp() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        raise RebootNeededError(leave_for_next_boot(wanted, options, boot_time)) from refused
+        raise RebootNeededError(leave_for_next_boot(wanted, options, boot_time)) from error
 
 
 def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot_time: float) -> str:

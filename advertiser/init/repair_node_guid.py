@@ -97,9 +97,9 @@ class NodeGuidRepair:
         try:
             pci_driver.unbind(self.roots.sysfs, address, driver)
             pci_driver.bind(self.roots.sysfs, address, driver)
-        except OSError as refused:
-            why = f"driver {driver!r} does not bind again ({refused.strerror})"
-            raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from refused
+        except OSError as error:
+            why = f"driver {driver!r} does not bind again ({error.strerror})"
+            raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from error
         if offered.link == "infiniband":
             guid_failures.note(self.roots.run, address, None)
         _log.info("VF now has a node GUID", pf=pf, vf=index, pci=address)
@@ -131,8 +131,8 @@ class NodeGuidRepair:
     def _takes_mac(self, pf: str, index: int, vf: Vf, mac: str) -> bool:
         try:
             self.macs.write(pf, index, VfSettings(mac=mac))
-        except OSError as refused:
-            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {refused}")
+        except OSError as error:
+            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {error}")
             self._write_again(pf, index, vf)
             return False
         return True
@@ -146,10 +146,10 @@ class NodeGuidRepair:
             found = self.macs.read_all(pf)[index]
             mac = None if found.mac == NO_MAC else found.mac
             write_again(partial(self.macs.write, pf, index), VfSettings(mac=mac, spoofchk=found.spoofchk))
-        except (OSError, KeyError) as refused:
+        except (OSError, KeyError) as error:
             pci_driver.unbind(self.roots.sysfs, vf.address or "", vf.driver or "")
-            why = f"the NIC rejects its MAC and spoof check ({refused}); the VF has no driver until init sets both"
-            raise ForbiddenError(f"{pf}: VF {vf.address}: {why}") from refused
+            why = f"the NIC rejects its MAC and spoof check ({error}); the VF has no driver until init sets both"
+            raise ForbiddenError(f"{pf}: VF {vf.address}: {why}") from error
 
     def _device(self, pci: str) -> Path:
         return self.roots.sysfs / "bus/pci/devices" / pci

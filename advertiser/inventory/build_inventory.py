@@ -231,8 +231,8 @@ def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
             raise UnfitError(f"sriov_stride is 0 with {vfs} VFs")
         vf0 = vf_address(function.address, 1, offset)
         vf_address(vf0, stride, vfs - 1)
-    except ValueError as beyond:
-        raise UnfitError(str(beyond)) from None
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
     return vf0, stride
 
 
@@ -272,12 +272,12 @@ def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
         raise UnfitError(f"the netdev {pf.name!r} belongs to another PF, too")
     try:
         read_inventory(dump_inventory(Inventory("", (pf,))))
-    except AnnotationError as broken:
-        raise UnfitError(f"{broken.path.removeprefix('pfs[0].')}: {broken.rule}") from None
+    except AnnotationError as error:
+        raise UnfitError(f"{error.path.removeprefix('pfs[0].')}: {error.rule}") from None
     try:
         read_inventory(dump_inventory(Inventory("", (*others, pf))))
-    except AnnotationError as broken:
-        raise UnfitError(f"the node's inventory would be invalid with it: {broken.rule}") from None
+    except AnnotationError as error:
+        raise UnfitError(f"the node's inventory would be invalid with it: {error.rule}") from None
 
 
 def _shown(text: str | None) -> str:

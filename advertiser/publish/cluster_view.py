@@ -26,8 +26,8 @@ def read_drained(text: str | None, node: str) -> frozenset[str] | None:
     """Return the entries of a node's drain annotation; log and return None if it cannot be read."""
     try:
         return read_drain(text)
-    except AnnotationError as broken:
-        _log.error("drain annotation cannot be read and is ignored", node=node, reason=str(broken))
+    except AnnotationError as error:
+        _log.error("drain annotation cannot be read and is ignored", node=node, reason=str(error))
         return None
 
 

@@ -70,9 +70,9 @@ class NetworkStatusWriter:
             raise
         except NotFound:
             pass
-        except KubeError as refused:
-            _log.warning("network status not written", pod=status.pod, uid=status.uid, reason=str(refused))
-            if isinstance(refused, Conflict):
+        except KubeError as error:
+            _log.warning("network status not written", pod=status.pod, uid=status.uid, reason=str(error))
+            if isinstance(error, Conflict):
                 # The next scan tries again.
                 return
         self._settled[status.uid] = status

@@ -55,8 +55,8 @@ class PolicyCheck:
             await self._client.request("PATCH", node_path(self._node), _PROBE, MERGE_PATCH, {"dryRun": "All"})
         except NotFound:
             return "unknown", "the node does not exist yet"
-        except Refused as refused:
-            return ("bound", "") if POLICY in refused.status.message else ("unknown", str(refused))
-        except KubeError as failed:
-            return "unknown", str(failed)
+        except Refused as error:
+            return ("bound", "") if POLICY in error.status.message else ("unknown", str(error))
+        except KubeError as error:
+            return "unknown", str(error)
         return "missing", "this account can write other annotations of this node and of every other node"

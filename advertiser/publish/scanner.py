@@ -99,6 +99,6 @@ def record(path: Path, text: str | None) -> OSError | None:
             remove_file(path)
         else:
             write_shared(path, text, mode=0o644)
-    except OSError as refused:
-        return refused
+    except OSError as error:
+        return error
     return None

@@ -67,5 +67,5 @@ class ShimConditionWriter(NodeConditionWriter):
         try:
             event = msgspec.json.encode(condition_event(self._node, wanted, now))
             await self._client.request("POST", _EVENTS, event)
-        except KubeError as refused:
-            _log.warning("event on the node cannot be written", node=self._node, reason=str(refused))
+        except KubeError as error:
+            _log.warning("event on the node cannot be written", node=self._node, reason=str(error))

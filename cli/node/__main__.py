@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return _do(command, options)
-    except (NodeError, OSError, subprocess.SubprocessError) as failed:
-        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+    except (NodeError, OSError, subprocess.SubprocessError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
 
 
@@ -63,8 +63,8 @@ def _hardware_test(arguments: Sequence[str]) -> int:
     try:
         # Imported here, because an installation does not need these packages.
         from cli.node.hardware import run as hardware
-    except ImportError as missing:
-        print(f"{PROGRAM}: {missing}: install mooring[advertiser,cni] in the same environment", file=sys.stderr)
+    except ImportError as error:
+        print(f"{PROGRAM}: {error}: install mooring[advertiser,cni] in the same environment", file=sys.stderr)
         return 2
     try:
         _, options = load(hardware.Options, PROGRAM, arguments, os.environ, COMMANDS)
@@ -72,8 +72,8 @@ def _hardware_test(arguments: Sequence[str]) -> int:
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
-    except (NodeError, OSError, subprocess.SubprocessError) as failed:
-        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+    except (NodeError, OSError, subprocess.SubprocessError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 
 
@@ -81,8 +81,8 @@ def _fleet(arguments: Sequence[str]) -> int:
     """Install this node in turn with others, which needs a client of the API server."""
     try:
         from cli.node.fleet import commands as fleet
-    except ImportError as missing:
-        print(f"{PROGRAM}: {missing}: install mooring[advertiser] in the same environment", file=sys.stderr)
+    except ImportError as error:
+        print(f"{PROGRAM}: {error}: install mooring[advertiser] in the same environment", file=sys.stderr)
         return 2
     try:
         _, options = load(fleet.Options, PROGRAM, arguments, os.environ, COMMANDS)
@@ -90,8 +90,8 @@ def _fleet(arguments: Sequence[str]) -> int:
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
-    except (NodeError, OSError) as failed:
-        print(f"{PROGRAM}: {failed}", file=sys.stderr)
+    except (NodeError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
 
 
@@ -250,9 +250,9 @@ def _report(site: Site, choices: steps.Choices) -> int:
         found = [Finding("check", "", str(wrong))]
     try:
         is_new = leave_report(site, choices, found, now)
-    except OSError as refused:
+    except OSError as error:
         _tell(found)
-        raise NodeError(f"the findings cannot be written for the advertiser: {refused}") from refused
+        raise NodeError(f"the findings cannot be written for the advertiser: {error}") from error
     if is_new:
         _tell(found)
     return 0

@@ -42,10 +42,10 @@ def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
     try:
         with _opener(kubeconfig) as (opener, server, headers):
             return {name: _read(opener, server, headers, name) for name in POLICIES}
-    except KubeconfigError as failed:
-        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {failed}"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as failed:
-        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {str(kubeconfig)!r}: {failed}"))
+    except KubeconfigError as error:
+        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {error}"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as error:
+        return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {str(kubeconfig)!r}: {error}"))
 
 
 def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[str, str], name: str) -> PolicyState:
@@ -59,12 +59,12 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
             if not isinstance(document, dict) or document.get("kind") != kind:
                 return PolicyState("unknown", f"GET {path}/{name}: incomplete answer: not a {kind}")
             found.append(document)
-        except urllib.error.HTTPError as refused:
-            if refused.code != _NOT_FOUND:
-                return PolicyState("unknown", f"GET {path}/{name}: {refused.code} {refused.reason}")
+        except urllib.error.HTTPError as error:
+            if error.code != _NOT_FOUND:
+                return PolicyState("unknown", f"GET {path}/{name}: {error.code} {error.reason}")
             found.append(None)
-        except (OSError, ValueError, HTTPException) as failed:
-            return PolicyState("unknown", f"GET {path}/{name}: {failed}")
+        except (OSError, ValueError, HTTPException) as error:
+            return PolicyState("unknown", f"GET {path}/{name}: {error}")
     return judge_documents(name, *found)
 
 

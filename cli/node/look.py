@@ -74,8 +74,8 @@ def _cni_folders(root: Path, host: Host, kubelet_config: str) -> CniFolders:
     places = [below(root, path, through=True) for path in runtime_cni.config_paths(socket)]
     try:
         return runtime_cni.cni_folders([document for place in places for document in documents(place, root)])
-    except UnreadableError as broken:
-        return CniFolders(why_unknown=f"the runtime's CNI folders are unknown: {broken}")
+    except UnreadableError as error:
+        return CniFolders(why_unknown=f"the runtime's CNI folders are unknown: {error}")
 
 
 def _states(root: Path, paths: Iterable[str]) -> dict[str, File | Link]:
@@ -99,8 +99,8 @@ def _file_behind(root: Path, path: str) -> File | None:
     """Return the file at a path, following links; a device, such as that of a masked unit, is an empty file."""
     try:
         there = below(root, path, through=True)
-    except OSError as looped:
-        if looped.errno != errno.ELOOP:
+    except OSError as error:
+        if error.errno != errno.ELOOP:
             raise
         return None
     if there.is_file():

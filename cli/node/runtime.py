@@ -111,16 +111,16 @@ def copy(root: Path, change: RuntimeCopy) -> None:
             _copy_file(source / name, folder / name, digest)
         shutil.copyfile(source / RELEASE, folder / RELEASE)
         complete(folder)
-    except OSError as refused:
-        raise NodeError(f"runtime: folder {str(folder)!r} cannot be written: {refused}") from refused
+    except OSError as error:
+        raise NodeError(f"runtime: folder {str(folder)!r} cannot be written: {error}") from error
 
 
 def _copy_file(source: Path, target: Path, digest: str) -> None:
     try:
         content = source.read_bytes()
         executable = bool(source.stat().st_mode & 0o100)
-    except OSError as missing:
-        raise NodeError(f"runtime: file {str(source)!r} cannot be read: {missing}") from missing
+    except OSError as error:
+        raise NodeError(f"runtime: file {str(source)!r} cannot be read: {error}") from error
     if (found := hashlib.sha256(content).hexdigest()) != digest:
         raise NodeError(f"runtime: file {str(source)!r} has the SHA-256 {found!r}, not {digest!r}")
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

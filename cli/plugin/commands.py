@@ -155,10 +155,10 @@ async def _examined(
 async def _status(reader: Reader, invocation: Invocation) -> Answer:
     try:
         results = status.examine(await _patient(reader, invocation))
-    except KubeError as failed:
-        if failed.status.code == 403:
+    except KubeError as error:
+        if error.status.code == 403:
             raise
-        results = status.unreachable(str(failed))
+        results = status.unreachable(str(error))
     return status.report(results, symbols=invocation.symbols)
 
 
@@ -198,8 +198,8 @@ async def _version(reader: Reader, _: Invocation) -> Answer:
         listed, scheduler_pods = await asyncio.gather(
             reader.all(_NODES, Node), reader.all(_PODS, Pod, {"labelSelector": f"{NAME}={SCHEDULER}"})
         )
-    except KubeError as failed:
-        return replace(versions.report(own), errors=(errors.line_of(failed),), status=1)
+    except KubeError as error:
+        return replace(versions.report(own), errors=(errors.line_of(error),), status=1)
     return versions.report(own, server.git_version, scheduler_pods, uses(listed or (), None))
 
 

@@ -135,8 +135,8 @@ def _recompute(invocation: Invocation) -> ModuleType | None:
     """
     try:
         from cli.plugin.reports import recompute
-    except ModuleNotFoundError as missing:
-        if missing.name != "numpy":
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
             raise
         if invocation.arguments.recompute:
             raise UnreadableError(f"--recompute: {NO_NUMPY}") from None

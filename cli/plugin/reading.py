@@ -106,8 +106,8 @@ class Reader:
     async def _all(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T] | None:
         try:
             return await self.must(path, kind, params)
-        except Refused as refused:
-            if refused.status.code != 403:
+        except Refused as error:
+            if error.status.code != 403:
                 raise
             self.notes.append(missing_right(path, self._verbs))
             return None

@@ -183,9 +183,9 @@ async def _probe(client: Client, tell: Callable[[float, str], None], now: Callab
             failure = ""
         except TimeoutError:
             failure = f"no answer within {_ANSWER_S:g} s"
-        except KubeError as failed:
+        except KubeError as error:
             # A refusal is an answer.
-            failure = "" if isinstance(failed, Refused | NotFound) else str(failed)
+            failure = "" if isinstance(error, Refused | NotFound) else str(error)
         answered_at = answered_at if failure else now()
         tell(answered_at, failure)
         await asyncio.sleep(_PROBE_S)

@@ -24,8 +24,8 @@ class GpusFile:
         """Return the current entries."""
         try:
             self._entries = self._read()
-        except (GpusFileError, OSError) as broken:
-            _log.error("GPU file cannot be read, using the last valid one", path=str(self._path), reason=str(broken))
+        except (GpusFileError, OSError) as error:
+            _log.error("GPU file cannot be read, using the last valid one", path=str(self._path), reason=str(error))
         return self._entries
 
     def _read(self) -> tuple[GpuEntry, ...]:
@@ -36,6 +36,6 @@ class GpusFile:
             return ()
         try:
             document = to_json(text)
-        except YamlError as broken:
-            raise GpusFileError(str(self._path), "", f"not valid YAML: {broken}") from broken
+        except YamlError as error:
+            raise GpusFileError(str(self._path), "", f"not valid YAML: {error}") from error
         return read_gpus_file(document, str(self._path))

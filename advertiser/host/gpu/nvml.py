@@ -72,8 +72,8 @@ class Nvml:
             return None
         try:
             count = self._library.nvmlDeviceGetCount()
-        except self._library.NVMLError as failed:
-            _log.error("NVML no longer answers", reason=str(failed))
+        except self._library.NVMLError as error:
+            _log.error("NVML no longer answers", reason=str(error))
             self._library = self._events = None
             return None
         handles = [handle for index in range(count) if (handle := self._ask("HandleByIndex", index)) is not None]
@@ -106,8 +106,8 @@ class Nvml:
             handle = self._ask("HandleByIndex", index)
             try:
                 library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, self._events)
-            except library.NVMLError as refused:
-                _log.warning("a GPU does not report its Xid errors", index=index, reason=str(refused))
+            except library.NVMLError as error:
+                _log.warning("a GPU does not report its Xid errors", index=index, reason=str(error))
 
     def _take_events(self) -> None:
         library = self._library

@@ -164,8 +164,8 @@ class Agent:
             await self._store.write(asked, version)
         except Conflict:
             return "another node has changed the turns"
-        except (KubeError, OSError, ValueError) as failed:
-            return str(failed)
+        except (KubeError, OSError, ValueError) as error:
+            return str(error)
         return ""
 
     @asynccontextmanager
@@ -196,8 +196,8 @@ class Agent:
         while True:
             try:
                 return (await self._store.read(cached=True))[0]
-            except KubeError as failed:
-                await self._node.report("waiting", str(failed))
+            except KubeError as error:
+                await self._node.report("waiting", str(error))
                 await asyncio.sleep(self._jittered(_ASK_FIRST_S))
 
     def _jittered(self, seconds: float) -> float:

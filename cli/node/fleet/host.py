@@ -99,8 +99,8 @@ class FleetNode:
         """Install or remove; return why that failed."""
         try:
             return await (self._remove() if self.removes else self._install())
-        except (NodeError, OSError, ValueError) as failed:
-            return str(failed)
+        except (NodeError, OSError, ValueError) as error:
+            return str(error)
 
     async def report(self, state: State, text: str) -> None:
         """Write the state where the advertiser reads it, if it has changed."""
@@ -114,8 +114,8 @@ class FleetNode:
         record = NodeInstall(datetime.now(UTC), words.get(state, done), self.runtime.release, text)
         try:
             write_shared(below(self.root, f"{_RUN}/{node_install.NAME}"), dump_node_install(record), _READABLE)
-        except OSError as refused:
-            _log.warning("state cannot be written for the advertiser", reason=str(refused))
+        except OSError as error:
+            _log.warning("state cannot be written for the advertiser", reason=str(error))
             return
         self._last = state, text
 

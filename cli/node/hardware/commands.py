@@ -33,8 +33,8 @@ def run(command: Sequence[str], stdin: str = "", environment: Mapping[str, str] 
             check=False,
             process_group=0,
         )
-    except (OSError, subprocess.TimeoutExpired) as failed:
-        raise CommandError(f"{command[0]}: {failed}") from failed
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandError(f"{command[0]}: {error}") from error
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()[-_SHOWN_CHARS:]
         raise CommandError(f"{' '.join(command[:4])} ended with {done.returncode}: {said}", done.stdout)

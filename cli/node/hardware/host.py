@@ -147,8 +147,8 @@ def ask(target: Target, shown: Mapping[str, Any]) -> Iterator[Answer]:
     for check, function in asked.items():
         try:
             yield function(target)
-        except (NodeError, OSError) as failed:
-            yield Answer(check, "not asked", {}, str(failed))
+        except (NodeError, OSError) as error:
+            yield Answer(check, "not asked", {}, str(error))
 
 
 def _kernel(target: Target) -> Answer:
@@ -255,8 +255,8 @@ def _rdma_users(target: Target) -> Answer:
         try:
             said = run_json(command)
             found[kind or "summary"] = said if not kind else len(said or ())
-        except CommandError as refused:
-            found[kind or "summary"] = str(refused)
+        except CommandError as error:
+            found[kind or "summary"] = str(error)
     return Answer("host.rdma-users", "info", found)
 
 
@@ -311,8 +311,8 @@ def _devlink(words: tuple[str, ...], target: Target) -> object:
     """Return what devlink tells about the PF, its error where it tells nothing."""
     try:
         said = run_json(("devlink", "-j", *words, f"pci/{target.pf.pci}"))
-    except CommandError as refused:
-        return str(refused)
+    except CommandError as error:
+        return str(error)
     # By object, then by handle.
     inner: object = next(iter(said.values()), {}) if isinstance(said, dict) else {}
     return next(iter(inner.values()), {}) if isinstance(inner, dict) else {}
@@ -321,8 +321,8 @@ def _devlink(words: tuple[str, ...], target: Target) -> object:
 def _devlink_ports(target: Target) -> object:
     try:
         said = run_json(("devlink", "-j", "port", "show"))
-    except CommandError as refused:
-        return str(refused)
+    except CommandError as error:
+        return str(error)
     ports = (said or {}).get("port", {}).items()
     own = [port for handle, port in ports if handle.startswith(f"pci/{target.pf.pci}/")]
     return sorted(str(port.get("flavour", _UNKNOWN)) for port in own)

@@ -72,8 +72,8 @@ class Subject:
         """Set a VF on its PF; return the error where that is refused."""
         try:
             self.write(settings)
-        except OSError as refused:
-            return refused.strerror or str(refused)
+        except OSError as error:
+            return error.strerror or str(error)
         return None
 
 
@@ -93,8 +93,8 @@ def live(subject: Subject, tell: Tell) -> None:
                 _try_in_pod(subject, made, tell)
                 _try_rebind(subject, made.vf.settings, first, tell)
                 tell(_zero_guid(subject, made.vf.settings))
-    except (CommandError, OSError) as failed:
-        why = refusal(failed) if isinstance(failed, CommandError) else str(failed)
+    except (CommandError, OSError) as error:
+        why = refusal(error) if isinstance(error, CommandError) else str(error)
         tell(Answer("vf.add" if made is None else "vf.del", "differs", {}, why))
         return
     tell(Answer("vf.del", "info", {"seconds": _rounded(made.del_s)}))
@@ -112,14 +112,14 @@ def _attached(stack: ExitStack, subject: Subject, found: VfSettings, wanted: VfS
     """
     try:
         return stack.enter_context(_pod(subject, wanted)), {}
-    except CommandError as failed:
-        together, refused = failed, {}
+    except CommandError as error:
+        together, refused = error, {}
     known = trial.as_found(wanted, found)
     try:
         made = stack.enter_context(_pod(subject, known))
-    except CommandError as failed:
+    except CommandError as error:
         # MAC and GUID are written whatever they are.
-        refused = dict.fromkeys({"mac", "guid"} & known.to_fields().keys(), refusal(failed))
+        refused = dict.fromkeys({"mac", "guid"} & known.to_fields().keys(), refusal(error))
         made = stack.enter_context(_pod(subject, trial.without(known, refused)))
     left = trial.without(wanted, refused)
     for name in left.to_fields():
@@ -163,8 +163,8 @@ def _run_case(subject: Subject, first: VfSettings, case: recorded.Case) -> recor
         try:
             subject.write(step)
             answers.append(recorded.TAKEN)
-        except OSError as refused:
-            answers.append(errorcode.get(refused.errno or 0, str(refused)))
+        except OSError as error:
+            answers.append(errorcode.get(error.errno or 0, str(error)))
     shown = answers[1:] if answers[0] == recorded.TAKEN else answers
     return recorded.outcome(first, shown, subject.read())
 
@@ -173,8 +173,8 @@ def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
     for check, ask in (("vf.rdma-device", _rdma_device), ("port.active", _port_active)):
         try:
             tell(ask(subject, made))
-        except (CommandError, OSError) as failed:
-            tell(Answer(check, "differs", {}, str(failed)))
+        except (CommandError, OSError) as error:
+            tell(Answer(check, "differs", {}, str(error)))
     of_macs = (("mac.own", _own_mac), ("mac.netdev", _netdev_mac), ("mac.unset", _unset_mac))
     if made.vf.settings.mac is None:
         for check, _ in of_macs:
@@ -183,8 +183,8 @@ def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
     for check, ask in of_macs:
         try:
             tell(ask(subject, made))
-        except (CommandError, OSError) as failed:
-            tell(Answer(check, "not asked", {}, str(failed)))
+        except (CommandError, OSError) as error:
+            tell(Answer(check, "not asked", {}, str(error)))
     subject.refuses(VfSettings(mac=made.vf.settings.mac))
 
 
@@ -257,8 +257,8 @@ def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: T
     began = time.monotonic()
     try:
         driver.rebind(Sysfs(target.root / "sys"), pci)
-    except OSError as stuck:
-        tell(Answer("rebind.time", "differs", {}, str(stuck)))
+    except OSError as error:
+        tell(Answer("rebind.time", "differs", {}, str(error)))
         return
     bound_s = time.monotonic() - began
     rdma_s = None if rdma is None else _until(lambda: vf_use.rdma_of(target, pci) is not None, _BACK_S)
@@ -287,8 +287,8 @@ def _zero_guid(subject: Subject, settings: VfSettings) -> Answer:
         _until(lambda: vf_use.rdma_of(subject.target, subject.vf.pci) is not None, _BACK_S)
         node = trial.guid_kind(_node_guid(subject), None, settings.guid)
         found: dict[str, object] = {"pf-reports": trial.set_guid_kind(subject.read().guid, settings.guid), "node": node}
-    except OSError as stuck:
-        return Answer(check, "not asked", {}, str(stuck))
+    except OSError as error:
+        return Answer(check, "not asked", {}, str(error))
     finally:
         subject.refuses(VfSettings(guid=settings.guid))
     return Answer(check, "info", found)

@@ -89,8 +89,8 @@ def captures_of(
         try:
             with opened() as file:
                 captures[node] = read_capture(file, node)
-        except (ArchiveError, OSError, RuntimeError) as broken:
-            failed[node] = str(broken)
+        except (ArchiveError, OSError, RuntimeError) as error:
+            failed[node] = str(error)
     return captures, failed
 
 

@@ -56,8 +56,8 @@ def read_capture(archive: IO[bytes], node: str) -> NodeCapture:
     try:
         return _read(_unpack(archive), node)
     # tarfile raises ValueError for numbers in headers of sparse files.
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError, ValueError) as broken:
-        raise ArchiveError(str(broken)) from broken
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ContractError, ValueError) as error:
+        raise ArchiveError(str(error)) from error
 
 
 def _read(root: Folder, node: str) -> NodeCapture:

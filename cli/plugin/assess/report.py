@@ -48,8 +48,8 @@ def assess(snapshot: Snapshot, workloads: Mapping[str, str], rack: str = "") -> 
     ordered = sorted(findings, key=lambda one: (order.index(one.kind), natural(one.subject), natural(one.text)))
     try:
         from cli.plugin.assess import decisions
-    except ModuleNotFoundError as missing:
-        if missing.name != "numpy":
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
             raise
         outcome = None
     else:

@@ -62,8 +62,8 @@ def writing(path: Path, taken_at: int) -> Iterator[BundleWriter]:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         raise BundleError(f"file {str(path)!r} exists already: name another one by -o") from None
-    except OSError as failed:
-        raise BundleError(f"file {str(path)!r} cannot be written: {failed.strerror}") from failed
+    except OSError as error:
+        raise BundleError(f"file {str(path)!r} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             writer = BundleWriter(file, taken_at)

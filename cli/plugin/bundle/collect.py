@@ -119,10 +119,10 @@ class Collector:
     async def _add_list(self, one: BundledList, *, may_fail: bool) -> None:
         try:
             pages = await self._pages(one)
-        except KubeError as failed:
-            if failed.status.code != 403 and not may_fail:
+        except KubeError as error:
+            if error.status.code != 403 and not may_fail:
                 raise
-            self._fail(one.path, one.kind, failed)
+            self._fail(one.path, one.kind, error)
         else:
             self._add_pages(one, pages)
 
@@ -181,8 +181,8 @@ class Collector:
             one = BundledList(LEASES, "Lease", {"fieldSelector": f"metadata.name={name}"})
             try:
                 pages += await self._pages(one)
-            except KubeError as failed:
-                self._fail(LEASES, "Lease", failed)
+            except KubeError as error:
+                self._fail(LEASES, "Lease", error)
             else:
                 read.append(name)
         if read:
@@ -192,8 +192,8 @@ class Collector:
     async def _add_version(self) -> None:
         try:
             self._writer.add(page_member(VERSION, 1), await self._client.request("GET", VERSION))
-        except KubeError as failed:
-            self.notes.append(f"{VERSION} left out: {failed}")
+        except KubeError as error:
+            self.notes.append(f"{VERSION} left out: {error}")
         else:
             self._results[VERSION] = ListResult("", pages=1)
 
@@ -220,8 +220,8 @@ class Collector:
             return
         try:
             text = await self._client.request("GET", path, params=params)
-        except KubeError as failed:
-            self.notes.append(redact_text(f"{path} left out: {failed}"))
+        except KubeError as error:
+            self.notes.append(redact_text(f"{path} left out: {error}"))
         else:
             shown = redact_text(text.decode(errors="replace")[-_MOST_LOG_BYTES:]).encode()
             self._writer.add(member, shown[-MOST_MEMBER_BYTES:])

@@ -92,8 +92,8 @@ class ConnectivityTest:
             await self._client.request("DELETE", self._path(pod), body)
         except NotFound:
             return
-        except KubeError as failed:
-            self._tell(f"pod {pod.metadata.name!r} is not deleted: {failed}")
+        except KubeError as error:
+            self._tell(f"pod {pod.metadata.name!r} is not deleted: {error}")
 
     async def _ready(self, pod: _Pod) -> str:
         """Return the server's address once all its devices are served."""

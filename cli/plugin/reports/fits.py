@@ -119,8 +119,8 @@ def _pods(files: Sequence[tuple[str, str]], namespace: str, now: float) -> Itera
     for order, (file, text) in enumerate(files):
         try:
             places = [place for place in pods(text) if isinstance(place, PodPlace)]
-        except ManifestError as broken:
-            raise ValueError(f"file {file!r}: {broken}") from broken
+        except ManifestError as error:
+            raise ValueError(f"file {file!r}: {error}") from error
         for template, place in enumerate(places):
             for part, made in enumerate(made_pods(place)):
                 if made.total is None:

@@ -63,8 +63,8 @@ def _await_control(listener: socket.socket, token: str, wait_s: float) -> Channe
         try:
             listener.settimeout(max(deadline - time.monotonic(), _LEAST_S))
             connection, _peer = listener.accept()
-        except TimeoutError as late:
-            raise NodeError(f"no other host came within {wait_s:.0f} s") from late
+        except TimeoutError as error:
+            raise NodeError(f"no other host came within {wait_s:.0f} s") from error
         with suppress(OSError, UnicodeDecodeError):
             purpose, channel = admit(connection, token)
             if purpose == CONTROL:
@@ -121,8 +121,8 @@ class _Session:
                 case {"do": "stop", "end": int(number)} if number in self._servers:
                     self._servers.pop(number).close()
                     return {}
-        except (NodeError, OSError, ValueError) as failed:
-            return {"error": str(failed)}
+        except (NodeError, OSError, ValueError) as error:
+            return {"error": str(error)}
         return {"error": f"the request {request[:100]!r} is not known here"}
 
     def _end(self, number: int) -> Receiver:

@@ -128,8 +128,8 @@ def _all_outputs(clients: Sequence["_Program"], limit_s: float) -> list[tuple["_
     def wait(number: int, client: "_Program") -> None:
         try:
             found[number] = (client, client.output(limit_s), time.monotonic())
-        except CommandError as failed:
-            found[number] = failed
+        except CommandError as error:
+            found[number] = error
 
     threads = [threading.Thread(target=wait, args=each) for each in enumerate(clients)]
     for thread in threads:
@@ -153,8 +153,8 @@ class _Program:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
             )
-        except OSError as missing:
-            raise CommandError(f"{command[0]}: {missing}") from missing
+        except OSError as error:
+            raise CommandError(f"{command[0]}: {error}") from error
 
     def __enter__(self) -> "_Program":
         return self
@@ -172,8 +172,8 @@ class _Program:
         """Return everything that it prints; raise CommandError if it does not end in time."""
         try:
             return self._process.communicate(timeout=limit_s)[0]
-        except subprocess.TimeoutExpired as late:
-            raise CommandError(f"{PROGRAM} did not end within {limit_s:.0f} s") from late
+        except subprocess.TimeoutExpired as error:
+            raise CommandError(f"{PROGRAM} did not end within {limit_s:.0f} s") from error
 
     def messages(self, output: str) -> int:
         """Return how many messages it counted; raise CommandError if it failed."""

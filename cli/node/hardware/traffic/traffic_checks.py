@@ -72,8 +72,8 @@ def measure(subjects: Sequence[Subject], load: Load, peer: Peer | None, tell: Te
             # With their locks held the node's own repairs leave the VFs alone.
             with hold_all(subjects[0].target.run, [subject.vf.pci for subject in subjects], LOCK_S):
                 _measure(senders, load, tell)
-    except (CommandError, OSError) as failed:
-        tell(Answer("traffic.free", "not asked", {}, _reason(failed)))
+    except (CommandError, OSError) as error:
+        tell(Answer("traffic.free", "not asked", {}, _reason(error)))
 
 
 def _local_pairs(stack: ExitStack, subjects: Sequence[Subject]) -> list[Sender]:
@@ -131,8 +131,8 @@ def _measure(senders: Sequence[Sender], load: Load, tell: Tell) -> None:
     for names, ask in asked:
         try:
             answers = ask()
-        except (CommandError, OSError) as failed:
-            answers = [Answer(name, "not asked", {}, _reason(failed)) for name in names]
+        except (CommandError, OSError) as error:
+            answers = [Answer(name, "not asked", {}, _reason(error)) for name in names]
         for answer in answers:
             tell(answer)
 

@@ -166,8 +166,8 @@ def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
     try:
         for document in documents(text, _BOUNDS):
             yield from pods_of(_read(document))
-    except YamlError as broken:
-        raise ManifestError(broken.line or 1, broken.rule, broken.column) from broken
+    except YamlError as error:
+        raise ManifestError(error.line or 1, error.rule, error.column) from error
 
 
 def pods_of(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:

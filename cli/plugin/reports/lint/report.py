@@ -44,8 +44,8 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
         order.setdefault(file, len(order))
         try:
             objects.extend((file, there) for there in pods(text))
-        except ManifestError as broken:
-            found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
+        except ManifestError as error:
+            found.append(Finding(file, error.line, "", "", f"not YAML: {error.rule}"))
     networks = read_networks((there.kind, there.whole) for _, there in objects if isinstance(there, WithoutPods))
     checked = examine(objects, schedulers, networks)
     found += checked.findings
