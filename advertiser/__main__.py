@@ -181,7 +181,7 @@ def _show(config: Config) -> int:
         # A pipe has no width, and wrapped lines cannot be searched.
         console = Console(width=None if sys.stdout.isatty() else 160)
         print_table(found, config.node, console, gpus, entries, warnings)
-    return 1 if any(each.fault for each in entries) else 0
+    return 1 if any(entry.fault for entry in entries) else 0
 
 
 def _capture(config: Config) -> None:
@@ -282,7 +282,7 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
         )
         policy = PolicyCheck(client, config.node, metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
-        tasks = [group.create_task(each) for each in work]
+        tasks = [group.create_task(coroutine) for coroutine in work]
         _log.info("advertiser serves", node=config.node)
         await stop.wait()
         for task in tasks:

@@ -38,7 +38,7 @@ def as_json(
         "warnings": [{"pf": found.pf, "vfs": str(found.vfs), "why": found.why} for found in result.warnings],
     }
     if entries:
-        document["entries"] = [{"entry": each.index, "pfs": list(each.pfs), "why": each.fault} for each in entries]
+        document["entries"] = [{"entry": entry.index, "pfs": list(entry.pfs), "why": entry.fault} for entry in entries]
     if warnings:
         document["offer_warnings"] = list(warnings)
     if gpus is not None:
@@ -60,8 +60,8 @@ def print_table(
         console.print(_ignored(result.ignored))
     if gpus is not None:
         console.print(_gpus(gpus, node))
-    for each in entries:
-        console.print(Text(_entry(each), style="red" if each.fault else ""))
+    for entry in entries:
+        console.print(Text(_entry(entry), style="red" if entry.fault else ""))
     for warning in warnings:
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
 

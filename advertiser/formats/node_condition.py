@@ -43,8 +43,8 @@ class ConditionState:
 
 def observed_condition(kind: str, conditions: Iterable[_Condition]) -> ConditionState | None:
     """Return the node's condition of type ``kind``, None if there is none."""
-    found = (each for each in conditions if each.type == kind)
-    return next((ConditionState(each.status, each.reason, each.message) for each in found), None)
+    found = (condition for condition in conditions if condition.type == kind)
+    return next((ConditionState(condition.status, condition.reason, condition.message) for condition in found), None)
 
 
 def condition_patch(kind: str, wanted: ConditionState, before: ConditionState | None, now: datetime) -> bytes:

@@ -66,7 +66,8 @@ def dump_use(use: NodeUse) -> str:
         document["pools"] = {resource: list(pci) for resource, pci in use.pools.items()}
     if use.devices is not None:
         document["devices"] = [
-            {"uid": one.uid, "resource": one.resource, "pci": list(one.pci), "count": one.count} for one in use.devices
+            {"uid": device.uid, "resource": device.resource, "pci": list(device.pci), "count": device.count}
+            for device in use.devices
         ]
     return dump(document)
 

@@ -27,7 +27,7 @@ def host_uses(netdev: str) -> tuple[str, ...]:
         link = _link(route, netdev)
         if link is None:
             return ()
-        names = {each["index"]: each.get_attr("IFLA_IFNAME") for each in route.get_links()}
+        names = {message["index"]: message.get_attr("IFLA_IFNAME") for message in route.get_links()}
         index = link["index"]
         return (*_addresses(route, index), *_default_routes(route, index), *_stacked(route, index, names))
 
@@ -49,19 +49,19 @@ def _addresses(route: Any, index: int) -> Iterator[str]:
 
 def _default_routes(route: Any, index: int) -> Iterator[str]:
     for family, version in ((AF_INET, "IPv4"), (AF_INET6, "IPv6")):
-        for each in route.get_routes(family=family, oif=index):
-            if each["dst_len"] == 0:
+        for message in route.get_routes(family=family, oif=index):
+            if message["dst_len"] == 0:
                 yield f"{version} default route"
 
 
 def _stacked(route: Any, index: int, names: Mapping[int, str]) -> Iterator[str]:
     """Yield the bond or bridge of a netdev, and the links on top of it, such as VLANs."""
-    for each in route.get_links():
-        name, kind = names.get(each["index"], "?"), _kind(each)
-        if each["index"] == index and (master := each.get_attr("IFLA_MASTER")):
+    for message in route.get_links():
+        name, kind = names.get(message["index"], "?"), _kind(message)
+        if message["index"] == index and (master := message.get_attr("IFLA_MASTER")):
             yield f"port of {names.get(master, master)}"
         # A veth's IFLA_LINK is its peer (veth_get_iflink), which is not below it.
-        elif each.get_attr("IFLA_LINK") == index and each["index"] != index and kind != "veth":
+        elif message.get_attr("IFLA_LINK") == index and message["index"] != index and kind != "veth":
             yield f"{kind} {name}"
 
 

@@ -66,8 +66,8 @@ def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: ScanPer
     return DebounceResult(
         replace(inventory, pfs=pfs),
         sightings,
-        min((one.due_s(at.ended_s) for one in sightings.values()), default=None),
-        any(one.published != one.reason for one in sightings.values()),
+        min((sighting.due_s(at.ended_s) for sighting in sightings.values()), default=None),
+        any(sighting.published != sighting.reason for sighting in sightings.values()),
     )
 
 

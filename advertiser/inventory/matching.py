@@ -106,10 +106,10 @@ def entry_matches(host: Host, offer: Offer, node: str) -> Iterator[EntryMatch]:
     for index, entry in enumerate(offer.entries):
         if not entry.is_for(node):
             continue
-        found = [each for each in pfs if entry.matches(each)]
-        earlier = [each for each in found if any(other.matches(each) for other in offer.entries[:index])]
+        found = [pf for pf in pfs if entry.matches(pf)]
+        earlier = [pf for pf in found if any(other.matches(pf) for other in offer.entries[:index])]
         fault = f"it matches no PF of this node{_nearest(entry, candidates)}" if entry.terms and not found else ""
-        decides = tuple(each.names[0] for each in found if each not in earlier)
+        decides = tuple(pf.names[0] for pf in found if pf not in earlier)
         yield EntryMatch(index, decides, tuple(each.names[0] for each in earlier), fault)
 
 

@@ -105,7 +105,7 @@ class RatesHandOver:
         """Handle a watch event; a pod that cannot be read keeps its previous rates."""
         before = {} if self._given is None else self._given
         if isinstance(event, Synced):
-            kept = {one.uid: before[one.uid] for one in event.there if one.uid in before}
+            kept = {identity.uid: before[identity.uid] for identity in event.there if identity.uid in before}
             self._given, self._leaving = kept, self._leaving & kept.keys()
             for entry in event.entries:
                 if isinstance(entry, Changed):
@@ -135,7 +135,7 @@ class RatesHandOver:
         if not any(refusals):
             # Written after the files: once it exists, a missing file means that the pod no longer exists.
             refusals.append(record(self._listed, ""))
-        refused = next((str(one) for one in refusals if one is not None), "")
+        refused = next((str(refusal) for refusal in refusals if refusal is not None), "")
         if refused and refused != self._refused:
             _log.error("rates cannot be handed over to the CNI server", reason=refused)
         self._refused = refused

@@ -150,9 +150,9 @@ class ScanLoop:
 
     def _refused_rates(self, scan: Scan) -> Iterator[RefusedRates]:
         rates = self._publishers.rates
-        for one in refused_rates(scan.rates or {}):
-            if rates is None or rates.stays(one.uid):
-                yield one
+        for refusal in refused_rates(scan.rates or {}):
+            if rates is None or rates.stays(refusal.uid):
+                yield refusal
 
     def _changes_rates(self, scan: Scan) -> bool:
         """Pass on the CNI server's reports about rates; return whether the inventory should say that rates change."""

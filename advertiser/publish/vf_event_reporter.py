@@ -48,8 +48,8 @@ class VfEventReporter:
 
     def update(self, happened: frozenset[VfEvent]) -> None:
         """Set the incidents that a scan has found."""
-        for each in sorted(happened - self._known, key=lambda each: each.pci):
-            self._turns.put(each.pod.partition("/")[0], f"{each.uid} {each.pci} {each.reason} {hash(each)}", each)
+        for event in sorted(happened - self._known, key=lambda event: event.pci):
+            self._turns.put(event.pod.partition("/")[0], f"{event.uid} {event.pci} {event.reason} {hash(event)}", event)
             self._lanes.wake()
         self._known = happened
 

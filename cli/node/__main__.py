@@ -186,7 +186,7 @@ def _check_admission_policies(command: str, options: Options) -> None:
     absent = {name: one.why for name, one in states.items() if one.state in ("missing", "unbound")}
     for name, why in absent.items():
         _say("guard", f"{name}: {why}")
-    if unknown := next((one.why for one in states.values() if one.state == "unknown"), None):
+    if unknown := next((state.why for state in states.values() if state.state == "unknown"), None):
         _say("guard", f"cannot determine whether all admission policies are bound: {unknown}")
     if absent and command == "install" and not (options.without_guard or options.dry_run):
         raise NodeError(
@@ -209,8 +209,8 @@ def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) 
     Raise NodeError if it is turned on while pods have VFs, unless forced or to complete a run that was killed.
     """
     if command == BYPASS_ON and bypass.read(site.root) is None and (held := holders(site.root)):
-        for one in held:
-            _say("held", one)
+        for vf in held:
+            _say("held", vf)
         if not options.force:
             raise NodeError(
                 f"pods of this node have {len(held)} VFs, and a container that restarts would lack its devices. "
@@ -259,8 +259,12 @@ def _report(site: Site, choices: steps.Choices) -> int:
 
 
 def _tell(found: Sequence[Finding]) -> None:
-    for each in found:
-        print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
+    for finding in found:
+        print(
+            f"{finding.step:12} {finding.subject}: {finding.found}"
+            if finding.subject
+            else f"{finding.step:12} {finding.found}"
+        )
     print(
         f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "no findings: the installation is intact",
         flush=True,

@@ -108,7 +108,7 @@ def _text(section: Mapping[str, Any], name: str, base: Path) -> str:
 
 
 def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    found = next((one for one in entries if one.get("name") == name), None)
+    found = next((entry for entry in entries if entry.get("name") == name), None)
     if found is None:
         raise ValueError(f"it has no entry {name!r}")
     return found

@@ -147,7 +147,9 @@ def _bypass(root: Path, host: Host, choices: Choices) -> Iterator[Finding]:
 
 def as_json(found: Sequence[Finding]) -> str:
     """Return the findings as one JSON object; ``ok`` is true without findings."""
-    return json.dumps({"ok": not found, "version": version("mooring"), "findings": [asdict(each) for each in found]})
+    return json.dumps(
+        {"ok": not found, "version": version("mooring"), "findings": [asdict(finding) for finding in found]}
+    )
 
 
 def _difference(step: Step, change: Change) -> Finding:
@@ -200,10 +202,10 @@ def _without_devices(root: Path) -> Iterator[Finding]:
     except (RecordError, OSError) as unreadable:
         yield Finding("containers", name, str(unreadable))
         return
-    for each in sorted(found):
-        then = "the shim stops it" if each.stopped else "delete the pod"
-        what = f"runs without the devices of {each.what}: {then}"
-        yield Finding("containers", f"{each.pod} {each.container}", what)
+    for finding in sorted(found):
+        then = "the shim stops it" if finding.stopped else "delete the pod"
+        what = f"runs without the devices of {finding.what}: {then}"
+        yield Finding("containers", f"{finding.pod} {finding.container}", what)
 
 
 def _gpus(root: Path, host: Host) -> Iterator[Finding]:

@@ -191,5 +191,5 @@ def _check(parsers: Parsers, given: dict[str, Any]) -> None:
 
 def _take(kind: Callable[..., T], given: dict[str, Any]) -> T:
     """Remove the fields of one group of flags, and return the group."""
-    own = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    own = [field_.name for field_ in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: given.pop(name) for name in own if name in given})

@@ -92,10 +92,10 @@ async def _groups(reader: Reader, invocation: Invocation) -> Answer:
     if not names:
         return groups.report(found, wide=invocation.is_wide)
     absent = group_lists.missing(found, names, invocation.namespace)
-    those = [one for name in names for one in found if _is_named(one, name, invocation)]
+    those = [group for name in names for group in found if _is_named(group, name, invocation)]
     if not those or invocation.arguments.output.format in ("wide", "name"):
         return _with_errors(groups.report(those, wide=True), absent)
-    return _with_errors(groups.together([groups.detail(one) for one in those]), absent)
+    return _with_errors(groups.together([groups.detail(group) for group in those]), absent)
 
 
 def _is_named(one: found_groups.FoundGroup, name: str, invocation: Invocation) -> bool:
@@ -136,9 +136,9 @@ async def _examined(
     policies, bindings, leaders = await asyncio.gather(
         reader.all(POLICIES_PATH, Guard),
         reader.all(BINDINGS_PATH, Guard),
-        asyncio.gather(*(read_leader(reader, invocation, one) for one in arguments.scheduler)),
+        asyncio.gather(*(read_leader(reader, invocation, name) for name in arguments.scheduler)),
     )
-    leaderships = [one for one in leaders if one is not None]
+    leaderships = [leader for leader in leaders if leader is not None]
     return Patient(
         node_uses,
         live,

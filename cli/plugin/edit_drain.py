@@ -45,7 +45,9 @@ async def _write(client: Client, reader: Reader, arguments: Arguments) -> DrainP
     for attempt in range(1, _MOST_TRIES + 1):
         node = await reader.one(path, Node)
         plan = _plan(node, arguments)
-        if arguments.drain.dry_run == "client" or all(one.state.startswith(("already", "not")) for one in plan.changes):
+        if arguments.drain.dry_run == "client" or all(
+            change.state.startswith(("already", "not")) for change in plan.changes
+        ):
             return plan
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": dump_drain(plan.drain)}
         params = {"dryRun": "All"} if arguments.drain.dry_run == "server" else None

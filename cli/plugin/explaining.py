@@ -40,7 +40,9 @@ async def _explain_job(reader: Reader, invocation: Invocation, name: str) -> Ans
         read_groups(reader, invocation),
     )
     own = {pod.metadata.uid: pod for pod in listed if _is_owned(pod, job.metadata.uid)}
-    its_groups = [one for one in found if one.key.namespace == invocation.namespace and own.keys() & one.pods.keys()]
+    its_groups = [
+        group for group in found if group.key.namespace == invocation.namespace and own.keys() & group.pods.keys()
+    ]
     if its_groups:
         return await _explain_groups(reader, invocation, its_groups)
     if not own:
@@ -58,15 +60,15 @@ def _is_owned(pod: objects.Pod, uid: str) -> bool:
 async def _explain_groups(reader: Reader, invocation: Invocation, those: Sequence[found_groups.FoundGroup]) -> Answer:
     listed = None
     answers = []
-    for one in those:
-        decision = None if invocation.arguments.recompute else one.decision
-        if decision is None and one.waiting:
+    for group in those:
+        decision = None if invocation.arguments.recompute else group.decision
+        if decision is None and group.waiting:
             module = _recompute(invocation)
             listed = listed or (await read_objects(reader, module) if module else None)
-            decision = _recomputed_group(module, listed, one, invocation)
-        answers.append(groups.explanation(one, decision))
+            decision = _recomputed_group(module, listed, group, invocation)
+        answers.append(groups.explanation(group, decision))
     answer = groups.together(answers)
-    if not any(one.waiting for one in those):
+    if not any(group.waiting for group in those):
         return answer
     answer = explain.with_drained_vfs(answer, uses(await reader.all("/api/v1/nodes", Node) or (), None))
     return explain.with_leadership(answer, await read_leader(reader, invocation, invocation.arguments.scheduler[0]))

@@ -27,7 +27,7 @@ async def read_groups(reader: Reader, invocation: Invocation) -> list[found_grou
     if not labels:
         return found
     selected = {pod.metadata.uid for pod in await reader.must(f"/api/v1{scope}/pods", Pod, labels)}
-    return [one for one in found if selected & set(one.pods)]
+    return [group for group in found if selected & set(group.pods)]
 
 
 async def read_members(reader: Reader, scope: str) -> found_groups.ListedObjects:
@@ -55,7 +55,7 @@ def _scoped(path: str, scope: str) -> str:
 
 def named(found: list[found_groups.FoundGroup], name: str, namespace: str) -> list[found_groups.FoundGroup]:
     """Return the groups of this name: those of several sources may have it. Raise UnreadableError if none has it."""
-    those = [one for one in found if one.members.title == name and one.key.namespace == namespace]
+    those = [group for group in found if group.members.title == name and group.key.namespace == namespace]
     if not those:
         raise UnreadableError(not_found("groups", name))
     return those
@@ -63,5 +63,5 @@ def named(found: list[found_groups.FoundGroup], name: str, namespace: str) -> li
 
 def missing(found: list[found_groups.FoundGroup], names: tuple[str, ...], namespace: str) -> tuple[str, ...]:
     """Return the errors about names that no group of a namespace has."""
-    there = {one.members.title for one in found if one.key.namespace == namespace}
+    there = {group.members.title for group in found if group.key.namespace == namespace}
     return all_not_found("groups", [name for name in names if name not in there])

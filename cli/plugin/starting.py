@@ -28,18 +28,18 @@ async def when(reader: Reader, invocation: Invocation) -> Answer:
     found, names = await read_groups(reader, invocation), invocation.arguments.selection.names
     if absent := missing(found, names, invocation.namespace):
         raise UnreadableError("\n".join(absent))
-    those = [one for one in found if not names or one.members.title in names]
+    those = [group for group in found if not names or group.members.title in names]
     items, listed = list[dict[str, str]](), None
-    for one in those:
-        source, text = "recorded" if one.starts else "", one.starts or _SAID.get(one.state, one.why)
-        if not one.starts and one.state in _WAITS and (module := _module("recompute")) is not None:
+    for group in those:
+        source, text = "recorded" if group.starts else "", group.starts or _SAID.get(group.state, group.why)
+        if not group.starts and group.state in _WAITS and (module := _module("recompute")) is not None:
             listed = listed or await read_objects(reader, module)
             known = {kind: items_of_kind or () for kind, items_of_kind in listed.items()}
             if listed[objects.Node] is not None and listed[objects.Pod] is not None:
                 scheduler = invocation.arguments.scheduler[0]
-                forecast = module.forecast(known, one.key, scheduler, invocation.now)
+                forecast = module.forecast(known, group.key, scheduler, invocation.now)
                 source, text = ("forecast", forecast) if forecast else (source, text)
-        item = {"namespace": one.key.namespace, "name": one.members.title, "state": one.state}
+        item = {"namespace": group.key.namespace, "name": group.members.title, "state": group.state}
         items.append({**item, "source": source, "start": text})
     rows = [cells(item["namespace"], item["name"], item["state"], item["source"], item["start"]) for item in items]
     columns = ("NAMESPACE", "NAME", "STATE", "SOURCE", "START")
@@ -57,17 +57,17 @@ async def fits(reader: Reader, invocation: Invocation) -> Answer:
         raise UnreadableError(f"fits: {UNDECIDABLE}")
     known = {kind: items_of_kind or () for kind, items_of_kind in listed.items()}
     outcome: Sequence[Any] = module.decide(files, known, invocation.namespace, invocation.now)
-    items = [asdict(one) for one in outcome]
+    items = [asdict(start) for start in outcome]
     rows = [
         (
-            *cells(one.owner, one.pods),
-            _start(one.pods, one.bound),
-            *cells(groups.some(one.nodes), one.why),
+            *cells(start.owner, start.pods),
+            _start(start.pods, start.bound),
+            *cells(groups.some(start.nodes), start.why),
         )
-        for one in outcome
+        for start in outcome
     ]
     table = Table(("OBJECT", "PODS", "STARTS", "NODES", "WHY"), rows, empty="no pods for the scheduler in the files")
-    status = 0 if all(one.bound == one.pods for one in outcome) else 1
+    status = 0 if all(start.bound == start.pods for start in outcome) else 1
     return Answer({"kind": "MooringFits", "v": 1, "items": items}, (table,), status=status)
 
 

@@ -40,28 +40,31 @@ class _Sources:
 def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node: str = "") -> GpuInventory:
     """Return the inventory of ``node``, ordered by PCI address, with at most `MOST_GPUS` GPUs."""
     functions = sorted(facts.functions, key=lambda function: function.address)[:MOST_GPUS]
-    in_cdi = devices_of_gpus(facts.cdi, {one.address: _nodes(one, facts.nvidia) for one in functions})
+    in_cdi = devices_of_gpus(facts.cdi, {function.address: _nodes(function, facts.nvidia) for function in functions})
     sources = [
-        _sources(facts, one, entry_of(entries, node, one.address), choose(in_cdi[one.address], None))
-        for one in functions
+        _sources(facts, function, entry_of(entries, node, function.address), choose(in_cdi[function.address], None))
+        for function in functions
     ]
     links = _links(facts, sources)
     shared = _shared_uuids(sources)
     gpus, out = list[Gpu](), list[GpuOut]()
-    for one in sources:
-        address, found = one.function.address, _uuid(one)
-        why = next(_why_out(one, shared), "")
+    for source in sources:
+        address, found = source.function.address, _uuid(source)
+        why = next(_why_out(source, shared), "")
         if why or found is None:
             out.append(GpuOut(address, why[:LONGEST_WHY]))
         else:
-            gpus.append(_gpu(one, found, links.get(address)))
+            gpus.append(_gpu(source, found, links.get(address)))
     return GpuInventory(tuple(gpus), tuple(out))
 
 
 def obstacles(facts: GpuFacts) -> dict[str, str]:
     """Return why GPUs could not be on offer even with a CDI specification, by PCI address; the others are absent."""
-    sources = [_sources(facts, one, GpuEntry(), None) for one in facts.functions]
-    whys = {one.function.address: next((why for why in _why_out(one, set()) if why != _NO_CDI), "") for one in sources}
+    sources = [_sources(facts, function, GpuEntry(), None) for function in facts.functions]
+    whys = {
+        source.function.address: next((why for why in _why_out(source, set()) if why != _NO_CDI), "")
+        for source in sources
+    }
     return {address: why for address, why in whys.items() if why}
 
 
@@ -167,7 +170,7 @@ def _links(facts: GpuFacts, sources: Sequence[_Sources]) -> dict[str, int]:
     """Return the groups of linked GPUs; if no links are found, the groups in the operator's file."""
     if shown := link_groups(facts):
         return shown
-    words = {one.function.address: one.entry.link for one in sources if one.entry.link is not None}
+    words = {source.function.address: source.entry.link for source in sources if source.entry.link is not None}
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words.values()))}
     return {address: numbers[word] for address, word in words.items()}
 

@@ -25,7 +25,7 @@ def _neighbours(facts: GpuFacts) -> Neighbours:
     """Return the GPUs that each GPU reaches; both ends must show the link."""
     nvml = facts.nvml or {}
     switched = {address for address, gpu in nvml.items() if gpu.switched}
-    hives = {one.address: one.hive for one in facts.functions if (one.hive or "0") != "0"}
+    hives = {function.address: function.hive for function in facts.functions if (function.hive or "0") != "0"}
     # KFD shows links between the GPUs of a hive (kfd_create_vcrat_image_gpu), so a hive means the same.
     shown: dict[str, Set[str]] = {
         address: {peer for peer, hive in hives.items() if hive == own} for address, own in hives.items()
@@ -52,22 +52,22 @@ def _groups(neighbours: Neighbours) -> Iterator[frozenset[str]]:
 
 def _largest(neighbours: Neighbours, left: Set[str]) -> frozenset[str]:
     ordered = sorted(left)
-    if all(neighbours[one] >= left - {one} for one in ordered):
+    if all(neighbours[address] >= left - {address} for address in ordered):
         return frozenset(left)
     if len(ordered) > _MOST_EXACT:
-        return max((_grown(neighbours, one, ordered) for one in ordered), key=len)
-    sizes = range(max(len(neighbours[one] & left) for one in ordered) + 1, 0, -1)
-    candidates = (frozenset(some) for size in sizes for some in combinations(ordered, size))
-    return next(some for some in candidates if _all_linked(neighbours, some))
+        return max((_grown(neighbours, address, ordered) for address in ordered), key=len)
+    sizes = range(max(len(neighbours[address] & left) for address in ordered) + 1, 0, -1)
+    candidates = (frozenset(combination) for size in sizes for combination in combinations(ordered, size))
+    return next(candidate for candidate in candidates if _all_linked(neighbours, candidate))
 
 
 def _grown(neighbours: Neighbours, first: str, ordered: Iterable[str]) -> frozenset[str]:
     group = frozenset({first})
-    for one in ordered:
-        if one not in group and group <= neighbours[one]:
-            group |= {one}
+    for address in ordered:
+        if address not in group and group <= neighbours[address]:
+            group |= {address}
     return group
 
 
 def _all_linked(neighbours: Neighbours, group: frozenset[str]) -> bool:
-    return all(neighbours[one] >= group - {one} for one in group)
+    return all(neighbours[address] >= group - {address} for address in group)

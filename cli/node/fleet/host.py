@@ -159,7 +159,7 @@ class FleetNode:
             found = [Finding(**each) for each in decode(ended.output)["findings"]]
         except (ValueError, KeyError, TypeError) as unreadable:
             raise ValueError(_why(ended, "check")) from unreadable
-        return [each for each in found if each.subject != ADVERTISER]
+        return [finding for finding in found if finding.subject != ADVERTISER]
 
     async def _mooring_node(self, *words: str, quiet: bool = False) -> Outcome:
         command = self.runtime.mooring_node((*words, "--node-name", self.name))
@@ -207,9 +207,9 @@ def _write(path: Path, text: str) -> None:
 
 def _first(findings: Sequence[Finding], *, mendable: bool) -> str:
     """Return the first finding that an installation may mend or, if not ``mendable``, that it does not mend."""
-    for each in findings:
-        if mendable == (each.step not in _OTHER_STEPS and each.subject not in _OTHER_SUBJECTS):
-            return f"{each.subject}: {each.found}" if each.subject else each.found
+    for finding in findings:
+        if mendable == (finding.step not in _OTHER_STEPS and finding.subject not in _OTHER_SUBJECTS):
+            return f"{finding.subject}: {finding.found}" if finding.subject else finding.found
     return ""
 
 

@@ -28,7 +28,7 @@ class KubeNodes:
             return ""
         conditions = (node.get("status") or {}).get("conditions") or ()
         none: Mapping[str, Any] = {}
-        ready = next((each for each in conditions if each.get("type") == "Ready"), none)
+        ready = next((condition for condition in conditions if condition.get("type") == "Ready"), none)
         if ready.get("status") == "True":
             return ""
         return f"node {name!r} is not Ready: {ready.get('reason', '')}: {ready.get('message', '')}"

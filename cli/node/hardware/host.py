@@ -157,7 +157,9 @@ def _kernel(target: Target) -> Answer:
     programs = {name: text_of(target.run / VERSIONS / name) for name in names_in(target.run / VERSIONS)}
     programs |= {ADVERTISER: own} if (own := text_of(target.run / ADVERTISER_VERSION)) else {}
     options = (text_of(target.root / "proc/cmdline") or "").split()
-    kept = [each for each in options if each.partition("=")[0] in ("iommu", "intel_iommu", "amd_iommu", "net.ifnames")]
+    kept = [
+        option for option in options if option.partition("=")[0] in ("iommu", "intel_iommu", "amd_iommu", "net.ifnames")
+    ]
     found = {"release": platform.release(), "version": platform.version(), "system": pretty, "options": kept}
     return Answer("host.kernel", "info", {**found, "programs": programs, "mooring": version("mooring")})
 

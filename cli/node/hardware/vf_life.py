@@ -151,7 +151,7 @@ def _as_recorded(subject: Subject, made: Pod) -> Answer:
         found = [recorded.difference(case, _run_case(subject, recording.first, case)) for case in recording.cases]
     finally:
         subject.refuses(made.vf.settings)
-    different = [each for each in found if each is not None]
+    different = [answer for answer in found if answer is not None]
     shown = {"equal": len(found) - len(different), "different": different}
     return Answer(check, "differs" if different else "ok", shown, "not as recorded" if different else "")
 

@@ -114,7 +114,7 @@ def _use(
         entered=pci in entered,
         recorded=pci in recorded,
         up="UP" in link.get("flags", ()),
-        addresses=tuple(str(each.get("local")) for each in own),
+        addresses=tuple(str(address.get("local")) for address in own),
         upper=tuple(link.get("above", ())),
         out=next((entry.why for entry in target.pf.out if index in entry.vfs), None),
         users=_users(rdma_of(target, pci)),

@@ -60,7 +60,7 @@ def used(host: Host, without: Collection[str] = (), *, strict: bool = False) -> 
     """
     network = host.cni.network
     found = configurations(host, without, strict=strict)
-    return next((each for each in found if network in ("", each.raw["name"])), None)
+    return next((configuration for configuration in found if network in ("", configuration.raw["name"])), None)
 
 
 def _read(folder: str, name: str, text: str) -> Configuration:

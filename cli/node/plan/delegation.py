@@ -105,14 +105,18 @@ def _multus_without(
 ) -> Mapping[str, Any]:
     """Return an entry of Multus, in a configuration called ``name``, changed so that it does not call our chain."""
     folder = host.cni.conf
-    cluster = next((each for each in configurations(host, ours) if not _is_of_multus(each)), None)
+    cluster = next(
+        (configuration for configuration in configurations(host, ours) if not _is_of_multus(configuration)), None
+    )
     path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
     if isinstance(path, str) and path:
         if not _leads_to(host, entry, path, ours, name):
             return entry
         changed = {**entry, "clusterNetwork": _path_like(folder, _place(entry, path), _needed(folder, cluster).name)}
     elif isinstance(delegates, list) and any(map(_is_copy_of_ours, delegates)):
-        instead = [dict(_needed(folder, cluster).raw) if _is_copy_of_ours(each) else each for each in delegates]
+        instead = [
+            dict(_needed(folder, cluster).raw) if _is_copy_of_ours(delegate) else delegate for delegate in delegates
+        ]
         changed = {**entry, "delegates": instead}
     else:
         return entry
@@ -158,7 +162,10 @@ def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
     if file != "":
         return file
     name = None if "/" in network else network
-    return next((each.name for each in configurations(host) if name in (None, each.raw["name"])), None)
+    return next(
+        (configuration.name for configuration in configurations(host) if name in (None, configuration.raw["name"])),
+        None,
+    )
 
 
 def _place(entry: Mapping[str, Any], network: str) -> str:
@@ -201,8 +208,8 @@ def _calls(host: Host, raw: object, files: tuple[str, ...], depth: int) -> Itera
         if isinstance(path, str) and path:
             yield from _calls_of(host, entry, path, files, depth + 1)
         elif isinstance(delegates, list):
-            for each in delegates:
-                yield from _calls(host, each, files, depth + 1)
+            for delegate in delegates:
+                yield from _calls(host, delegate, files, depth + 1)
 
 
 def _calls_of(

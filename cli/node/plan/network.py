@@ -95,7 +95,7 @@ def released(host: Host) -> list[Change]:
 def advice(host: Host) -> Iterator[str]:
     """Yield advice for the operator about the node's network before mooring-cni is chained to it."""
     folder = host.cni.conf
-    if any(entry.get("type") == CILIUM for each in configurations(host) for entry in each.plugins):
+    if any(entry.get("type") == CILIUM for configuration in configurations(host) for entry in configuration.plugins):
         yield f"Cilium must not manage {folder} exclusively (its default): {_RENAMERS['.cilium_bak'][1]}"
 
 

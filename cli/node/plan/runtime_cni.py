@@ -56,7 +56,7 @@ def _bin(section: Document) -> str:
     listed = [section.get(name) for name in ("bin_dirs", "plugin_dirs")]
     single = [[section.get(name)] for name in ("bin_dir", "plugin_dir")]
     folders = [one for each in (*listed, *single) if isinstance(each, list) for one in each]
-    names = [one for one in folders if isinstance(one, str) and one.startswith("/")]
+    names = [folder for folder in folders if isinstance(folder, str) and folder.startswith("/")]
     return next((name for name in names if not name.startswith("/usr/")), names[0] if names else "")
 
 

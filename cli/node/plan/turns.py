@@ -70,7 +70,7 @@ def _turn(value: Value) -> Turn:
     fields = value.fields()
     node, target = fields.required("node").string(_LONGEST_NAME), fields.required("target").string(_LONGEST_TARGET)
     beats = fields.required("beats").integer(0, _MOST_BEATS)
-    return Turn(node, target, beats, fields.optional("failure", lambda one: one.string(_LONGEST_FAILURE)) or "")
+    return Turn(node, target, beats, fields.optional("failure", lambda value: value.string(_LONGEST_FAILURE)) or "")
 
 
 def dump_turns(turns: Turns) -> str:

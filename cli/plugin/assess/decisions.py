@@ -124,20 +124,20 @@ def _run(machine: Machine, wanted: Mapping[str, Object], now: float) -> Iterator
         instructions = machine.step(now)
         if instructions is None:
             break
-        for one in instructions:
-            if isinstance(one, Bind) and (uid := one.pod_info.pod.metadata.uid) in open_pods:
-                yield _bound(open_pods.pop(uid), one)
-            elif isinstance(one, Report):
-                reasons[one.pod.metadata.uid] = one.message
-            if isinstance(one, Bind):
-                machine.finished(one, BOUND, now)
+        for instruction in instructions:
+            if isinstance(instruction, Bind) and (uid := instruction.pod_info.pod.metadata.uid) in open_pods:
+                yield _bound(open_pods.pop(uid), instruction)
+            elif isinstance(instruction, Report):
+                reasons[instruction.pod.metadata.uid] = instruction.message
+            if isinstance(instruction, Bind):
+                machine.finished(instruction, BOUND, now)
     for uid, pod in open_pods.items():
         yield Decision(pod, reason=reasons.get(uid, "no decision was reached"))
 
 
 def _bound(pod: str, bind: Bind) -> Decision:
     document = msgspec.json.decode(bind.annotations.get(names.ASSIGNMENT, "{}"))
-    vfs = tuple(str(at(one, "pci")) for one in items(document, "vfs"))
+    vfs = tuple(str(at(item, "pci")) for item in items(document, "vfs"))
     return Decision(pod, bind.assigned.node, vfs, tuple(map(str, items(document, "ext", "gpu", "units"))))
 
 
@@ -219,7 +219,7 @@ class _Plan:
         spec["schedulerName"] = names.SCHEDULER_NAME
         for kind in ("initContainers", "containers"):
             if kind in spec:
-                spec[kind] = [self._container(one) for one in items(spec, kind)]
+                spec[kind] = [self._container(item) for item in items(spec, kind)]
         labels = {key: text for key, text in labels_of(pod).items() if key != names.POD_GROUP_LABEL}
         metadata = {**fields(pod, "metadata"), "annotations": texts, "labels": labels}
         return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
@@ -298,7 +298,7 @@ def _boot(node: Object) -> str:
 
 def _given_back(host: Host, held: Sequence[Holding]) -> Host:
     """Return a host on which the VFs of pods are back: only then can the same pods be placed again."""
-    addresses = {one.pci for one in held}
+    addresses = {vf.pci for vf in held}
     functions = tuple(_with_vfs(function, addresses) for function in host.functions)
     return replace(host, functions=functions, ledger={})
 

@@ -31,7 +31,7 @@ def _far(
     node: str, pod: str, gpus: Mapping[str, Sequence[str]], vfs: Mapping[str, PciFunction], pfs: Sequence[PciFunction]
 ) -> Iterator[Finding]:
     """Yield a finding for each VF that is near no GPU, if a GPU of the pod is near none of its VFs."""
-    nearest = {gpu: max(pfs, key=lambda each: common_bridges(path, each.path)) for gpu, path in gpus.items()}
+    nearest = {gpu: max(pfs, key=lambda pf: common_bridges(path, pf.path)) for gpu, path in gpus.items()}
 
     def is_near(pf: PciFunction, gpu: str) -> bool:
         return common_bridges(gpus[gpu], pf.path) >= common_bridges(gpus[gpu], nearest[gpu].path)

@@ -60,9 +60,9 @@ def _of_annotations(pod: Object) -> Iterator[Holding]:
         if isinstance(pci, str) and is_address(pci):
             yield Holding(key_of(pod), uid_of(pod), pci, "network-status", str(at(one, "name") or ""))
     if names.ASSIGNMENT in texts:
-        for one in items(_json(texts[names.ASSIGNMENT]), "vfs"):
-            if isinstance(pci := at(one, "pci"), str) and is_address(pci):
-                yield Holding(key_of(pod), uid_of(pod), pci, "assignment", str(at(one, "network") or ""))
+        for item in items(_json(texts[names.ASSIGNMENT]), "vfs"):
+            if isinstance(pci := at(item, "pci"), str) and is_address(pci):
+                yield Holding(key_of(pod), uid_of(pod), pci, "assignment", str(at(item, "network") or ""))
 
 
 def _claimed(snapshot: Snapshot) -> Mapping[str, list[str]]:
@@ -78,7 +78,7 @@ def _claimed(snapshot: Snapshot) -> Mapping[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for claim in snapshot.all(*CLAIMS):
         results = items(claim, "status", "allocation", "devices", "results")
-        keys = [(str(at(one, "driver")), str(at(one, "pool")), str(at(one, "device"))) for one in results]
+        keys = [(str(at(result, "driver")), str(at(result, "pool")), str(at(result, "device"))) for result in results]
         for user in items(claim, "status", "reservedFor"):
             if at(user, "resource") == "pods":
                 found[str(at(user, "uid"))] += [addresses[key] for key in keys if key in addresses]

@@ -28,7 +28,7 @@ def find(snapshot: Snapshot, jobs: Sequence[Job]) -> Iterator[Finding]:
 
 
 def _condition(pod: Object) -> object:
-    return next((one for one in items(pod, "status", "conditions") if at(one, "type") == "PodScheduled"), None)
+    return next((item for item in items(pod, "status", "conditions") if at(item, "type") == "PodScheduled"), None)
 
 
 def _waits(pod: Object, now: float) -> bool:

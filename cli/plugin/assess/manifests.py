@@ -38,8 +38,10 @@ def remarks(snapshot: Snapshot, networks: Networks, workloads: Mapping[str, str]
     """Return what `lint` says, each line once."""
     objects = list(_objects(snapshot, workloads))
     checked = examine([(owner, one) for owner, one in objects], (names.SCHEDULER_NAME,), networks)
-    refused = [ManifestRemark(one.file, one.field, one.rule, is_refused=True) for one in checked.findings]
-    others = [ManifestRemark(one.file, one.field, one.rule, is_refused=False) for one in checked.notes]
+    refused = [
+        ManifestRemark(finding.file, finding.field, finding.rule, is_refused=True) for finding in checked.findings
+    ]
+    others = [ManifestRemark(note.file, note.field, note.rule, is_refused=False) for note in checked.notes]
     return list(dict.fromkeys([*refused, *others]))
 
 
@@ -48,10 +50,10 @@ def _objects(snapshot: Snapshot, workloads: Mapping[str, str]) -> Iterator[tuple
         for item in snapshot.all(path):
             # What another listed object made has the same template.
             if not _is_made(item, workloads):
-                yield from ((f"{kind}/{key_of(item)}", one) for one in pods_of(whole_of(item, kind)))
+                yield from ((f"{kind}/{key_of(item)}", pod) for pod in pods_of(whole_of(item, kind)))
     seen = set[tuple[object, object]]()
     for pod in snapshot.pods():
-        controller = next((one for one in items(pod, "metadata", "ownerReferences") if at(one, "controller")), None)
+        controller = next((item for item in items(pod, "metadata", "ownerReferences") if at(item, "controller")), None)
         owner = (at(controller, "kind"), at(controller, "name"))
         if controller is not None and (owner in seen or owner[0] == "ReplicaSet" or owner[0] in workloads.values()):
             continue

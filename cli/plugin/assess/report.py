@@ -45,7 +45,9 @@ def assess(snapshot: Snapshot, workloads: Mapping[str, str], rack: str = "") -> 
         *job_findings.find(snapshot, found_jobs),
     )
     order = list(KINDS)
-    ordered = sorted(findings, key=lambda one: (order.index(one.kind), natural(one.subject), natural(one.text)))
+    ordered = sorted(
+        findings, key=lambda finding: (order.index(finding.kind), natural(finding.subject), natural(finding.text))
+    )
     try:
         from cli.plugin.assess import decisions
     except ModuleNotFoundError as error:
@@ -80,18 +82,18 @@ def as_document(assessment: Assessment) -> Json:
         "skipped": [{"node": name, "why": why} for name, why in sorted(snapshot.failed.items())],
         "findings": [
             {
-                "kind": one.kind,
-                "title": KINDS[one.kind].title,
-                "subject": one.subject,
-                "text": one.text,
-                "evidence": [asdict(each) for each in one.evidence],
-                "harm": KINDS[one.kind].harm,
-                "prevention": KINDS[one.kind].prevention,
+                "kind": finding.kind,
+                "title": KINDS[finding.kind].title,
+                "subject": finding.subject,
+                "text": finding.text,
+                "evidence": [asdict(each) for each in finding.evidence],
+                "harm": KINDS[finding.kind].harm,
+                "prevention": KINDS[finding.kind].prevention,
             }
-            for one in assessment.findings
+            for finding in assessment.findings
         ],
-        "jobs": [_job(one, assessment) for one in assessment.jobs],
-        "manifests": [asdict(one) for one in assessment.remarks],
+        "jobs": [_job(job, assessment) for job in assessment.jobs],
+        "manifests": [asdict(remark) for remark in assessment.remarks],
         "decisions": _decisions(assessment),
         "not_improved": list(assessment.not_improved),
     }
@@ -112,11 +114,11 @@ def _node(name: str, capture: NodeCapture | None) -> Json:
                 "mbps": pf.mbps,
                 "vfs": len(pf.vfs),
                 "free": len(pf.usable),
-                "out": [{"vfs": str(one.vfs), "why": one.why} for one in pf.out],
+                "out": [{"vfs": str(group_out.vfs), "why": group_out.why} for group_out in pf.out],
             }
             for pf in inventory.inventory.pfs
         ],
-        "left_out": [{"pci": one.pci, "name": one.name or "", "why": one.why} for one in inventory.ignored],
+        "left_out": [{"pci": nic.pci, "name": nic.name or "", "why": nic.why} for nic in inventory.ignored],
         "gpus": [{"pci": pci, "why": why} for pci, why in _gpus(capture)],
     }
 
@@ -139,8 +141,8 @@ def _job(job: Job, assessment: Assessment) -> Json:
     }
     if assessment.outcome is not None:
         own = {key_of(pod) for pod in job.pods}
-        decided = [one for one in assessment.outcome.decisions if one.pod in own]
-        placed = [one.node for one in decided if one.node]
+        decided = [decision for decision in assessment.outcome.decisions if decision.pod in own]
+        placed = [decision.node for decision in decided if decision.node]
         racks = {str(at(nodes[name], "metadata", "labels", rack) or "") for name in placed if name in nodes} - {""}
         found["with_mooring"] = {"decided": len(decided), "bound": len(placed), "racks": len(racks) if rack else None}
     return found
@@ -151,9 +153,12 @@ def _decisions(assessment: Assessment) -> Json | None:
         return None
     decided, now = assessment.outcome.decisions, _nodes_now(assessment.snapshot)
     return {
-        "pods": [asdict(one) | {"now": now[one.pod]} for one in sorted(decided, key=lambda one: natural(one.pod))],
-        "placed": sum(bool(one.node) for one in decided),
-        "waiting": sum(not one.node for one in decided),
+        "pods": [
+            asdict(decision) | {"now": now[decision.pod]}
+            for decision in sorted(decided, key=lambda decision: natural(decision.pod))
+        ],
+        "placed": sum(bool(decision.node) for decision in decided),
+        "waiting": sum(not decision.node for decision in decided),
         "left_out": [{"pod": pod, "why": why} for pod, why in sorted(assessment.outcome.left_out.items())],
     }
 
@@ -169,14 +174,14 @@ def _not_improved(assessment: Assessment, for_network: Mapping[str, bool]) -> It
     unknown = [name for name in snapshot.nodes if name not in snapshot.captures]
     if unknown:
         yield f"{len(unknown)} of {len(snapshot.nodes)} nodes have no capture here: nothing is known about their VFs"
-    ignored = [one.why for capture in snapshot.captures.values() for one in capture.inventory.ignored]
+    ignored = [nic.why for capture in snapshot.captures.values() for nic in capture.inventory.ignored]
     for why, count in sorted(_counts(ignored).items()):
         yield f"{count} NICs would not be on offer: {why}"
     hosts = sum(for_network.get(key_of(pod), False) and is_in_host_network(pod) for pod in snapshot.pods())
     if hosts:
         yield f"{hosts} pods are in the host's network: Mooring gives VFs only to pods with a network of their own"
     if assessment.outcome is not None:
-        waiting = [one.reason for one in assessment.outcome.decisions if not one.node]
+        waiting = [decision.reason for decision in assessment.outcome.decisions if not decision.node]
         for why, count in sorted(_counts(waiting).items()):
             yield f"{count} pods would wait with Mooring, too: {why}"
         for why, count in sorted(_counts(assessment.outcome.left_out.values()).items()):
@@ -211,9 +216,9 @@ def _tables(assessment: Assessment) -> Iterator[Table]:
     if not assessment.findings:
         yield Table(("",), [], title="Findings", empty="no fault was found")
     for kind, about in KINDS.items():
-        found = [one for one in assessment.findings if one.kind == kind]
+        found = [finding for finding in assessment.findings if finding.kind == kind]
         if found:
-            lines = [f"{one.subject}: {one.text}" for one in found]
+            lines = [f"{finding.subject}: {finding.text}" for finding in found]
             below = [f"  harm: {about.harm}", f"  with Mooring: {about.prevention}"]
             shown = [(Cell(line, "bad"),) for line in lines]
             yield Table(
@@ -222,14 +227,14 @@ def _tables(assessment: Assessment) -> Iterator[Table]:
     if assessment.jobs:
         yield Table(
             ("JOB", "PODS", "BOUND", "RACKS", "BOUND WITH MOORING", "RACKS WITH MOORING"),
-            [_job_row(_job(one, assessment)) for one in assessment.jobs],
+            [_job_row(_job(job, assessment)) for job in assessment.jobs],
             title=f"Jobs with RDMA (racks by label {assessment.rack!r})" if assessment.rack else "Jobs with RDMA",
         )
     if assessment.outcome is not None:
         lines = [*_decision_lines(assessment.outcome, snapshot)]
         yield Table(("",), [(Cell(line),) for line in lines], title="Decided by Mooring's scheduler")
     if assessment.remarks:
-        lines = [f"{one.owner}: {one.field}: {one.rule}" for one in assessment.remarks]
+        lines = [f"{remark.owner}: {remark.field}: {remark.rule}" for remark in assessment.remarks]
         yield Table(("",), [(Cell(line),) for line in lines], title=f"Live manifests, by lint: {len(lines)}")
     yield Table(("",), [(Cell(line),) for line in assessment.not_improved], title="What Mooring would not improve")
 
@@ -239,10 +244,10 @@ def _node_rows(name: str, capture: NodeCapture | None) -> Iterator[Sequence[Cell
         yield cells(name, "", "", "", "", "no capture")
         return
     for pf in capture.inventory.inventory.pfs:
-        why = "; ".join(f"VF {one.vfs}: {one.why}" for one in pf.out)
+        why = "; ".join(f"VF {group_out.vfs}: {group_out.why}" for group_out in pf.out)
         yield cells(name, pf.name, pf.mbps or "", len(pf.vfs), len(pf.usable), why)
-    for one in capture.inventory.ignored:
-        yield cells(name, one.name or one.pci, "", "", "", one.why)
+    for nic in capture.inventory.ignored:
+        yield cells(name, nic.name or nic.pci, "", "", "", nic.why)
     if not capture.inventory.inventory.pfs and not capture.inventory.ignored:
         yield cells(name, "", "", "", "", "no NIC")
 
@@ -263,9 +268,9 @@ def _job_row(found: Mapping[str, object]) -> Sequence[Cell]:
 
 def _decision_lines(outcome: "Outcome", snapshot: Snapshot) -> Iterator[str]:
     now = _nodes_now(snapshot)
-    placed = [one for one in outcome.decisions if one.node]
-    bound = sum(bool(now.get(one.pod)) for one in outcome.decisions)
+    placed = [decision for decision in outcome.decisions if decision.node]
+    bound = sum(bool(now.get(decision.pod)) for decision in outcome.decisions)
     yield f"{len(placed)} of {len(outcome.decisions)} pods with VFs would have a node; {bound} have one now"
-    waiting = [one for one in outcome.decisions if not one.node]
-    for one in sorted(waiting, key=lambda one: natural(one.pod)):
-        yield f"{one.pod} would wait: {one.reason}"
+    waiting = [decision for decision in outcome.decisions if not decision.node]
+    for decision in sorted(waiting, key=lambda decision: natural(decision.pod)):
+        yield f"{decision.pod} would wait: {decision.reason}"

@@ -101,7 +101,7 @@ def jobs(snapshot: Snapshot, for_network: Mapping[str, bool]) -> list[Job]:
             groups[job].append(pod)
     return [
         Job(name, tuple(pods), needs_all)
-        for (name, needs_all), pods in sorted(groups.items(), key=lambda one: one[0])
+        for (name, needs_all), pods in sorted(groups.items(), key=lambda item: item[0])
         if len(pods) > 1 and any(for_network.get(key_of(pod), False) for pod in pods)
     ]
 
@@ -126,7 +126,7 @@ def _job_of(pod: Object) -> tuple[str, bool] | None:
 
 
 def _controllers(pod: Object) -> Iterator[Any]:
-    return (one for one in items(pod, "metadata", "ownerReferences") if at(one, "controller") is True)
+    return (item for item in items(pod, "metadata", "ownerReferences") if at(item, "controller") is True)
 
 
 def rack_label(nodes: Sequence[Object]) -> str:

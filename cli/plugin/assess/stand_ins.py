@@ -167,7 +167,9 @@ class StandIns:
                 pools=None if pools is None else {self.key(resource): pci for resource, pci in pools.items()},
                 devices=None
                 if devices is None
-                else tuple(replace(one, uid=self.name(one.uid), resource=self.key(one.resource)) for one in devices),
+                else tuple(
+                    replace(device, uid=self.name(device.uid), resource=self.key(device.resource)) for device in devices
+                ),
             )
         )
 
@@ -184,7 +186,7 @@ class StandIns:
         document |= {
             "boot": self.name(document["boot"]),
             "altnames": {
-                self._device(key): [self._device(one) for one in several] for key, several in altnames.items()
+                self._device(key): [self._device(altname) for altname in several] for key, several in altnames.items()
             },
             "programs": {self.text(key): self.text(one) for key, one in programs.items()},
             "held": {

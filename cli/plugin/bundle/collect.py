@@ -257,7 +257,7 @@ def _order(pod: Object) -> tuple[bool, bool, str, str]:
     """Return the order of the pods whose logs are read: those that are not ready first, then the scheduler's."""
     metadata = pod["metadata"]
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    is_ready = any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
     is_scheduler = "scheduler" in str(metadata.get("labels", {}).get("app.kubernetes.io/name", ""))
     return is_ready, not is_scheduler, str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 

@@ -53,7 +53,7 @@ class BundleSource:
             return self._bundle.read(page_member(path, 1))
         number = int(params.get("continue", "1"))
         selects = _selection(namespace, params)
-        items = [one for one in self._items(path, number) if selects(one)] if result.pages else []
+        items = [item for item in self._items(path, number) if selects(item)] if result.pages else []
         more = str(number + 1) if number < result.pages else ""
         metadata = {"resourceVersion": "1", "continue": more}
         return msgspec.json.encode({"kind": f"{result.kind}List", "metadata": metadata, "items": items})

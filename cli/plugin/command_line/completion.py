@@ -57,8 +57,8 @@ def candidates(parsers: Parsers, words: Sequence[str]) -> Candidates:
         found = _value(action)
         return Candidates([(f"{flag}={word}", about) for word, about in found.words], found.kind, f"{flag}=")
     if last.startswith("-"):
-        listed = {id(one): one for one in _flags(line.parser).values()}.values()
-        return Candidates([(text, _about(one)) for one in listed for text in one.option_strings])
+        listed = {id(flag): flag for flag in _flags(line.parser).values()}.values()
+        return Candidates([(text, _about(flag)) for flag in listed for text in flag.option_strings])
     if not line.command:
         return Candidates(list(_commands(parsers)))
     return _argument(line, last)
@@ -108,15 +108,15 @@ def _about(action: argparse.Action) -> str:
 def _value(action: argparse.Action) -> Candidates:
     if action.dest == "output":
         formats = REPORT_FORMATS if action.type is report_output else FORMATS
-        return Candidates([(one if one != "jsonpath" else "jsonpath=", "") for one in formats])
+        return Candidates([(form if form != "jsonpath" else "jsonpath=", "") for form in formats])
     if action.choices is not None:
-        return Candidates([(str(one), "") for one in action.choices])
+        return Candidates([(str(choice), "") for choice in action.choices])
     return Candidates(kind=_OF_FLAGS.get(action.dest, ""), files=action.dest in _OF_FILES)
 
 
 def _argument(line: _Line, last: str) -> Candidates:
     """Return what an argument of a command may be."""
-    positional = next((one for one in line.parser._actions if not one.option_strings), None)
+    positional = next((action for action in line.parser._actions if not action.option_strings), None)
     if positional is None or (line.arguments and positional.nargs != "*"):
         return Candidates()
     if positional.dest == "subject":
@@ -125,6 +125,6 @@ def _argument(line: _Line, last: str) -> Candidates:
             return Candidates(kind=prefix, prefix=f"{prefix}/")
         return Candidates([(f"{kind}/", "") for kind in _SUBJECTS], kind="pod")
     if positional.choices is not None:
-        return Candidates([(str(one), "") for one in positional.choices])
+        return Candidates([(str(choice), "") for choice in positional.choices])
     kind = "node" if positional.dest == "node" else _OF_ARGUMENTS.get(line.command, "")
     return Candidates(kind=kind, files=positional.dest in _OF_FILES)

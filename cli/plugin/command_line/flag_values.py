@@ -34,7 +34,7 @@ def text_list(text: str) -> tuple[str, ...]:
 
 def name_list(text: str) -> tuple[str, ...]:
     """Read names of objects with commas between them."""
-    return tuple(name(one) for one in text_list(text))
+    return tuple(name(word) for word in text_list(text))
 
 
 def name(text: str) -> str:
@@ -123,6 +123,6 @@ def port(text: str) -> int:
 def _output(text: str, formats: Sequence[str]) -> tuple[str, str]:
     kind, separator, template = text.partition("=")
     if kind not in formats or bool(separator) != (kind == "jsonpath"):
-        allowed = ",".join(one if one != "jsonpath" else "jsonpath=TEMPLATE" for one in formats)
+        allowed = ",".join(form if form != "jsonpath" else "jsonpath=TEMPLATE" for form in formats)
         raise ArgumentTypeError(f"output format {text!r}: allowed formats are: {allowed}")
     return kind, template

@@ -161,8 +161,10 @@ def _read(answer: bytes) -> _Pod:
 
 def _why(status: _Status) -> str:
     """Return why a pod does not start, as the scheduler or the kubelet reports it."""
-    for one in status.container_statuses or ():
-        if one.state.waiting is not None:
-            return f"{one.state.waiting.reason}: {one.state.waiting.message}".strip(": ")
-    refused = [one.message for one in status.conditions or () if one.status == "False" and one.message]
+    for container_status in status.container_statuses or ():
+        if container_status.state.waiting is not None:
+            return f"{container_status.state.waiting.reason}: {container_status.state.waiting.message}".strip(": ")
+    refused = [
+        condition.message for condition in status.conditions or () if condition.status == "False" and condition.message
+    ]
     return refused[0] if refused else f"its phase is {status.phase or 'Pending'}"

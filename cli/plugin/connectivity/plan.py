@@ -52,7 +52,7 @@ def make_plan(found: Sequence[NodeUse], nodes: Sequence[str], rails: Sequence[st
 
     ``across`` pairs each rail with every other too. Raise PlanError with the reason.
     """
-    free = {one.name: _free_rails(one) for one in found}
+    free = {node.name: _free_rails(node) for node in found}
     for name in nodes:
         if name not in free:
             raise PlanError(f"node {name!r} does not exist")
@@ -178,10 +178,12 @@ def report(plan: Plan, said: Said) -> Answer:
     results = [(plan.rails[one], plan.rails[other], *_result(said, (one, other))) for one, other in plan.pairs]
     rows = [cells(one, other, *_shown(rate, fault)) for one, other, rate, fault in results]
     title = f"from a pod on {plan.nodes[0]} to one on {plan.nodes[1]}"
-    items = [dict(zip(("from", "to", "gbps", "fault"), one, strict=True)) for one in results]
+    items = [dict(zip(("from", "to", "gbps", "fault"), result, strict=True)) for result in results]
     document = {"kind": "MooringConnectivity", "v": 1, "nodes": list(plan.nodes), "items": items}
     return Answer(
-        document, (Table(("FROM", "TO", "GBPS", "RESULT"), rows, title),), status=int(any(one[3] for one in results))
+        document,
+        (Table(("FROM", "TO", "GBPS", "RESULT"), rows, title),),
+        status=int(any(result[3] for result in results)),
     )
 
 

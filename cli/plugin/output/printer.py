@@ -69,9 +69,9 @@ def shower(output: OutputFlags, *, coloured: bool) -> Callable[[Answer], None]:
 
     def show_changes(answer: Answer) -> None:
         if output.format == "json":
-            lines = [json.dumps(one) for one in items.objects(answer)]
+            lines = [json.dumps(item) for item in items.objects(answer)]
         elif output.format == "yaml":
-            lines = [f"---\n{dump(_values(one))}".rstrip("\n") for one in items.objects(answer)]
+            lines = [f"---\n{dump(_values(item))}".rstrip("\n") for item in items.objects(answer)]
         else:
             lines = rows.lines(answer)
         for line in lines:

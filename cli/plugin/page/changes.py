@@ -44,7 +44,7 @@ def is_news(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 
 
 def _states(checks: object) -> object:
-    return [(one["check"], one["state"]) for one in checks] if isinstance(checks, list) else checks
+    return [(check["check"], check["state"]) for check in checks] if isinstance(checks, list) else checks
 
 
 def _of_list(old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], str]) -> dict[str, Any] | None:

@@ -94,7 +94,7 @@ class PageServer:
         """Refuse what another page or another name of this machine asks, and all but the page without the secret."""
         own = {f"{_HOST}:{self._port}", f"localhost:{self._port}"}
         origin = request.headers.get("Origin")
-        if request.host not in own or (origin is not None and origin not in {f"http://{one}" for one in own}):
+        if request.host not in own or (origin is not None and origin not in {f"http://{host}" for host in own}):
             raise web.HTTPForbidden(text="only this page may ask", headers=_HEADERS)
         given = request.headers.get("Authorization", "").encode()
         if request.path != "/" and not hmac.compare_digest(given, f"Bearer {self._token}".encode()):

@@ -103,7 +103,7 @@ def _scheduler(patient: Patient) -> Iterator[Finding]:
 
 
 def _leaders(patient: Patient) -> str:
-    return "; ".join(one.text for one in patient.leaderships or ())
+    return "; ".join(leadership.text for leadership in patient.leaderships or ())
 
 
 def _nodes(patient: Patient) -> Iterator[Finding]:
@@ -181,10 +181,10 @@ def _guard(patient: Patient) -> Iterator[Finding]:
         yield Finding("warning", "guard", "could not be listed: not checked")
         return
     failure_policies = {policy.metadata.name: policy.spec.failure_policy or "Fail" for policy in policies}
-    specs = [one.spec for one in bindings]
+    specs = [binding.spec for binding in bindings]
     bound = [
-        PolicyBinding(one.policy_name, frozenset(one.validation_actions or ()), exempts(one.match_resources))
-        for one in specs
+        PolicyBinding(spec.policy_name, frozenset(spec.validation_actions or ()), exempts(spec.match_resources))
+        for spec in specs
     ]
     for policy in POLICIES:
         if (found := judge(policy, failure_policies.get(policy), bound)).state != "bound":
@@ -214,7 +214,7 @@ def _vfs(patient: Patient) -> Iterator[Finding]:
 
 def _held(patient: Patient) -> str:
     used = [use.used for node in patient.nodes for use in node.pfs]
-    held = "?" if None in used else sum(one or 0 for one in used)
+    held = "?" if None in used else sum(count or 0 for count in used)
     return f"{held} of {_offered(patient)} are held, each by one pod"
 
 

@@ -50,9 +50,9 @@ def report(state: ClusterState) -> Answer:
         "groups": [groups.as_item(group) for group in patient.groups],
         "gpus": gpus.items(state.nodes, patient.pods),
         "checks": status.items(results),
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
     }
-    return Answer(document, (), status=1 if any(one.level == "error" for one in findings) else 0)
+    return Answer(document, (), status=1 if any(finding.level == "error" for finding in findings) else 0)
 
 
 def prepare(state: ClusterState) -> Iterator[None]:

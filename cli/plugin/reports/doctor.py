@@ -16,7 +16,7 @@ def report(patient: Patient, *, symbols: bool = False) -> Answer:
     """Return the checks, the programs of every node and all findings; status 1 if any is an error."""
     results = status.examine(patient)
     found = findings_of(results)
-    is_well = not any(one.level == "error" for one in found)
+    is_well = not any(finding.level == "error" for finding in found)
     document = {
         "kind": "MooringDoctor",
         "v": 1,
@@ -25,11 +25,11 @@ def report(patient: Patient, *, symbols: bool = False) -> Answer:
         "scheduler": scheduler_versions(patient.pods),
         "checks": status.items(results),
         "nodes": [_item(node) for node in patient.nodes],
-        "findings": [asdict(one) for one in found],
+        "findings": [asdict(finding) for finding in found],
     }
     findings = Table(
         ("LEVEL", "SUBJECT", "FOUND"),
-        [cells(Cell(one.level, _TONES[one.level]), one.subject, one.found) for one in found],
+        [cells(Cell(finding.level, _TONES[finding.level]), finding.subject, finding.found) for finding in found],
         "findings",
         "no problems found in the API",
     )
@@ -39,7 +39,10 @@ def report(patient: Patient, *, symbols: bool = False) -> Answer:
 
 def findings_of(results: Iterable[status.Result]) -> list[Finding]:
     """Return what the checks have found, errors first."""
-    return sorted((one for result in results for one in result.findings), key=lambda one: (one.level, one.subject))
+    return sorted(
+        (finding for result in results for finding in result.findings),
+        key=lambda finding: (finding.level, finding.subject),
+    )
 
 
 def _item(node: NodeUse) -> dict[str, object]:
@@ -52,11 +55,11 @@ def _programs(patient: Patient) -> Table:
     alike: dict[tuple[str, ...], list[str]] = {}
     for node in patient.nodes:
         programs = node.inventory.programs if node.inventory else {}
-        versions = (programs.get(one, "") for one in NODE_PROGRAMS)
+        versions = (programs.get(program, "") for program in NODE_PROGRAMS)
         alike.setdefault((node.fault or "ready", *versions), []).append(node.name)
     rows = [
         cells(len(those), Cell(state, "good" if state == "ready" else "bad"), *versions, some(those))
-        for (state, *versions), those in sorted(alike.items(), key=lambda one: -len(one[1]))
+        for (state, *versions), those in sorted(alike.items(), key=lambda item: -len(item[1]))
     ]
-    columns = (one.removeprefix("mooring-").upper() for one in NODE_PROGRAMS)
+    columns = (program.removeprefix("mooring-").upper() for program in NODE_PROGRAMS)
     return Table(("NODES", "STATE", *columns, "WHICH"), rows, "nodes", "no nodes")

@@ -164,7 +164,7 @@ def report(node: str, plan: DrainPlan, pods: Sequence[Pod] | None, dry_run: DryR
         "node": node,
         "dry_run": dry_run,
         "changes": [_change(change) for change in plan.changes],
-        "pods": None if pods is None else [_holder(*one) for one in holders],
+        "pods": None if pods is None else [_holder(*holder) for holder in holders],
     }
     if holders:
         rows = [cells(pod.metadata.namespace, pod.metadata.name, pf, vf, address) for pod, pf, vf, address in holders]
@@ -186,7 +186,7 @@ def _change(change: Change) -> dict[str, object]:
 
 def _holders(node: str, changes: Sequence[Change], pods: Iterable[Pod]) -> Iterator[tuple[Pod, str, int, str]]:
     drained = [change.target for change in changes if change.state in ("drained", "already drained")]
-    for pod in sorted(pods, key=lambda one: one.key):
+    for pod in sorted(pods, key=lambda pod: pod.key):
         assignment, _ = pod.held()
         if assignment is None or assignment.node != node or pod.is_over:
             continue

@@ -44,7 +44,7 @@ def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
     if not ours:
         return None
     # Within one second: the names of the scheduler's events have the time of their first write.
-    event, when = max(ours, key=lambda one: (one[1], one[0].metadata.name))
+    event, when = max(ours, key=lambda item: (item[1], item[0].metadata.name))
     why = _read((event.metadata.annotations or {})[names.WHY])
     return DecisionReport("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
 
@@ -96,14 +96,19 @@ def with_its_drained_vfs(answer: Answer, pod: Pod, node: Node | None) -> Answer:
         replace(one, vfs=one.vfs & Indexes.of(held.get(one.pf, ())))
         for one in drained_vfs(uses([node], None) if node is not None else ())
     ]
-    return _with_drained(answer, [one for one in drained if one.vfs], "drained VFs: the pod keeps them until it ends")
+    return _with_drained(
+        answer, [vfs_of_pf for vfs_of_pf in drained if vfs_of_pf.vfs], "drained VFs: the pod keeps them until it ends"
+    )
 
 
 def _with_drained(answer: Answer, drained: Sequence[DrainedVfs], title: str) -> Answer:
     if not drained:
         return answer
-    rows = [cells(one.node, one.pf, str(one.vfs), one.reason) for one in drained]
-    items = [{"node": one.node, "pf": one.pf, "vfs": str(one.vfs), "reason": one.reason} for one in drained]
+    rows = [cells(vfs_of_pf.node, vfs_of_pf.pf, str(vfs_of_pf.vfs), vfs_of_pf.reason) for vfs_of_pf in drained]
+    items = [
+        {"node": vfs_of_pf.node, "pf": vfs_of_pf.pf, "vfs": str(vfs_of_pf.vfs), "reason": vfs_of_pf.reason}
+        for vfs_of_pf in drained
+    ]
     tables = (*answer.tables, Table(("NODE", "PF", "VFS", "REASON"), rows, title))
     return replace(answer, document={**answer.document, "drained": items}, tables=tables)
 
@@ -139,7 +144,7 @@ def reasons(why: Why) -> Iterator[Table]:
         refused = _mapping(why.get("refused"))
         rows = [
             cells(shorten(count), reason, _some(refused.get(reason), count))
-            for reason, count in sorted(counts.items(), key=lambda one: str(one[0]))
+            for reason, count in sorted(counts.items(), key=lambda item: str(item[0]))
         ]
         yield Table(("NODES", "REASON", "WHICH"), rows, f"why none of {shorten(why.get('nodes'))} nodes fits")
     if preemption := why.get("preemption"):

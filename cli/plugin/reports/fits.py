@@ -103,14 +103,14 @@ def _run(machine: Machine, pod_count: int, now: float) -> tuple[dict[str, str], 
             instructions = machine.tick(now)
             if not instructions:
                 break
-        for one in instructions:
-            decision = one.decision if isinstance(one, PreBind) else one
+        for instruction in instructions:
+            decision = instruction.decision if isinstance(instruction, PreBind) else instruction
             if isinstance(decision, Bind):
                 nodes[decision.pod_info.uid] = decision.assigned.node
-            elif isinstance(one, Report):
-                reasons[one.pod.metadata.uid] = one.message
-            if isinstance(one, Bind):
-                machine.finished(one, BOUND, now)
+            elif isinstance(instruction, Report):
+                reasons[instruction.pod.metadata.uid] = instruction.message
+            if isinstance(instruction, Bind):
+                machine.finished(instruction, BOUND, now)
     return nodes, reasons
 
 

@@ -99,7 +99,7 @@ class FoundGroup:
     @cached_property
     def ordered(self) -> list[tuple[str, Pod]]:
         """Return its pods by uid, in the order of their ranks."""
-        return sorted(self.pods.items(), key=lambda each: by_index(each[1]))
+        return sorted(self.pods.items(), key=lambda item: by_index(item[1]))
 
     @property
     def starts(self) -> str:
@@ -111,7 +111,11 @@ class FoundGroup:
         """Return how the placed members use each level that the group names, from narrow to wide."""
         if isinstance(self.group, Refused) or self.labels is None:
             return []
-        labels = (*(one.within for one in self.group.slices[::-1]), *self.group.prefer, self.group.within)
+        labels = (
+            *(group_slice.within for group_slice in self.group.slices[::-1]),
+            *self.group.prefer,
+            self.group.within,
+        )
         keys = dict.fromkeys(label for label in labels if label)
         placed = set(self.members.of("placed", "leaving"))
         nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in placed]
@@ -120,8 +124,8 @@ class FoundGroup:
     @property
     def domain(self) -> tuple[str, str] | None:
         """Return the label, and its value, of the narrowest level that the placed members share."""
-        shared = (one for one in self.levels if len(one.domains) == 1 and one.domains[0])
-        return next(((one.label, one.domains[0]) for one in shared), None)
+        shared = (level for level in self.levels if len(level.domains) == 1 and level.domains[0])
+        return next(((level.label, level.domains[0]) for level in shared), None)
 
     @property
     def hangs_on(self) -> HangsOn | None:
@@ -181,10 +185,12 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         members.set_min(group.min if isinstance(group, Group) else 0)
         members.judge()
         told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
-        decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
+        decision = max(
+            (decision for decision in told if decision is not None), key=lambda decision: decision.when, default=None
+        )
         own = {uid: pods[uid] for uid in members.pods}
         found.append(FoundGroup(members, group, own, decision, labels))
-    return sorted(found, key=lambda one: (one.key.namespace, one.members.title, one.key))
+    return sorted(found, key=lambda group: (group.key.namespace, group.members.title, group.key))
 
 
 def _asked(members: Members, groups: GroupCache) -> list[GroupRequest]:

@@ -101,7 +101,7 @@ def _find(nodes: Iterable[Node], pods: Iterable[Pod] | None) -> tuple[list[_Row]
     """Return the GPUs, and by node why an inventory cannot be read."""
     holders = _holders(pods or ())
     found, faults = list[_Row](), dict[str, str]()
-    for node in sorted(nodes, key=lambda one: one.metadata.name):
+    for node in sorted(nodes, key=lambda node: node.metadata.name):
         text = (node.metadata.annotations or {}).get(inventory.KEY)
         if text is None:
             continue
@@ -127,8 +127,8 @@ def pairs(held: Sequence[Held], node: Node | None) -> Table:
     """Return a pod's GPUs with the VF and bridge of each; ``node`` is None if it could not be read."""
     paths, known = ({}, {}) if node is None else (paths_of(node), _known(node))
     rows = [
-        cells(one.pci, one.uuid, ",".join(one.containers), *_beside(one), bridge_of(known.get(one.pci), one, paths))
-        for one in held
+        cells(gpu.pci, gpu.uuid, ",".join(gpu.containers), *_beside(gpu), bridge_of(known.get(gpu.pci), gpu, paths))
+        for gpu in held
     ]
     return Table(("GPU", "UUID", "CONTAINERS", "INTERFACE", "PF", "VF", "BRIDGE"), rows, title="GPUs")
 
@@ -152,7 +152,7 @@ def paths_of(node: Node) -> Paths:
 
 def as_items(held: Sequence[Held]) -> list[dict[str, object]]:
     """Return a pod's GPUs as JSON values."""
-    return [{"pci": one.pci, "uuid": one.uuid, "containers": list(one.containers), **_pair(one)} for one in held]
+    return [{"pci": gpu.pci, "uuid": gpu.uuid, "containers": list(gpu.containers), **_pair(gpu)} for gpu in held]
 
 
 def _known(node: Node) -> Mapping[str, Gpu]:

@@ -32,8 +32,8 @@ _TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused"
 def report(found: Sequence[FoundGroup], *, wide: bool) -> Answer:
     """Return one row a group."""
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
-    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one) for one in found]}
-    rows = [_row(one, wide=wide) for one in found]
+    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(group) for group in found]}
+    rows = [_row(group, wide=wide) for group in found]
     table = Table(columns, rows, empty="no groups of pods", identity=("NAMESPACE", "NAME"))
     return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("namespace", "name"))
 
@@ -163,7 +163,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "waiting": one.waiting,
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],
-        "slices": [one._asdict() for one in group.slices] if group else [],
+        "slices": [group_slice._asdict() for group_slice in group.slices] if group else [],
         "roles": dict(group.roles) if group else {},
         "rails": group.rails if group else None,
         "domain": {"label": domain[0], "value": domain[1]} if domain else None,

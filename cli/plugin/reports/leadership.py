@@ -32,7 +32,7 @@ def lease_name(scheduler: str) -> str:
 
 def judge(leases: Sequence[Lease], name: str, now: float) -> Leadership:
     """Judge the Lease of this name, in whichever namespace it was renewed last; ``now`` is UNIX time."""
-    ours = [one for one in leases if one.metadata.name == name]
+    ours = [lease for lease in leases if lease.metadata.name == name]
     if not ours:
         return Leadership(False, f"no scheduler leads: no namespace has a Lease {name!r}")
     lease = max(ours, key=_renewed)

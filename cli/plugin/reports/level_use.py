@@ -21,7 +21,7 @@ class LevelUse:
 
     @property
     def text(self) -> str:
-        named = ", ".join(repr(one) if one else "no label" for one in self.domains[:_NAMED])
+        named = ", ".join(repr(domain) if domain else "no label" for domain in self.domains[:_NAMED])
         more = f" and {len(self.domains) - _NAMED} more" if len(self.domains) > _NAMED else ""
         return f"{len(self.domains)} domain(s): {named}{more}; {self.crossing} of {self.hops} ring hops cross domains"
 
@@ -29,7 +29,7 @@ class LevelUse:
 def level_uses(keys: Iterable[str], labels: Sequence[Mapping[str, str]]) -> Iterator[LevelUse]:
     """Yield the use of each level that some node has a label of; ``labels`` are of the members' nodes, by rank."""
     for key in keys:
-        values = [one.get(key, "") for one in labels]
+        values = [label.get(key, "") for label in labels]
         if any(values):
             hops = len(values) if len(values) > 1 else 0
             crossing = sum(value != after for value, after in zip(values, (*values[1:], values[0]), strict=True))

@@ -106,9 +106,9 @@ def report(pods: Iterable[Pod], nodes: Iterable[Node] = (), *, wide: bool, every
     there: Mapping[str, Node] = {node.metadata.name: node for node in nodes}
     ordered = sorted((pod for pod in pods if every or concerns(pod)), key=lambda pod: pod.key)
     ours = [summarize(pod, there.get(pod.spec.node_name or "")) for pod in ordered]
-    rows = [row for one in ours for row in _rows(one, wide=wide)]
+    rows = [row for pod in ours for row in _rows(pod, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
-    document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
+    document = {"kind": "MooringPods", "v": 1, "items": [as_item(pod) for pod in ours]}
     table = Table(columns, rows, empty="no pods with interfaces", identity=("NAMESPACE", "NAME"))
     return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("namespace", "name"))
 

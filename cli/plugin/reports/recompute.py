@@ -45,7 +45,7 @@ PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **
 
 def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) -> DecisionReport:
     """Return the decision about the pod ``uid``, with the names of all nodes that each reason refuses."""
-    pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
+    pod = next((candidate for candidate in objects[Pod] if candidate.metadata.uid == uid), None)
     if pod is None:
         return DecisionReport("none", "the pod was deleted", {})
     kinds = Kinds([gpu_kind()])
@@ -108,11 +108,18 @@ def _decide_group(machine: Machine, key: GroupKey, now: float) -> DecisionReport
     machine.group_scheduling.begin(key)
     while (found := machine.group_scheduling.proceed(now, ignore_phase)) is None:
         pass
-    report = next((one for one in found if isinstance(one, Report) and one.pod.metadata.uid in uids), None)
+    report = next(
+        (
+            instruction
+            for instruction in found
+            if isinstance(instruction, Report) and instruction.pod.metadata.uid in uids
+        ),
+        None,
+    )
     where = [one for uid in uids if (one := machine.cache.assigned(uid)) is not None]
     if report is not None and not where:
         return DecisionReport("recomputed", report.message, report.why)
-    nodes = sorted({one.node for one in where}, key=natural)
+    nodes = sorted({place.node for place in where}, key=natural)
     text = f"{len(where)} of {len(uids)} waiting members would be bound, to {some(nodes)}"
     return DecisionReport("recomputed", text, {"v": 1})
 

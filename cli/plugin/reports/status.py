@@ -42,8 +42,8 @@ def _result(check: Check, findings: tuple[Finding, ...], patient: Patient) -> Re
 
 def _failed(check: Check, findings: tuple[Finding, ...]) -> Result:
     """Return a result in the words of its first finding, an error if there is one, and all subjects of it."""
-    first = min(findings, key=lambda one: one.level)
-    subjects = [one.subject for one in findings if (one.level, one.found) == (first.level, first.found)]
+    first = min(findings, key=lambda finding: finding.level)
+    subjects = [finding.subject for finding in findings if (finding.level, finding.found) == (first.level, first.found)]
     about = "" if subjects == [check.name] else f"{some(subjects)}: "
     more = len(findings) - len(subjects)
     text = f"{about}{first.found}" + (f" (and {more} more: doctor lists them)" if more else "")
@@ -52,7 +52,7 @@ def _failed(check: Check, findings: tuple[Finding, ...]) -> Result:
 
 def report(results: Sequence[Result], *, symbols: bool) -> Answer:
     """Return the results as lines; status 1 if any is an error."""
-    is_well = not any(one.state == "error" for one in results)
+    is_well = not any(result.state == "error" for result in results)
     document = {"kind": "MooringStatus", "v": 1, "ok": is_well, "checks": items(results)}
     return Answer(document, (table(results, symbols=symbols),), status=0 if is_well else 1)
 
@@ -61,24 +61,30 @@ def failing_checks(answer: Answer) -> list[str]:
     """Return the names of the checks of a report that found an error."""
     checks = answer.document["checks"]
     assert isinstance(checks, list), "a report has its checks"
-    return [one["check"] for one in checks if one["state"] == "error"]
+    return [check["check"] for check in checks if check["state"] == "error"]
 
 
 def items(results: Sequence[Result]) -> list[dict[str, object]]:
     """Return the results for programs."""
     return [
-        {"check": one.check, "state": one.state, "text": one.text, "remedy": one.remedy, "page": one.page}
-        for one in results
+        {
+            "check": result.check,
+            "state": result.state,
+            "text": result.text,
+            "remedy": result.remedy,
+            "page": result.page,
+        }
+        for result in results
     ]
 
 
 def table(results: Sequence[Result], *, symbols: bool) -> Table:
     """Return a row for each check, and below one that fails what to do and where to read on."""
     rows: list[tuple[Cell, ...]] = []
-    for one in results:
-        mark = Cell(_SYMBOLS[one.state] if symbols else one.state, _TONES[one.state])
-        rows.append((mark, Cell(one.check), Cell(one.text)))
-        if one.state != "ok":
-            advice = "; ".join(filter(None, (one.remedy, f"see {one.page}")))
+    for result in results:
+        mark = Cell(_SYMBOLS[result.state] if symbols else result.state, _TONES[result.state])
+        rows.append((mark, Cell(result.check), Cell(result.text)))
+        if result.state != "ok":
+            advice = "; ".join(filter(None, (result.remedy, f"see {result.page}")))
             rows.append((Cell(""), Cell(""), Cell(advice, "faint")))
     return Table(("", "", ""), rows)

@@ -64,7 +64,7 @@ def without_columns(table: Table, names: Collection[str]) -> Table:
 
 def cells(*values: object) -> tuple[Cell, ...]:
     """Return values as cells; an unknown value is ``?``, an empty one ``-``."""
-    return tuple(one if isinstance(one, Cell) else Cell(_shown(one)) for one in values)
+    return tuple(value if isinstance(value, Cell) else Cell(_shown(value)) for value in values)
 
 
 def unknown(value: int | None) -> Cell:

@@ -39,11 +39,13 @@ def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
         "pfs": (("NODE", "PF"), pfs[:most]),
     }
     document: dict[str, object] = {"kind": "MooringTop", "v": 1}
-    document |= {title: [_item(columns, one) for one in of] for title, (columns, of) in sums.items()}
-    document["pods"] = [dict(zip(("pod", "node", "vfs", "reserved_mbps"), one, strict=True)) for one in greedy[:most]]
+    document |= {title: [_item(columns, use) for use in of] for title, (columns, of) in sums.items()}
+    document["pods"] = [
+        dict(zip(("pod", "node", "vfs", "reserved_mbps"), pod_use, strict=True)) for pod_use in greedy[:most]
+    ]
     document["not_shown"] = {name.lower(): max(count - most, 0) for name, count in counts.items()}
     tables = [_table(title, columns, of) for title, (columns, of) in sums.items()]
-    rows = [cells(*one) for one in greedy[:most]]
+    rows = [cells(*pod_use) for pod_use in greedy[:most]]
     tables.append(Table(("POD", "NODE", "VFS", "RESERVED-MBPS"), rows, "pods", "no pod holds a VF"))
     # Without room for any the tables would say that there are none.
     return Answer(document, (*(tables if most else tables[:1]), *_rest(counts, most)))
@@ -70,7 +72,7 @@ def _largest(uses: Iterable[tuple[tuple[str, ...], str, PfUse]]) -> list[_Sum]:
         sums[key] = _Sum(
             key, one.used + used, one.vfs + len(use.pf.vfs), one.reserved + reserved, one.offered + offered
         )
-    return sorted(sums.values(), key=lambda one: (-one.reserved, -one.used, one.names))
+    return sorted(sums.values(), key=lambda use: (-use.reserved, -use.used, use.names))
 
 
 def _greedy(pods: Iterable[Pod], known: Mapping[str, int]) -> list[tuple[str, str, int, int]]:
@@ -81,11 +83,11 @@ def _greedy(pods: Iterable[Pod], known: Mapping[str, int]) -> list[tuple[str, st
         if assignment is not None and assignment.vfs and not pod.is_over:
             reserved = known.get(pod.metadata.uid, sum(vf.min_tx_rate for vf in assignment.vfs))
             found.append((pod.key, assignment.node, len(assignment.vfs), reserved))
-    return sorted(found, key=lambda one: (-one[3], -one[2], one[0]))
+    return sorted(found, key=lambda pod_use: (-pod_use[3], -pod_use[2], pod_use[0]))
 
 
 def _table(title: str, columns: tuple[str, ...], sums: Sequence[_Sum]) -> Table:
-    rows = [cells(*one.names, one.used, one.vfs, one.reserved, one.offered, _percent(one)) for one in sums]
+    rows = [cells(*use.names, use.used, use.vfs, use.reserved, use.offered, _percent(use)) for use in sums]
     return Table((*columns, "USED", "VFS", "RESERVED-MBPS", "OFFER-MBPS", "%"), rows, title, "no VFs offered")
 
 

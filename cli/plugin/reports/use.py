@@ -127,7 +127,7 @@ def _spare_claims(pods: Iterable[Pod], claims: Mapping[str, Sequence[Claim]]) ->
             key = pod.metadata.namespace, *_group_name(pod)
             condition = pod.condition("PodScheduled")
             bound = (condition.last_transition_time or "") if condition is not None else ""
-            newest[key] = max(newest.get(key, ("", pod)), (bound, pod), key=lambda one: one[0])
+            newest[key] = max(newest.get(key, ("", pod)), (bound, pod), key=lambda condition: condition[0])
     taken = {(node, vf.pci) for node, held in claims.items() for claim in held for vf in claim.assignment.vfs}
     for _, pod in newest.values():
         try:
@@ -176,9 +176,9 @@ def _use(node: Node, claims: Sequence[Claim] | None) -> NodeUse:
         disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in accounting.disputes().items()}
     reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}
     impaired = {
-        one.type: one.message or one.reason or ""
-        for one in node.status.conditions or ()
-        if one.type.startswith(_OURS) and one.status == "True"
+        condition.type: condition.message or condition.reason or ""
+        for condition in node.status.conditions or ()
+        if condition.type.startswith(_OURS) and condition.status == "True"
     }
     installation = _installation(node)
     name = node.metadata.name

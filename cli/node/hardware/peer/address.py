@@ -32,7 +32,7 @@ def how_to_reach(listener: socket.socket, token: str) -> Iterator[str]:
     """Yield what a person needs on the other host: the addresses, the token and the command."""
     host, port = listener.getsockname()[:2]
     hosts = [host] if host not in ("::", "0.0.0.0") else _own_addresses()[:_MOST_SHOWN] or ["ADDRESS"]
-    shown = [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts]
+    shown = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts]
     yield f"address {', '.join(shown)}"
     yield f"token   {token}"
     yield f"on the other host: mooring-node hardware-test --vfs --traffic --peer {shown[0]} --token {token}"

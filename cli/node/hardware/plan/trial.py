@@ -49,7 +49,7 @@ def alone(name: str, settings: VfSettings, refused: Collection[str]) -> VfSettin
     The kernel has one attribute for a VLAN and its priority, and one for both rates: the half that is left out is 0.
     """
     names = {name, *(each for each in (_BEFORE.get(name),) if each is not None and each not in refused)}
-    return replace(VfSettings(), **{each: getattr(settings, each) for each in names})
+    return replace(VfSettings(), **{name: getattr(settings, name) for name in names})
 
 
 def without(settings: VfSettings, names: Collection[str]) -> VfSettings:

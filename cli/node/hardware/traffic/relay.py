@@ -44,8 +44,8 @@ class Relay:
             # Wakes the thread that accepts.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for each in list(self._connections):
-            _end(each)
+        for connection in list(self._connections):
+            _end(connection)
         self._thread.join()
 
     def _serve(self) -> None:

@@ -141,7 +141,7 @@ def _config_changes(host: Host, command: KubeletCommand, listen: str) -> list[Ku
     if folder := command.arguments.config_dir:
         path, wanted = f"{folder}/{_DROP_IN}", File(f"{_CONFIG_HEAD}containerRuntimeEndpoint: {listen}\n")
         if host.at(path) != wanted:
-            changes = [each for each in changes if each.path != path]
+            changes = [change for change in changes if change.path != path]
             changes.append(PathChange(path, host.at(path), wanted, host.missing_folder(path)))
     return changes
 

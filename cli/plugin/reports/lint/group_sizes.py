@@ -118,7 +118,9 @@ def _named(members: Iterable[Member]) -> Iterator[list[Member]]:
             groups.setdefault(member.asked.name, []).append(member)
     for several in groups.values():
         for namespace in dict.fromkeys(member.namespace for member in several):
-            yield [one for one in several if namespace == one.namespace or not (namespace and one.namespace)]
+            yield [
+                member for member in several if namespace == member.namespace or not (namespace and member.namespace)
+            ]
 
 
 def _members(file: str, there: PodPlace) -> Iterator[Member]:
@@ -158,7 +160,7 @@ def _judge(members: Sequence[Member], others: Sequence[Member] = ()) -> Iterator
         return
     waits = _waits(members)
     first = sum(0 if wait else member.made.started or 0 for member, wait in zip(members, waits, strict=True))
-    for needed, member in {one.min: one for one in reversed(members)}.items():
+    for needed, member in {member.min: member for member in reversed(members)}.items():
         if needed > total:
             yield member.says(_exceeds(member, total) + _proposal(member, others, total))
         elif needed > first:
@@ -203,7 +205,7 @@ def _exceeds(member: Member, total: int) -> str:
 def _compare(members: Sequence[Member]) -> Iterator[GroupFinding]:
     """Yield a finding where members of one group ask for different things: the scheduler refuses all of them."""
     first = members[0]
-    other = next((one for one in members if one.asked != first.asked), None)
+    other = next((member for member in members if member.asked != first.asked), None)
     if other is not None:
         fields = difference([first.asked, other.asked])
         yield other.says(f"members of {_title(first.asked)} differ in {fields}: it never starts")
@@ -212,12 +214,12 @@ def _compare(members: Sequence[Member]) -> Iterator[GroupFinding]:
 def _waits(members: Sequence[Member]) -> list[Wait | None]:
     """Return for each member why it waits for others in its object; None if it does not."""
     controllers: dict[tuple[object, ...], set[str]] = {}
-    for one in members:
-        if one.made.total:
-            controllers.setdefault(one.object_key, set()).add(one.made.controller)
+    for member in members:
+        if member.made.total:
+            controllers.setdefault(member.object_key, set()).add(member.made.controller)
     return [
-        next((wait for name, wait in one.made.after.items() if name in controllers.get(one.object_key, ())), None)
-        for one in members
+        next((wait for name, wait in member.made.after.items() if name in controllers.get(member.object_key, ())), None)
+        for member in members
     ]
 
 
@@ -270,7 +272,7 @@ def _other_role(member: Member) -> Iterator[GroupFinding]:
     """
     key, labels = member.asked.role_from or "", role_labels(member.there)
     domain = key.partition("/")[0]
-    if member.role is not None or key.endswith("-index") or not any(one.startswith(f"{domain}/") for one in labels):
+    if member.role is not None or key.endswith("-index") or not any(label.startswith(f"{domain}/") for label in labels):
         return
     kind = member.there.owner.partition("/")[0]
     yield member.says(f"role_from: label {key!r} does not tell the roles of a {kind} apart: use {next(iter(labels))!r}")
@@ -295,7 +297,7 @@ def _size(members: Sequence[Member]) -> int | None:
 def _mixed(members: Sequence[Member]) -> Iterator[GroupFinding]:
     """Yield a finding where a group with a name has the pods of several replicas; a note if it needs more than one."""
     total = [member.made.total for member in members]
-    for several in _replicas(one for one in members if one.asked.name is not None):
+    for several in _replicas(member for member in members if member.asked.name is not None):
         first, size = several[0], _size(several)
         values = first.made.replica.values if first.made.replica is not None else None
         if not size or values is None or values < 2 or None in total or first.min > sum(filter(None, total)):
@@ -317,7 +319,7 @@ def _mixed(members: Sequence[Member]) -> Iterator[GroupFinding]:
 
 def _proposal(member: Member, others: Sequence[Member], total: int) -> str:
     """Return the label by which a group without a name would have all pods of a replica; empty if there is none."""
-    for several in _replicas(one for one in others if one.asked.name is one.asked.name_from is None):
+    for several in _replicas(member for member in others if member.asked.name is member.asked.name_from is None):
         size = _size(several)
         if any(one.there is member.there for one in several) and size is not None and size > total:
             return f"; name_from {member.made.replica_label!r} makes a group of the {size} pods of each replica"

@@ -98,7 +98,7 @@ class Networks:
             return []
         parsed = _json(text)
         if isinstance(parsed, list):
-            return [self._entry(one) for one in parsed if isinstance(one, dict)]
+            return [self._entry(entry) for entry in parsed if isinstance(entry, dict)]
         matches = (_SHORT.fullmatch(part.strip()) for part in text.split(","))
         return [self._entry(match.groupdict()) for match in matches if match is not None]
 

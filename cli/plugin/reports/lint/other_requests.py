@@ -197,7 +197,9 @@ def _attachments(there: PodPlace) -> dict[str, Place]:
     sources = [there.pod.at("metadata", "annotations")]
     if there.pod.renamed.get("metadata") == "":
         sources.append(there.whole.at("metadata", "annotations"))
-    found = {key: one.at(key) for one in reversed(sources) for key in _ATTACHING if one.at(key).value is not None}
+    found = {
+        key: source.at(key) for source in reversed(sources) for key in _ATTACHING if source.at(key).value is not None
+    }
     return {key: found[key] for key in _ATTACHING if key in found}
 
 

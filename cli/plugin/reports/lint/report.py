@@ -49,7 +49,7 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
     networks = read_networks((there.kind, there.whole) for _, there in objects if isinstance(there, WithoutPods))
     checked = examine(objects, schedulers, networks)
     found += checked.findings
-    found.sort(key=lambda one: (order[one.file], one.line))
+    found.sort(key=lambda finding: (order[finding.file], finding.line))
     notes = [*map(_line, checked.notes), *map(_note, checked.without)]
     return _answer(list(dict.fromkeys(found)), checked.pods, checked.others, tuple(dict.fromkeys(notes)))
 
@@ -99,7 +99,7 @@ def examine(
 
 
 def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[str, ...]) -> Answer:
-    rows = [(Cell(_line(one), "bad"),) for one in found]
+    rows = [(Cell(_line(finding), "bad"),) for finding in found]
     empty = f"no problems found (pods and templates checked: {looked_at})"
     if others:
         empty += f", but {others} request RDMA of other programs and no VFs of Mooring"
@@ -108,7 +108,7 @@ def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[
         "v": 1,
         "ok": not found,
         "pods": looked_at,
-        "findings": [asdict(one) for one in found],
+        "findings": [asdict(finding) for finding in found],
         "notes": list(notes),
     }
     return Answer(document, (Table(("",), rows, empty=empty),), notes, status=1 if found else 0)
@@ -144,7 +144,7 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
         found += _as_the_scheduler(there)
     if pod.at("spec", "schedulerName").value in schedulers:
         found += other_groups(pod)
-    ordered = sorted(found, key=lambda one: one[0].line)
+    ordered = sorted(found, key=lambda finding: finding[0].line)
     return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in ordered]
 
 
@@ -203,7 +203,7 @@ def _spec(pod: Place, schedulers: tuple[str, ...]) -> Iterator[tuple[Place, str]
 
 def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator[tuple[Place, str]]:
     lists = (pod.at("spec", kind).value for kind in ("initContainers", "containers"))
-    containers = [one for several in lists if isinstance(several, list) for one in several]
+    containers = [container for several in lists if isinstance(several, list) for container in several]
     names_of = (one.get("name") for one in (*containers, *main_containers(pod)) if isinstance(one, dict))
     known = {name for name in names_of if isinstance(name, str)}
     key = names.REQUEST if names.REQUEST in annotations.value else names.RIT_REQUEST
