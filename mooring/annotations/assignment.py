@@ -130,7 +130,7 @@ def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
 _LONGEST_ENTRY = 256
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 14)
 def _read_entry(fields: str) -> AssignedVf | None:
     try:
         return _vf(parse(f"{{{fields}}}", names.ASSIGNMENT, AnnotationError))

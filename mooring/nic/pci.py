@@ -53,7 +53,7 @@ def routing_id(address: str) -> tuple[str, int]:
     return domain, int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def vf_address(vf0: str, stride: int, index: int) -> str:
     """Return the PCI address of VF ``index``, counted from VF 0 at ``vf0``; raise ValueError past the last bus."""
     domain, first = routing_id(vf0)

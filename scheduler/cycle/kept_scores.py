@@ -1,6 +1,6 @@
 """Cache scores by pod signature from decision to decision: the most recently used shapes, within limits.
 
-At most 100 MiB in all (`SignatureScores`); a shape is dropped a minute after its last use.
+At most 64 MiB in all; a shape is dropped a minute after its last use.
 """
 
 from collections import OrderedDict
@@ -11,28 +11,27 @@ import msgspec
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.signature_scores import SignatureScores, row_capacity
+from scheduler.cycle.signature_scores import SignatureScores, bytes_of, row_capacity
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import NO_AFFINITY
 
-# Limit on the rows of all shapes, enough for 188 shapes on 20,000 nodes; but at least this number of shapes is kept.
-_MOST_ROWS = 4_000_000
-_FEWEST = 8
+# Limit in bytes, about 150 shapes on 20,000 nodes; and how many fit if few are kept.
+_MOST_BYTES, _FEW = 64 << 20, 8
+# Bytes that a character of a shape takes, with the part of a pod that is kept for it.
+_A_CHARACTER = 6
 # Seconds after which an unused shape is dropped: the next of its pods may come soon.
 _UNUSED_S = 60.0
-# Limit in characters on the sum of all shapes.
-_MOST_CHARACTERS = 8 << 20
 
 
 class KeptSignatureScores:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._on_overrun: Callable[[], None] = self._count_overrun
-        # With the time of the last use; the most recently used is last.
-        self._shapes: OrderedDict[bytes, tuple[SignatureScores, float]] = OrderedDict()
-        self._now, self._characters = 0.0, 0
-        self._most_rows = _MOST_ROWS
+        # With the time of the last use, and the bytes; the most recently used is last.
+        self._shapes: OrderedDict[bytes, tuple[SignatureScores, float, int]] = OrderedDict()
+        self._now, self._byte_count = 0.0, 0
+        self._most_bytes = _MOST_BYTES
         # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it lacks.
         self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
@@ -45,7 +44,7 @@ class KeptSignatureScores:
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_overrun = self._on_overrun
         if keeps_few:
-            snapshot._most_rows = 0
+            snapshot._most_bytes = _FEW * bytes_of(row_capacity(nodes))
         else:
             snapshot._live = self, self._nodes.changes.end, self._nodes.renewals.end
         return snapshot
@@ -57,15 +56,17 @@ class KeptSignatureScores:
 
     def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
         shape = pod_info.shape
-        scores, _ = self._shapes.get(shape, (None, 0.0))
+        scores, _, old_byte_count = self._shapes.get(shape, (None, 0.0, 0))
         if scores is None:
-            self._make_room(len(shape))
             scores = self._new(pod_info, budget)
-            self._characters += len(shape)
         else:
             scores.refresh(budget)
-        self._shapes[shape] = scores, self._now
+        byte_count = scores.byte_count + _A_CHARACTER * len(shape)
+        self._byte_count += byte_count - old_byte_count
+        self._shapes[shape] = scores, self._now, byte_count
         self._shapes.move_to_end(shape)
+        while self._byte_count > self._most_bytes and len(self._shapes) > 1:
+            self._drop_first()
         return scores
 
     def _new(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
@@ -75,14 +76,9 @@ class KeptSignatureScores:
                 return live.of(pod_info, budget).snapshot(self._nodes, changes_end, budget)
         return SignatureScores(_shape_part(pod_info), self._nodes, budget, self._on_overrun)
 
-    def _make_room(self, characters: int) -> None:
-        most_shapes = max(self._most_rows // row_capacity(self._nodes), _FEWEST)
-        while len(self._shapes) >= most_shapes or (self._shapes and self._characters > _MOST_CHARACTERS - characters):
-            self._drop_first()
-
     def _drop_first(self) -> None:
-        shape, _ = self._shapes.popitem(last=False)
-        self._characters -= len(shape)
+        _, (_, _, byte_count) = self._shapes.popitem(last=False)
+        self._byte_count -= byte_count
 
     def _count_overrun(self) -> None:
         self.overruns += 1

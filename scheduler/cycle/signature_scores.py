@@ -10,7 +10,7 @@ properties change and scores are scaled over all passing nodes, or if so many ro
 for which a decision has no search steps left is rejected for that decision only; the next one continues there.
 
 Cost: a pod costs what has changed since the last pod of its shape, about 10 µs per row. Finding the best score among
-thousands takes a few µs. Memory: about 25 bytes per row and shape, and the parts of one pod that are in its shape.
+thousands takes a few µs. Memory: `byte_count`, and the parts of one pod that are in its shape.
 """
 
 import copy
@@ -42,6 +42,8 @@ _SPARE = 16
 _FEW_ROWS = 12
 # Number of reasons of one shape, beyond which they are numbered again: many of them then apply to no row any more.
 _MOST_REASONS = 4096
+# Bytes: of a row four `Marks` and two `Scores`, and of a reason its text.
+_A_ROW, _A_REASON = 20, 256
 _NO_NODE = _OUT = -1
 
 
@@ -162,6 +164,10 @@ class SignatureScores:
             self._open_rows += rows
             self._open_budget = budget
             self._on_overrun()
+
+    @property
+    def byte_count(self) -> int:
+        return bytes_of(len(self._codes), len(self._legend))
 
     def passing_rows(self) -> Rows:
         return np.flatnonzero(self._codes == 0)
@@ -316,3 +322,8 @@ class SignatureScores:
 def row_capacity(nodes: NodeColumns) -> int:
     """Return for how many rows a shape that is evaluated now keeps its scores."""
     return nodes.size + nodes.size // _SPARE + _SPARE
+
+
+def bytes_of(rows: int, reasons: int = 0) -> int:
+    """Return about how many bytes the scores of so many rows take."""
+    return _A_ROW * rows + _A_REASON * reasons

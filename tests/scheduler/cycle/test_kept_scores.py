@@ -8,7 +8,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle import kept_scores
 from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.signature_scores import row_capacity
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.state.machine import Machine
@@ -21,7 +21,9 @@ Uses = Callable[[int, str], int]
 def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
     """Return scores with room for 40 shapes."""
     machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
-    monkeypatch.setattr(kept_scores, "_MOST_ROWS", 40 * row_capacity(machine.cache.nodes))
+    monkeypatch.setattr(kept_scores, "_MOST_BYTES", 40 * 1000)
+    monkeypatch.setattr(kept_scores, "_A_CHARACTER", 0)
+    monkeypatch.setattr(SignatureScores, "byte_count", 1000)
     return KeptSignatureScores(machine.cache.nodes)
 
 
@@ -67,3 +69,17 @@ def test_a_shape_goes_a_minute_after_its_last_use(kept: KeptSignatureScores, use
     kept.tick(120.0)
     assert use(1, "a") not in before
     assert use(2, "c") not in before
+
+
+def test_large_shapes_displace_more_of_the_others(
+    kept: KeptSignatureScores, use: Uses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept by bytes; the shape that is in use stays, however large it is."""
+    first = use(0, "a")
+    monkeypatch.setattr(SignatureScores, "byte_count", 39_500)
+    assert use(0, "b") == first
+    large = use(1, "c")
+    assert use(0, "d") != first
+    monkeypatch.setattr(SignatureScores, "byte_count", 50_000)
+    assert use(1, "e") != large
+    assert use(1, "f") == use(1, "g")
