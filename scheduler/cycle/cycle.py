@@ -118,14 +118,15 @@ class SchedulingCycle:
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Schedule as `decide` does; return None if the search for VFs or victims needs another turn.
+        """Schedule as `decide` does; return None if nodes, VFs or victims need another turn.
 
         The caller then processes events, and calls again with the same ``search``.
         """
         self._cache.tick(now)
         search.placement.begin_turn()
         try:
-            outcome = self._choose(pod_info, search.placement, None, record_phase)
+            with search.placement.limit_values():
+                outcome = self._choose(pod_info, search.placement, None, record_phase)
             if isinstance(outcome, _Choice):
                 return self._bind(pod_info, outcome)
             return self._unschedulable(pod_info, outcome, search, now)

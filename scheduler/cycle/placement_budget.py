@@ -14,6 +14,8 @@ from scheduler.placement.steps import Steps
 
 # About half a second. Most decisions take a few hundred steps.
 A_DECISION = 20 * SEARCH_TURN
+# Values that a decision about a pod evaluates for the first time in one turn, about 20 ms.
+VALUES_TURN = 2_000
 
 
 class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error

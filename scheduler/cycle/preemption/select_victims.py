@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
-from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.placement_budget import VALUES_TURN, PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import (
     Loss,
@@ -110,7 +110,10 @@ class VictimSearch:
 
     def __init__(self, portion: int = sys.maxsize, placement: PlacementBudget | None = None) -> None:
         self._portion = portion
-        self.placement = placement or PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCH_TURN)
+        if placement is None:
+            has_turns = portion != sys.maxsize
+            placement = PlacementBudget(SEARCH_TURN, values=VALUES_TURN) if has_turns else PlacementBudget()
+        self.placement = placement
         self._results: dict[int, NodeResult] = {}
         self._candidates: list[Candidate] = []
         # The number of the row change up to which the results are valid.

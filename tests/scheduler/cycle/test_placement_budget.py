@@ -65,6 +65,35 @@ def test_a_hard_request_is_searched_in_turns_and_within_a_budget_for_all_nodes(
     assert A_DECISION <= sum(turns) <= A_DECISION + len(turns) * BUDGET
 
 
+def test_nodes_that_all_differ_are_evaluated_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+    make_node: Callable[..., Node],
+    make_pf: Callable[..., Pf],
+    make_pod: Callable[..., Pod],
+) -> None:
+    """The first pod of a shape would take 50 ms on 5,000 nodes."""
+    monkeypatch.setattr("scheduler.cycle.preemption.select_victims.VALUES_TURN", 100)
+    machine = Machine("mooring")
+    _fill(machine, make_node, make_pf)
+    for pod in (make_pod("a", [{}]), make_pod("b", [{}])):
+        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+    values, bound = list[int](), list[str]()
+
+    def judge(self: PlacementBudget) -> None:
+        limited_judge(self)
+        values[-1] += 1
+
+    limited_judge = PlacementBudget.judge
+    monkeypatch.setattr(PlacementBudget, "judge", judge)
+    while len(bound) < 2:
+        values.append(0)
+        bound += [one.pod_info.pod.metadata.name for one in machine.step(0.0) or [] if isinstance(one, Bind)]
+    assert bound == ["a", "b"]
+    assert max(values) == 100
+    assert sum(values) == NODES
+    machine.check()
+
+
 def test_a_later_decision_goes_on_with_the_nodes_that_were_left_unsearched(
     machine: Machine,
     make_node: Callable[..., Node],
