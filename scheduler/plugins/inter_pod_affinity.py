@@ -6,7 +6,7 @@ may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` 
 preferred ones by their weights; a required one weighs `_HARD_POD_AFFINITY_WEIGHT`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -51,15 +51,14 @@ class PodAffinityFilter:
         self._domains: dict[str, Domains] = {}
 
     def filter(self, rows: Rows) -> Refusals:
-        codes = np.zeros(len(rows), np.int16)
-        anti_affinity = map(self._term_sums, self._affinity_info.required_anti_affinity)
-        flags_by_code = (
-            self._lacks_affinity(rows),
-            _are_near(anti_affinity, rows),
-            _are_near(self._sums(self._existing_anti_affinity), rows),
-        )
-        for code, flags in enumerate(flags_by_code, 1):
-            codes[flags & (codes == 0)] = code
+        codes, info = np.zeros(len(rows), np.int16), self._affinity_info
+        # In reverse: the first reason against a row counts.
+        if self._existing_anti_affinity:
+            codes[_are_near(self._sums(self._existing_anti_affinity), rows)] = 3
+        if info.required_anti_affinity:
+            codes[_are_near(map(self._term_sums, info.required_anti_affinity), rows)] = 2
+        if info.required_affinity:
+            codes[self._lacks_affinity(info.required_affinity, rows)] = 1
         return Refusals(codes, _TEXTS)
 
     def score(self, rows: Rows) -> Amounts:
@@ -72,11 +71,11 @@ class PodAffinityFilter:
                 raw += weight * sums[of.ids[rows]]
         return _normalise(raw)
 
-    def _lacks_affinity(self, rows: Rows) -> Flags:
-        """Return which rows are not near pods that satisfy all of the required affinity."""
-        terms = self._affinity_info.required_affinity
-        if not terms:
-            return np.zeros(len(rows), np.bool_)
+    def _lacks_affinity(self, terms: Sequence[Term], rows: Rows) -> Flags:
+        """Return which rows are not near pods that satisfy all of these terms.
+
+        If there are none anywhere and the pod satisfies the terms itself, it comes first.
+        """
         counts = self._counts(terms)
         in_domains, near, is_first = np.ones(len(rows), np.bool_), np.ones(len(rows), np.bool_), True
         for key in {term.key for term in terms}:
@@ -85,11 +84,10 @@ class PodAffinityFilter:
             in_domains &= of.have(rows)
             near &= sums[of.ids[rows]] > 0
             is_first = is_first and not sums.any()
-        return ~in_domains if is_first and self._satisfies_own_affinity() else ~near
-
-    def _satisfies_own_affinity(self) -> bool:
         info = self._affinity_info
-        return _question(info.required_affinity).counts(info, self._pod_counts.namespace_labels(info.namespace))
+        if is_first and _question(terms).counts(info, self._pod_counts.namespace_labels(info.namespace)):
+            return ~in_domains
+        return ~near
 
     def _term_sums(self, term: Term) -> tuple[Domains, Amounts]:
         of = self._of(term.key)
