@@ -245,8 +245,7 @@ def _candidates(
 def _networks_of(pods: Sequence[AssignedPod], count: int) -> Networks:
     """Return the networks of the interfaces of placed members; empty if none of them has such an interface."""
     lists = [pod.assignment.vfs for pod in pods if pod.assignment is not None]
-    networks_of_interfaces = [[vfs[k].network for vfs in lists if k < len(vfs)] for k in range(count)]
-    return tuple(next(filter(None, networks), "") for networks in networks_of_interfaces)
+    return tuple(next((vfs[k].network for vfs in lists if k < len(vfs) and vfs[k].network), "") for k in range(count))
 
 
 def on_rails(members: Sequence[PodInfo], group: Group, networks: Networks) -> Sequence[PodInfo]:
