@@ -78,17 +78,24 @@ class Target:
 def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
     """Yield the targets to try in order, at least one."""
     group, min_members, count = demand.group, demand.min_members, len(demand.members)
-    if anchors := rows_of([pod.node for pod in demand.placed_pods], room.nodes):
-        yield from _targets_beside(demand, room, anchors)
-        return
-    if demand.placed_pods and group.within:
+    anchors = rows_of([pod.node for pod in demand.placed_pods], room.nodes)
+    if demand.placed_pods and not anchors and group.within:
         yield Target(_empty_domain(group), min_members)
         return
     level: _Level | None = None
     for keys in _levels(group):
-        level = _Level(keys, room, group.within, level)
+        is_last = keys[0] == group.within
+        if anchors:
+            labels, is_shared = _common_labels(room.nodes, keys, anchors)
+            if is_last or (is_shared and not _lacks_label(labels, group)):
+                domain = Domain(labels)
+                parts = partial(_parts, level, domain.flags(room.nodes), count)
+                yield Target(domain, min_members if is_last else count, parts)
+        level = _Level(keys, room, group.within, anchors, level)
+        if anchors:
+            continue
         yield from map(partial(level.target, count=count), level.smallest(count))
-        if keys[0] == group.within:
+        if is_last:
             if min_members < count:
                 yield from map(partial(level.target, count=min_members), level.largest(min_members))
             # Its nodes give the reasons: possibly no domain is large enough.
@@ -127,42 +134,6 @@ def _levels(group: Group) -> list[tuple[str, ...]]:
     return [keys[index:] for index in range(len(keys))]
 
 
-def _targets_beside(demand: GroupDemand, room: MemberRoom, anchors: Sequence[int]) -> Iterator[Target]:
-    """Yield the domains that the placed members share, from narrow to wide; they are on the rows ``anchors``."""
-    group, levels = demand.group, _levels(demand.group)
-    for number, keys in enumerate(levels):
-        labels, is_shared = _common_labels(room.nodes, keys, anchors)
-        is_last = keys[0] == group.within
-        min_members = demand.min_members if is_last else len(demand.members)
-        if is_shared and not _lacks_label(labels, group):
-            domain = Domain(labels)
-            parts = partial(_parts_beside, demand, room, anchors, levels[:number], domain)
-            yield Target(domain, min_members, parts)
-        elif is_last:
-            # Labels have changed since then: this is the domain with most members.
-            yield Target(Domain(labels), min_members)
-    if not group.within:
-        parts = partial(_parts_beside, demand, room, anchors, levels, EVERYWHERE)
-        yield Target(EVERYWHERE, demand.min_members, parts)
-
-
-def _parts_beside(
-    demand: GroupDemand, room: MemberRoom, anchors: Sequence[int], levels: Sequence[tuple[str, ...]], domain: Domain
-) -> Sequence[Flags]:
-    """Return the parts of a domain to fill: first narrow, then wide domains that have members, those with most first;
-    then the fewest other domains.
-    """
-    group, nodes, count = demand.group, room.nodes, len(demand.members)
-    parts, level = list[Flags](), None
-    for keys in levels:
-        counts = Counter(labels for row in anchors if not _lacks_label(labels := _labels(nodes, keys, row), group))
-        for labels, _ in counts.most_common():
-            flags = Domain(labels).flags(nodes)
-            parts += [*_parts(level, flags, count), flags]
-        level = _Level(keys, room, group.within, level)
-    return [*parts, *_parts(level, domain.flags(nodes), count)]
-
-
 def _labels(nodes: NodeColumns, keys: Sequence[str], row: int) -> _Labels:
     values = [nodes.label(key)[row] for key in keys]
     return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
@@ -182,8 +153,10 @@ def _lacks_label(labels: _Labels, group: Group) -> bool:
 class _Level:
     """The domains of one level with the number of members that each admits and its rows, the smallest first."""
 
-    def __init__(self, keys: Sequence[str], room: MemberRoom, within: str, narrower: "_Level | None") -> None:
-        self._keys, self._room, self.narrower, nodes = keys, room, narrower, room.nodes
+    def __init__(
+        self, keys: Sequence[str], room: MemberRoom, within: str, anchors: Sequence[int], narrower: "_Level | None"
+    ) -> None:
+        self._keys, self._room, self._anchors, self.narrower, nodes = keys, room, anchors, narrower, room.nodes
         rows = nodes.all_rows()
         for key in {keys[0], within or keys[0]}:
             rows = rows[nodes.label(key).ids[rows] > 0]
@@ -202,6 +175,15 @@ class _Level:
         """How many of the group's members each domain admits if other members are left out."""
         return self._room.of_any(self._partition)[self._order]
 
+    @cached_property
+    def _member_domains(self) -> Sequence[int]:
+        """The domains that have placed members, those with most first."""
+        rows, domain_of_row, _ = self._partition
+        number_of_row = np.full(self._room.nodes.size, -1)
+        number_of_row[rows] = np.argsort(self._order)[domain_of_row]
+        counts = Counter(number_of_row[list(self._anchors)].tolist())
+        return [number for number, _ in counts.most_common() if number >= 0]
+
     def smallest(self, count: int) -> Iterator[int]:
         """Yield the domains that admit this many members, the smallest first."""
         yield from range(int(np.searchsorted(self._counts, count)), len(self._counts))
@@ -219,10 +201,13 @@ class _Level:
         return self._room.nodes.flags(self._partition.rows[self._partition.domain_of_row == self._order[number]])
 
     def fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the fewest domains that admit this many members, or all, the largest first, with their shares.
+        """Yield the domains that have members, then the fewest that admit this many, the largest first, with their
+        shares.
 
         Each is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before others.
         """
+        domains = self._member_domains
+        yield from ((number, count) for number in domains if inside is None or inside[self._first[number]])
         numbers = np.argsort(self._partial_counts, kind="stable")
         numbers = numbers[self._partial_counts[numbers] > 0]
         if inside is not None:
@@ -244,7 +229,7 @@ class _Level:
 
 
 def _parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
-    """Return the fewest domains of a level, or those ``inside`` a wider one, each after the narrower domains in it."""
+    """Return the domains of a level to fill, ``inside`` a wider one if given, each after the narrower ones in it."""
     parts = list[Flags]()
     if level is None:
         return parts
