@@ -1,5 +1,4 @@
-"""Choose the VFs of one node for a pod: free VFs, the exact packing onto PFs, the choice of VFs, and other kinds with
-them.
+"""Choose the VFs of one node for a pod, and units of other kinds with them.
 
-No I/O, and one node at a time: no module here reads the cluster. Uses constraints/ only.
+No I/O, and one node at a time: no module here reads the cluster. Uses constraints/ and kube/ only.
 """

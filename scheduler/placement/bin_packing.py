@@ -4,22 +4,20 @@ An item has a size and a set of bins that may hold it. A bin holds a limited num
 total size. Bins of one port share its size. For `place`, an item is a VF with its minimum rate, a bin is a PF, and a
 port is a cable that appears as several PFs.
 
-Method: a greedy attempt finds most placements: the largest item first (where bins share a port, first the items with
-the fewest bins), each into the bin with the least size left. If it fails, a depth-first search takes the largest item
-first and tries each bin that may hold it, those with the least size left first, which fills bins exactly. Its depth is
-the number of items, at most `MOST_INTERFACES`.
-
-Correctness: every bin is tried for every item, except those that these rules exclude. None therefore proves that there
-is no placement; the tests compare with a search over all placements.
+A greedy attempt finds most placements: the largest item first (where bins share a port, first the items with the fewest
+bins), each into the bin with the least size left. If it fails, a depth-first search takes the largest item first and
+tries each bin that may hold it, those with the least size left first, which fills bins exactly. Its depth is the number
+of items, at most `MOST_INTERFACES`. It tries every bin for every item, except those that these rules exclude, so None
+proves that there is no placement; the tests compare with a search over all placements.
 
 (1) Of bins with equal remainders for the same items, one is tried. (2) Whether the items from a position on fit depends
 only on what is left for them, so failed states are remembered. (3) A bin takes no more than the size that is left, nor
 than the largest remaining items for its slots. It takes nothing if the smallest remaining item is too large. If all
 bins together take less than the remaining items need, the search backtracks.
 
-Cost: a step for each item or bin that is evaluated. The problem is strongly NP-hard, so the search gives up when its
-steps are used up. For up to 8 items about 1,000 steps suffice, with rare exceptions where items divide a port. With
-more items it gives up on more instances that fill bins exactly.
+A step is an item or bin that is evaluated. The problem is strongly NP-hard, so the search gives up when its steps are
+used up. For up to 8 items about 1,000 steps suffice, with rare exceptions where items divide a port. With more items it
+gives up on more instances that fill bins exactly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -125,7 +123,7 @@ def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
 
 @lru_cache(maxsize=1024)
 def _indexes(bins: int) -> tuple[int, ...]:
-    """Return the bins of a set as a tuple; a node has few PFs, so few sets occur."""
+    """Return the bins of a set; a node has few PFs, so few sets occur."""
     return tuple(bits(bins))
 
 
@@ -151,10 +149,7 @@ def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], 
 
 
 class _DepthFirst:
-    """The search: what is left of the bins, and the bin for each item so far (``packing``).
-
-    The items come by decreasing size.
-    """
+    """What is left of the bins, and the bin for each item so far (``packing``); the items come by decreasing size."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> None:
         self.items, self.steps = items, steps
@@ -175,7 +170,6 @@ class _DepthFirst:
         self.failures: set[tuple[int, tuple[State, ...]]] = set()
 
     def run(self) -> list[int] | None:
-        """Return a bin for each item, None if there is no placement; raise OutOfSteps."""
         return self.packing if self.descend(0) else None
 
     def descend(self, position: int) -> bool:
@@ -245,9 +239,7 @@ class _DepthFirst:
 
 
 def _kinds(items: Sequence[Item], ports: Sequence[int]) -> list[int]:
-    """Number the bins: bins that are equivalent for all items have one number, except those of a port with several
-    bins.
-    """
+    """Number the bins: equivalent ones for all items have one number, except those of a port with several bins."""
     numbers: dict[object, int] = {}
     return [
         numbers.setdefault(

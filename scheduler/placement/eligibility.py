@@ -37,8 +37,6 @@ class _PfMatch(NamedTuple):
 
 # The number of each network of a node, from 0 in natural order.
 Rails = Mapping[str, int]
-# The fields of a PF by which an interface selects it, besides its rate: name, link, network and the network's number.
-_SelectedBy = tuple[str, str, str, int | None]
 
 
 class Eligibility:
@@ -47,7 +45,8 @@ class Eligibility:
     def __init__(self, request: PodRequest) -> None:
         self._interfaces, self._namespace = request.interfaces, request.namespace
         self._all_interfaces = (1 << len(request.interfaces)) - 1
-        self._selector_masks = _Masks[_SelectedBy](self._select)
+        # By the fields with which an interface selects a PF, besides its rate.
+        self._selector_mask = lru_cache(_MAX_KINDS)(self._select)
         self._names_rails = any(interface.rail is not None for interface in request.interfaces)
         # For PFs that support the same settings, the interfaces whose settings they support.
         self._able: dict[Hashable, int] = {}
@@ -104,7 +103,7 @@ class Eligibility:
         rails = rails_of(pfs) if self._names_rails else {}
         matches, terms, able = [], None, 0
         for pf in pfs:
-            mask = self._selector_masks[pf.name, pf.link, pf.network, rails.get(pf.network)]
+            mask = self._selector_mask(pf.name, pf.link, pf.network, rails.get(pf.network))
             # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.
@@ -114,9 +113,8 @@ class Eligibility:
             matches.append(_PfMatch(selectors, selectors & able))
         return matches
 
-    def _select(self, selected_by: _SelectedBy) -> int:
-        """Return the interfaces that select such a PF."""
-        name, link, network, rail = selected_by
+    def _select(self, name: str, link: str, network: str, rail: int | None) -> int:
+        """Return the interfaces that select such a PF; ``rail`` is its network's number."""
         return sum(
             [
                 1 << index
@@ -144,20 +142,6 @@ _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter(
 )
 
 
-class _Masks(dict[K, int]):
-    """The interfaces that match a property of a PF, computed when first needed."""
-
-    def __init__(self, judge: Callable[[K], int]) -> None:
-        super().__init__()
-        self._judge = judge
-
-    def __missing__(self, key: K) -> int:
-        if len(self) >= _MAX_KINDS:
-            self.clear()
-        mask = self[key] = self._judge(key)
-        return mask
-
-
 def _masks_by_value(values: Sequence[K]) -> dict[K, int]:
     """Return for each distinct value the interfaces that have it."""
     masks: dict[K, int] = {}
@@ -183,8 +167,7 @@ def eligibility(request: PodRequest) -> Eligibility:
 def refused_netdev(netdev: bool | None, pf: Pf) -> str:
     """Return why a VF of this PF cannot be assigned with its netdev, or without it; empty if it can.
 
-    An advertiser of an earlier version does not report this, and the node's other programs may not support such a
-    request either.
+    An advertiser of an earlier version does not report this; the node's other programs may not support it either.
     """
     if netdev is None or (netdev and pf.link == "ethernet"):
         return ""

@@ -5,12 +5,9 @@ more about these than a plug-in: which PFs each interface selects, because they 
 
 A group of GPUs is the GPUs below one bridge, on one NUMA node, in one group of links, a single GPU, or the whole node.
 Groups are tried from the smallest on, because a choice within a small group is tight. Of equally tight choices, the one
-that breaks fewer groups comes first. A group is broken if some of its GPUs are taken and some stay; larger groups then
-stay whole for pods that need them. Every choice is tried unless the number of looks is exhausted, which is an outcome
-of its own. Of choices that leave the same for the VFs, only the first is tried.
-
-GPUs in the same groups that are adjacent in the order of their addresses are taken from the lowest address: another
-choice among them would change nothing.
+that breaks fewer groups comes first: some of its GPUs would be taken, and larger groups stay whole for pods that need
+them. Every choice is tried unless the number of looks is exhausted, which is an outcome of its own; of choices that
+leave the same for the VFs, and of adjacent GPUs in the same groups, only the first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,9 +93,7 @@ def choices(
 
 
 class _Search:
-    """One search; GPUs are bits, in the order of their addresses. ``looks`` are the remaining ones, below 0 if they are
-    exhausted.
-    """
+    """One search; GPUs are bits, in the order of their addresses. ``looks`` are below 0 if they are exhausted."""
 
     def __init__(self, request: GpuRequest, free: Sequence[Gpu], nearest: Nearest, looks: int) -> None:
         self.looks, self._count, self._nearest = looks, request.count, nearest
@@ -110,9 +105,7 @@ class _Search:
         self._gpu_count = len(free)
 
     def tightest_first(self) -> Iterator[int]:
-        """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest
-        groups.
-        """
+        """Yield each choice once: within the smallest groups first, of these the ones that break the fewest groups."""
         previous: set[int] = set()
         groups = [group for group in self._groups if group.bit_count() >= self._count]
         for _, equal_groups in groupby(groups, int.bit_count):
@@ -224,7 +217,7 @@ def _groups(free: Sequence[Gpu]) -> list[int]:
 
 
 class Gpus:
-    """The constraint; `place` without the pod's VFs binds no interface to a GPU."""
+    """The constraint; `place` binds no interface to a GPU."""
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
         limits = [
@@ -338,8 +331,7 @@ def _selectors(request: PodRequest) -> PodRequest:
 def _nearest(free: Sequence[Gpu], selections: Sequence[int], pfs: Sequence[Pf]) -> Nearest:
     """Return for each GPU and interface the PFs below the lowest bridge that the GPU shares with any selected one.
 
-    This is the longest common prefix of their paths, at any depth: switches are cascaded, with different depths on
-    different hosts. No PF is near a GPU that shares a bridge with none.
+    This is the longest common prefix of their paths: switches are cascaded, with different depths on different hosts.
     """
     below: dict[tuple[int, str], int] = {}
     masks = [0]

@@ -16,8 +16,7 @@ def interner(max_count: int) -> Callable[[Key], Key]:
 class Memo(Generic[Key, Value]):
     """The latest values by key; beyond ``max_count``, counted by weight, the oldest are dropped.
 
-    A key may be the identity of arguments that take long to hash. The value then holds the arguments, so that no others
-    can get the same identity.
+    A key may be the identity of arguments that take long to hash. The value then holds the arguments.
     """
 
     __slots__ = ("_count", "_max_count", "_values")

@@ -4,10 +4,9 @@ This is a pure function from the request (`VfDemand`) and the free capacity (`Pf
 with the violated bound, or `OutOfBudget`. No PF provides more VFs or a larger Σ min_tx_rate than it has free, and each
 VF is on a PF that its selectors allow. `scheduler.placement.bin_packing` is the search, and explains why it is exact.
 
-Distribution of VFs over PFs: ``distinct`` is required (each VF on another PF, preferably PFs with the most free VFs).
-``pack`` (fewest PFs) and ``spread`` (no PF provides more of the pod's VFs than necessary) are preferred: they are
-honored as far as the steps suffice, and never a reason to reject. Both start from the first placement found and search
-for a better one among fewer slots or fewer PFs.
+``distinct`` is required (each VF on another PF, preferably PFs with the most free VFs). ``pack`` (fewest PFs) and
+``spread`` (no PF provides more of the pod's VFs than necessary) are preferred: the search for a better placement than
+the first one, with fewer slots or PFs, goes as far as the steps suffice.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -43,10 +42,7 @@ class VfDemand(NamedTuple):
 
 
 class PfCapacity(NamedTuple):
-    """The free VFs of a PF, and the Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0.
-
-    Each PF that shares a port shows the Mb/s that the port has left.
-    """
+    """The free VFs of a PF, and the Mb/s that no VF of its port reserves; negative (of a degraded link) counts as 0."""
 
     vfs: int
     mbps: int
@@ -61,9 +57,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No placement exists: the first bound that cannot be met, ``combination`` if each can be met but not
-    all together.
-    """
+    """No placement exists: the first bound that cannot be met, ``combination`` if each can, but not all together."""
 
     reason: NoFitReason
 
@@ -96,10 +90,7 @@ def place(
     *,
     steps: Steps,
 ) -> FitResult:
-    """Choose a PF for each demand; equal arguments give equal outcomes.
-
-    ``ports`` are those that the PFs share. Steps spent of the ``budget`` are charged to ``steps``.
-    """
+    """Choose a PF for each demand, for at most ``budget`` steps; ``ports`` are those that the PFs share."""
     all_pfs = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & all_pfs) for rate, pfs in demands])
     if preference == "distinct":

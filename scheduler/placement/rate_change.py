@@ -97,10 +97,7 @@ def judge_rates(
     reserved: Sequence[int],
     free_vfs: FreeVfs,
 ) -> Fits | Misfit:
-    """Return whether a pod's VFs can have the requested rates.
-
-    ``reserved`` is what they reserve now, which is also counted in ``free_vfs``.
-    """
+    """Return whether a pod's VFs can have the rates; ``reserved`` is what they reserve now, also in ``free_vfs``."""
     peaks = tuple(max(vf_rates.min_tx_rate or 0, current) for vf_rates, current in zip(rates, reserved, strict=True))
     needs = _Needs(free_vfs)
     for vf, old, new, current, peak in zip(assignment.vfs, allocated, rates, reserved, peaks, strict=True):
@@ -110,9 +107,7 @@ def judge_rates(
 
 
 class _Needs:
-    """What a pod's VFs need on each PF: in addition to their current reservation, in all until the rates are in force,
-    and after that.
-    """
+    """What a pod's VFs need on each PF: beside their current reservation, until the rates are in force, and after."""
 
     def __init__(self, free_vfs: FreeVfs) -> None:
         self._free_vfs = free_vfs
@@ -142,8 +137,7 @@ class _Needs:
         """Return why the ports cannot reserve everything; None if they can.
 
         If more is reserved than a port offers, others may have been given what this pod reserves above its allocated
-        rates, because its node had reported the lower rate as in force and no longer does. Then no rate can be raised
-        there, not even within this reservation.
+        rates, because its node reported the lower rate as in force for a time. Then no rate can be raised there.
         """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
         needs = self._deltas, self._peaks, self._targets, self._increases

@@ -2,10 +2,9 @@
 
 A placement must leave each namespace within its share of every entry, over all PFs of the entry on the node. The search
 for a placement knows slots of a PF, and not of several PFs together. So a placement is searched without the shares
-first. If it exceeds one, the search is repeated with fewer interfaces that may be on the entry's PFs: as many as the
-share has left. Interfaces with equal demands are interchangeable, so few choices exist, and all of them are tried
-within the steps of one search. Any placement within the shares puts the other interfaces elsewhere, so it is found with
-one of these choices. A request that all shares together cannot hold is refused before.
+first. If it exceeds one, the search is repeated with as many interfaces on the entry's PFs as the share has left, for
+each choice of these, within the steps of one search. Interfaces with equal demands are interchangeable, so few choices
+exist. Any placement within the shares is found with one of them.
 """
 
 from collections import defaultdict
@@ -23,10 +22,9 @@ _MAX_REASONS = 4
 
 
 class Share(NamedTuple):
-    """The PFs of one entry on a node, as bits, and what each namespace holds of their VFs.
+    """The PFs of one entry on a node, as bits, how many VFs one namespace may hold, and what each holds.
 
-    ``max_vfs`` is how many VFs one namespace may hold. ``vfs_by_namespace`` has no zeros, and is replaced when it
-    changes.
+    ``vfs_by_namespace`` has no zeros, and is replaced when it changes.
     """
 
     pfs: int
@@ -48,7 +46,7 @@ class Cap(NamedTuple):
     namespace: str
 
     def without(self, vfs: int) -> "Cap":
-        """Return the cap after the namespace has got more VFs of these PFs; a negative number gives some back."""
+        """Return the cap after the namespace has got more VFs, or given some back (negative)."""
         return self._replace(vfs=self.vfs - vfs)
 
     def reason(self, count: int) -> str:

@@ -13,10 +13,7 @@ class OutOfSteps(Exception):  # noqa: N818 - an outcome on its way up, not an er
 
 
 class Steps:
-    """The steps that were ``spent``, up to ``limit``; ``value_count`` values were evaluated for the first time.
-
-    A value is what nodes differ in, such as the PFs of a node that differs from all others.
-    """
+    """The steps that were ``spent``, up to ``limit``; ``value_count`` values of nodes were evaluated first here."""
 
     __slots__ = ("limit", "spent", "value_count")
 

@@ -14,6 +14,7 @@ import copy
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import sub
 from typing import NamedTuple
 
 from mooring.annotations.assignment import AssignedVf, Assignment
@@ -50,8 +51,7 @@ def reserve_rates(assignment: Assignment, reserved: Iterable[int]) -> Assignment
 
 
 class FreeVfs(NamedTuple):
-    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and the numbers of VFs and
-    Mb/s.
+    """The PFs of one node, and by the same index what each has free: VFs as bits, and the numbers of VFs and Mb/s.
 
     ``shared_ports`` are those that the PFs share, ``shares`` what namespaces hold where the operator limits that.
     """
@@ -201,13 +201,11 @@ class VfAccounting:
         self._shares = shares_of(self.pfs)
         for claim in claims:
             self._count(claim)
-        # All at once: repeating it for each claim would take a quarter of a second on a node with the most PFs and
-        # claims.
+        # Once for all claims: for each, it would take a quarter of a second on a node with the most PFs and claims.
         self.free_vfs = FreeVfs(self.pfs, (0,) * len(self.pfs), (PfCapacity(0, 0),) * len(self.pfs))
         self._show(range(len(self.pfs)))
 
     def copy(self) -> "VfAccounting":
-        """Return an independent copy."""
         accounting = copy.copy(self)
         accounting._pf_accounts = [pf_account.copy() for pf_account in self._pf_accounts]
         return accounting
@@ -248,22 +246,14 @@ class VfAccounting:
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
         """Return the VFs that a pod's claim holds, as the PF's index and the rate."""
-        rates = []
-        for vf in assignment.vfs:
-            index = self._index.get(vf.pf, -1)
-            rate = self._pf_accounts[index].rate_of(vf.vf, uid) if index >= 0 else None
-            if rate is not None:
-                rates.append((index, rate))
-        return rates
+        vfs = [(self._index[vf.pf], vf.vf) for vf in assignment.vfs if vf.pf in self._index]
+        rates = [(index, self._pf_accounts[index].rate_of(vf, uid)) for index, vf in vfs]
+        return [(index, rate) for index, rate in rates if rate is not None]
 
     def _listed_vfs(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
         """Return the VFs of a claim that the inventory lists, each with its PF's index."""
-        vfs = []
-        for vf in claim.assignment.vfs:
-            index = self._index.get(vf.pf)
-            if index is not None and self.pfs[index].lists(vf.vf, vf.pci):
-                vfs.append((index, vf))
-        return vfs
+        vfs = [(self._index.get(vf.pf), vf) for vf in claim.assignment.vfs]
+        return [(index, vf) for index, vf in vfs if index is not None and self.pfs[index].lists(vf.vf, vf.pci)]
 
     def _show(self, indexes: Iterable[int]) -> None:
         """Recompute what these PFs have left."""
@@ -271,16 +261,10 @@ class VfAccounting:
         for index in indexes:
             free[index], capacities[index] = self._pf_accounts[index].free, self._pf_accounts[index].capacity()
         if self._ports:
-            capacities = self._port_capacities()
+            sums = sum_by_port([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
+            free_mbps = map(sub, self._offers, sums)
+            capacities = [PfCapacity(vfs.bit_count(), mbps) for vfs, mbps in zip(free, free_mbps, strict=True)]
         self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities), self._ports, self._shares)
-
-    def _port_capacities(self) -> list[PfCapacity]:
-        """Return what each PF has left if PFs share a port; all PFs are counted again."""
-        reserved = sum_by_port([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
-        accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
-        return [
-            PfCapacity(pf_account.free.bit_count(), offer - reservation) for pf_account, offer, reservation in accounts
-        ]
 
 
 def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
@@ -317,7 +301,7 @@ def offers_of(pfs: Sequence[Pf], ports: SharedPorts) -> list[int]:
     """Return the Mb/s that each PF may reserve; PFs that share a port share its Mb/s."""
     offers = [pf.offer_mbps for pf in pfs]
     for port in set(ports):
-        members = [index for index, own in enumerate(ports) if own == port]
+        members = [index for index, member_port in enumerate(ports) if member_port == port]
         offer = min((offers[index] for index in members if pfs[index].mbps), default=0)
         for index in members:
             offers[index] = offer
