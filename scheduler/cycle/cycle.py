@@ -16,14 +16,26 @@ from mooring.annotations.assignment import Assignment
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.decisions import Bind, Decision, SignAssignment, Unschedulable, binding_annotations
+from scheduler.cycle.decisions import (
+    Bind,
+    Decision,
+    SignAssignment,
+    Unschedulable,
+    Why,
+    binding_annotations,
+    no_node_available,
+    none_available,
+)
 from scheduler.cycle.filters import (
+    Among,
     ClusterFilters,
     NoNode,
     RefusedRows,
     VolumeFilters,
     cluster_filters,
     events_that_help,
+    refused_rows,
+    rows_of,
     sift,
     volume_filters,
 )
@@ -32,7 +44,6 @@ from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.refusals import Among, refused_rows, rows_of, unschedulable
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.reservations import ReservedRoom, RoomCheck
 from scheduler.cycle.signature_scores import SignatureScores
@@ -148,7 +159,7 @@ class SchedulingCycle:
             outcome = self._choose(pod_info, budget, among, record_phase)
         if isinstance(outcome, _Choice):
             return self._bind(pod_info, outcome)
-        verdict = unschedulable(pod_info, outcome, self._cache.nodes, self._max_names)
+        verdict = self._explain(pod_info, outcome)
         events = NO_EVENT if isinstance(outcome, NoNode) else events_that_help(pod_info, self._cache)
         return replace(verdict, requeue_on=verdict.requeue_on | events)
 
@@ -191,7 +202,7 @@ class SchedulingCycle:
     def _unschedulable(
         self, pod_info: PodInfo, refusals: Sequence[RefusedRows] | NoNode, search: VictimSearch, now: float
     ) -> Unschedulable | None:
-        verdict = unschedulable(pod_info, refusals, self._cache.nodes, self._max_names)
+        verdict = self._explain(pod_info, refusals)
         if not self._cache.nodes.row_of:
             return verdict
         # Volumes that exclude every node do so whichever pods are removed.
@@ -211,6 +222,28 @@ class SchedulingCycle:
             events = events_that_help(pod_info, self._cache) if helpable else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | events)
         return replace(verdict, nominate=proposal, why={**verdict.why, "preemption": proposal.why})
+
+    def _explain(self, pod_info: PodInfo, refusals: Sequence[RefusedRows] | NoNode) -> Unschedulable:
+        """Return the reasons against all nodes, with some node names for each, and the events that can help."""
+        nodes, total = self._cache.nodes, len(self._cache.nodes.row_of)
+        if isinstance(refusals, NoNode):
+            why: Why = {"v": 1, "nodes": total, "counts": {refusals.reason: total}}
+            return Unschedulable(pod_info, no_node_available(total, refusals.reason), refusals.requeue_on, why)
+        if not total:
+            no_nodes = "no nodes available to schedule pods"
+            return Unschedulable(pod_info, no_nodes, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
+        counts: dict[str, int] = {}
+        names: dict[str, list[str]] = {}
+        # A new node can help, whatever the reasons against the existing nodes.
+        events = ClusterEvent.NODE_ADDED
+        for refusal in refusals:
+            events |= refusal.requeue_on
+            for text in refusal.texts:
+                counts[text] = counts.get(text, 0) + len(refusal.rows)
+                node_names = [nodes.names[row] for row in refusal.rows[: self._max_names]]
+                names[text] = sorted([*names.get(text, ()), *node_names])[: self._max_names]
+        why = {"v": 1, "nodes": total, "counts": counts, "refused": names}
+        return Unschedulable(pod_info, none_available(total, counts), events, why)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         nodes, storage = self._cache.nodes, self._cache.volumes

@@ -143,3 +143,18 @@ def validate_annotations(present: Mapping[str, str], additions: Mapping[str, str
     if size > MAX_BYTES:
         return f"annotations would have {size} bytes with the assignment; the limit is {MAX_BYTES}"
     return ""
+
+
+def no_node_available(total: int, reasons: str) -> str:
+    return f"0/{total} nodes are available: {reasons}."
+
+
+def for_member(reason: str, number: int) -> str:
+    """Return a message of `no_node_available` that names one member of a group; return other messages unchanged."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return reason.replace("nodes are available: ", f"nodes are available for the {number}{ending} member: ", 1)
+
+
+def none_available(total: int, counts: Mapping[str, int]) -> str:
+    """Return `no_node_available` with the number of nodes for each reason."""
+    return no_node_available(total, ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count)))

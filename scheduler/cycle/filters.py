@@ -1,11 +1,14 @@
-"""Evaluate the filters that read other pods and volumes for one pod, on the cluster's current state. Pure."""
+"""The filters that read other pods and volumes, on the cluster's current state; the rows that any filter rejects."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from scheduler.cache.cache import Cache
-from scheduler.cache.node_columns import Rows
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
@@ -13,6 +16,7 @@ from scheduler.plugins.interface import ClusterFilter, ClusterFilterPlugin, Filt
 from scheduler.plugins.registry import CLUSTER_FILTERS, VOLUME_FILTERS
 
 ClusterFilters = Sequence[tuple[ClusterFilterPlugin, ClusterFilter]]
+_OUTSIDE = "node(s) were outside the group's topology domain"
 VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]
 
 
@@ -31,6 +35,18 @@ class RefusedRows:
     texts: Texts
     rows: Rows
     is_permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none."""
+
+    flags: Flags
+    label: str = ""
+
+
+def rows_of(refusals: Sequence[RefusedRows]) -> Rows:
+    return np.concatenate([np.zeros(0, np.intp), *(refusal.rows for refusal in refusals)])
 
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
@@ -74,3 +90,18 @@ def sift(
                 refused_rows.append(RefusedRows(plugin.requeue_on, texts, matches, is_permanent))
         rows = rows[refusals.codes == 0]
     return rows, refused_rows
+
+
+def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: NodeColumns) -> Iterator[RefusedRows]:
+    for plugin, texts, rows in signature_scores.refusals():
+        rows_among = rows if among is None else rows[among.flags[rows]]
+        if len(rows_among):
+            yield RefusedRows(plugin.requeue_on, texts, rows_among)
+    if among is None:
+        return
+    outside = np.flatnonzero(nodes.valid[: nodes.size] & ~among.flags)
+    lacks_label = nodes.label(among.label).ids[outside] == 0 if among.label else np.zeros(len(outside), np.bool_)
+    for text, part in (f"node(s) had no label {among.label}", outside[lacks_label]), (_OUTSIDE, outside[~lacks_label]):
+        if len(part):
+            # The domain with most placed members can change when one of their nodes is removed.
+            yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), part)

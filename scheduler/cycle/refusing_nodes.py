@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 
 from scheduler.cache.node_columns import NodeColumns
-from scheduler.cycle.refusals import Among
+from scheduler.cycle.filters import Among
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
 

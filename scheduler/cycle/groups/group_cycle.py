@@ -23,7 +23,7 @@ from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import NAME_COUNT
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
-from scheduler.cycle.filters import events_that_help
+from scheduler.cycle.filters import Among, events_that_help
 from scheduler.cycle.groups.domains import Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order, reads_other_nodes
@@ -32,7 +32,6 @@ from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.placement_budget import TurnSpent
-from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 

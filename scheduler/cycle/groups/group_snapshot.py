@@ -10,10 +10,10 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable
+from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.domains import rows_of
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
-from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 

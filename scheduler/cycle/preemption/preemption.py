@@ -18,7 +18,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.decisions import Nominate
+from scheduler.cycle.decisions import Nominate, none_available
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, node_pods_of
@@ -29,7 +29,6 @@ from scheduler.cycle.preemption.select_victims import (
     VictimSearch,
     select_victims_on_node,
 )
-from scheduler.cycle.refusals import none_available
 from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo

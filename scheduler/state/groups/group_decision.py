@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_members import Members
-from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable
+from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, for_member
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
 from scheduler.cycle.groups.preemption.preempt import PreemptionResult
-from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups

@@ -21,6 +21,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import LINES, Rows
 from scheduler.cache.pod_counts import selects
 from scheduler.cycle.decisions import Bind, Decision
+from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.domains import Domain, domains_within, rows_of
 from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_demand import by_shape, needs
@@ -49,7 +50,6 @@ from scheduler.cycle.preemption.select_victims import (
     VictimSearch,
     select_victims_on_node,
 )
-from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import shares_of

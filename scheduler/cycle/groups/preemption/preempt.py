@@ -17,6 +17,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster
@@ -32,7 +33,6 @@ from scheduler.cycle.preemption.potential_victims import (
     with_spare_members,
 )
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
-from scheduler.cycle.refusals import Among
 from scheduler.cycle.reservations import Reservation, reserve
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."

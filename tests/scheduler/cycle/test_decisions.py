@@ -1,6 +1,6 @@
 """What a pod is told that fits on no node."""
 
-from scheduler.cycle.refusals import for_member, no_node_available
+from scheduler.cycle.decisions import for_member, no_node_available
 
 
 def test_a_reason_against_all_nodes_can_name_the_member_that_it_is_told_for() -> None:
