@@ -35,7 +35,7 @@ def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, dif
     """Return what changed about a bound pod that can help others; our own Binding or a status change helps none."""
     if previous is None:
         return ClusterEvent.POD_ASSIGNED
-    if difference == "use" or (difference and _ends(previous, assigned_pod)):
+    if difference == "use" or (difference and _is_terminating(assigned_pod) and not _is_terminating(previous)):
         return of_departure(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
     # The node may have reported lowered rates as in force before the pod's annotation was updated here.
     is_new = assigned_pod.reservation is not previous.reservation
@@ -44,13 +44,9 @@ def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, dif
     return events | (ClusterEvent.POD_LABELS if difference else NO_EVENT)
 
 
-def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
-    """Return whether a pod has started to terminate, so that it no longer counts for spreading."""
-    return (
-        assigned_pod.affinity_info is not None
-        and assigned_pod.affinity_info.is_terminating
-        and not (previous.affinity_info is not None and previous.affinity_info.is_terminating)
-    )
+def _is_terminating(assigned_pod: AssignedPod) -> bool:
+    """Return whether a pod no longer counts for spreading, because it terminates."""
+    return assigned_pod.affinity_info is not None and assigned_pod.affinity_info.is_terminating
 
 
 def of_departure(assigned_pod: AssignedPod) -> ClusterEvent:

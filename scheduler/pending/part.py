@@ -1,8 +1,7 @@
 """The interface of a part of the machine: the state of one feature, and its reactions to events.
 
-The machine calls its parts for each event in the order of its list (`scheduler.state.machine.Machine.parts`). A part
-overrides the methods that it needs. Unless a method says otherwise, the cache and the queue have processed the event
-before. Pure: time is an argument in monotonic seconds, and instructions are returned.
+The machine calls its parts for each event in the order of its list (`scheduler.state.machine.Machine.parts`), after
+the cache and the queue. A part overrides the methods that it needs. Pure: time is in monotonic seconds.
 """
 
 from collections.abc import Iterable

@@ -35,7 +35,7 @@ _ON_A_NODE = ("placed", "leaving", "succeeded", "failed")
 class PendingPod:
     """A pending pod: since when it waits, how often it was tried, and the last message reported to its owner.
 
-    ``is_oversized`` while its annotations are too large: any change of them may help. ``answer`` is why it was
+    ``is_oversized``: its annotations are too large, and any change of them may help. ``answer`` is why it was
     unschedulable, and for which state of the nodes (`NodeColumns.renewals`) that holds.
     """
 
@@ -203,9 +203,7 @@ class PendingPods:
         message: str,
         why: Why | None = None,
     ) -> list[Instruction]:
-        """Report to a pod's owner, unless the last report was the same, by this process or, as the pod's status says,
-        before it.
-        """
+        """Report to a pod's owner, unless the last report was the same, by this process or in the pod's status."""
         message, node = message[:_LONGEST_MESSAGE], self.reservations.node_of(pending.pod.metadata.uid)
         shown_node = pending.reported_node
         if shown_node is None:

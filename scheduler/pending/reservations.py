@@ -96,7 +96,7 @@ class Reservations(ReservedRoom):
                 self.reject(reservation, now)
 
     def overdue(self, now: float) -> list[Reservation]:
-        """Return the reservations that have waited too long for VFs."""
+        """Return those that have waited too long for VFs."""
         return [
             reservation for reservation in self.all() if reservation.vfs_by is not None and reservation.vfs_by <= now
         ]

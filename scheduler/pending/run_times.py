@@ -10,7 +10,8 @@ minutes later, as with a finalizer that nobody removes, it never ends.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
@@ -22,8 +23,7 @@ from scheduler.pending.part import Part, PodChange
 _LATE_S, _STEP_S = 600.0, 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Begin:
+class _Begin(NamedTuple):
     at: float
     runs_s: int
     is_running: bool
@@ -76,7 +76,7 @@ class RunTimes(Part):
             return _Begin(at, runs_s, is_running)
         if is_running and not begin.is_running:
             return _Begin(now, runs_s, is_running=True)
-        return replace(begin, runs_s=runs_s)
+        return begin._replace(runs_s=runs_s)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._begins.pop(uid, None)

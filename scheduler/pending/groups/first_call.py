@@ -1,15 +1,13 @@
 """Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`), and limit its turns. Pure.
 
 It is the oldest waiting group of the highest priority that has been complete for long enough, with `--backfill` at
-once. An event that can help it requeues it at once, before all others of its priority. If too few of its members fit,
-room is reserved from the time when declared ends of running pods let it start (`scheduler.state.groups.backfill`).
-Otherwise all needed members are nominated where they would fit without pods up to the group's priority
-(`GroupPreemption.search_room`), or where they fit. No pod is preempted; the room grows with all that becomes free.
+once. If too few of its members fit, room is reserved from the time when declared ends of running pods let it start
+(`scheduler.state.groups.backfill`). Otherwise all needed members are nominated where they would fit without pods up to
+the group's priority (`GroupPreemption.search_room`), or where they fit. No pod is preempted; the room grows with all
+that becomes free. When another group is chosen, the old one keeps only room for which victims leave.
 
-Each decision about the group replaces its reservation. When another group is chosen, the old one keeps only room for
-which victims leave. With `--backfill` alone, a group for which no start is found is passed over: first while another
-one has a promise, then for `_PASS_S`. A group with a promise stays the first until it starts or one of a higher
-priority comes. Reserved resources stay idle until the group starts.
+With `--backfill` alone, a group for which no start is found is passed over: first while another one has a promise, then
+for `_PASS_S`. A group with a promise stays the first until it starts or one of a higher priority comes.
 """
 
 from collections.abc import Iterable
@@ -31,8 +29,7 @@ class FirstCall(Part):
     """The group for which room is reserved (`PendingGroups.room_owner`), and why it may be."""
 
     def __init__(self, pending_groups: PendingGroups, reservations: Reservations, options: GroupOptions) -> None:
-        self._pending_groups = pending_groups
-        self._reservations = reservations
+        self._pending_groups, self._reservations = pending_groups, reservations
         self._hold_s, self._has_backfill = options.hold_s, options.backfill
         self._is_on = options.backfill or options.hold_s > 0
         self._next_check = 0.0
@@ -85,7 +82,6 @@ class FirstCall(Part):
         return key in self._passes
 
     def next_due(self) -> float | None:
-        """Return when `tick` has to run again; None while no group waits."""
         return self._next_check if self._is_on and self._pending_groups.has_any else None
 
     def is_for(self, key: GroupKey) -> bool:
@@ -106,8 +102,7 @@ class UrgentTurn:
     """
 
     def __init__(self, pending_groups: PendingGroups, queue: Queue) -> None:
-        self._pending_groups = pending_groups
-        self._queue = queue
+        self._pending_groups, self._queue = pending_groups, queue
         # Since when pods wait, or have waited last.
         self._start = -inf
 

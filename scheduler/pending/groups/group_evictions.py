@@ -24,10 +24,9 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.part import Part
 
 _HALF_CHECK_S, _MARK_CHECK_S = 1.0, 5.0
-# Seconds for which the deletions of an order, or an eviction, may be in progress; the API server may also reject it for
-# a time (a disruption budget, an outage).
+# Seconds for which deletions or an eviction may be in progress, or be rejected (a disruption budget, an outage).
 PATIENCE_S = 60.0
-# Maximum number of evictions of marked members in one check.
+# Maximum number of evictions in one check.
 _PORTION = 64
 
 

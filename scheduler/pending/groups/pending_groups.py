@@ -26,8 +26,7 @@ from scheduler.queue.queue import Queue
 
 # Seconds without a change after which members get the reason why their group is not scheduled; and the maximum.
 _QUIET_S, _LOUD_S = 3.0, 30.0
-# The wait of a group whose decision could not be carried out doubles with each failure; all Bindings of one decision
-# end within `_DECISION_S`.
+# The wait doubles with each failure of a decision; all Bindings of one end within `_DECISION_S`.
 _BACKOFF_S, _LONGEST_BACKOFF_S, _DECISION_S = 1.0, 10.0, 0.1
 
 
@@ -61,8 +60,7 @@ class WaitingGroup:
     is_urgent: bool = False
     # A change arrived after the current decision had started.
     is_dirty: bool = False
-    # The domain with which the next decision continues, because the last one left some untried; and the number of the
-    # event after which the first of these decisions started.
+    # The domain with which the next decision continues, and the event after which the first of these decisions started.
     rest: tuple[int, int] | None = None
 
 

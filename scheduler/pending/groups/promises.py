@@ -13,18 +13,14 @@ from scheduler.kube.objects import unix_time
 # Seconds that nodes may need to restore the VFs of the pods that end.
 SETTLE_S = 30.0
 NO_START = " No declared end of running pods makes room for the group."
-_TEXT = re.compile(
-    r" It (?:starts|should have started) by (?P<time>\S{1,40}Z)(?: on (?P<where>[^.]*?))?(?:, after |[.:])"
-)
+_TEXT = re.compile(r" It (?:starts|should have started) by (\S{1,40}Z)(?: on ([^.]*?))?(?:, after |[.:])")
 _WHOLE = re.compile(r"(?:^| )(It (?:starts|should have started) by .*|No declared end of running pods .*)")
 _MOST_NODES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A group starts by ``at`` plus `SETTLE_S` (monotonic seconds) on some nodes; ``cause`` is why not ``before``, if
-    that was promised.
-    """
+    """A start by ``at`` plus `SETTLE_S` (monotonic seconds); ``cause`` is why not ``before``, if that was promised."""
 
     at: float
     where: str
@@ -57,10 +53,10 @@ def rfc3339(unix_s: float) -> str:
 def read_promise(message: str, unix_offset_s: float) -> Promise | None:
     """Return the promise in a member's message; None if it has none."""
     match = _TEXT.search(message)
-    unix_s = unix_time(match["time"], math.nan) if match is not None else math.nan
+    unix_s = unix_time(match[1], math.nan) if match is not None else math.nan
     if match is None or math.isnan(unix_s):
         return None
-    return Promise(unix_s - SETTLE_S - unix_offset_s, match["where"] or "")
+    return Promise(unix_s - SETTLE_S - unix_offset_s, match[2] or "")
 
 
 def promise_in(message: str) -> str:
