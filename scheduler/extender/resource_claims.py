@@ -183,10 +183,8 @@ def _nodes(selector: NodeSelector | None) -> Iterator[str]:
                 yield from field.values or ()
 
 
-def roots_of(
-    allocation: Allocation, slices: Iterable[ResourceSlice], node: str
-) -> tuple[frozenset[str], ...] | Refused:
-    """Return the PCIe roots of each allocated device that has any, in order, or why there is none."""
+def locate(allocation: Allocation, slices: Iterable[ResourceSlice], node: str) -> ClaimedDevices | Refused:
+    """Return the roots of the allocated devices that have any, or why there is none."""
     # While a pool is being replaced, its newest generation counts.
     specs = sorted((resource_slice.spec for resource_slice in slices), key=lambda spec: spec.pool.generation)
     roots_by_device = {
@@ -196,6 +194,8 @@ def roots_of(
         if device not in roots_by_device:
             return Refused(f"device {'/'.join(device)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
     roots = tuple(roots_by_device[device] for device in allocation.devices if roots_by_device[device])
-    return roots or Refused(
-        f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
-    )
+    if not roots:
+        return Refused(
+            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
+        )
+    return ClaimedDevices(allocation.title, node, roots)

@@ -20,8 +20,8 @@ from scheduler.extender.resource_claims import (
     ResourceSlice,
     ResourceSlices,
     claim_names,
+    locate,
     read_allocation,
-    roots_of,
 )
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
@@ -51,11 +51,9 @@ async def read_claimed_devices(api: Client, pod: Pod, node: str | None = None) -
             return None
         if allocation.node not in (None, node_name):
             return Refused(f"{allocation.title} has devices on node {allocation.node!r}")
-        slices = await _slices(api, allocation, node_name)
+        return locate(allocation, await _slices(api, allocation, node_name), node_name)
     except _Refusal as refusal:
         return Refused(str(refusal))
-    roots = roots_of(allocation, slices, node_name)
-    return roots if isinstance(roots, Refused) else ClaimedDevices(allocation.title, node_name, roots)
 
 
 async def _slices(api: Client, allocation: Allocation, node: str) -> list[ResourceSlice]:

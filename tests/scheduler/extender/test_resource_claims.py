@@ -9,11 +9,12 @@ from scheduler.extender.resource_claims import (
     MOST_CLAIMS,
     PCIE_ROOT,
     Allocation,
+    ClaimedDevices,
     ResourceClaim,
     ResourceSlice,
     claim_names,
+    locate,
     read_allocation,
-    roots_of,
 )
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
@@ -82,12 +83,13 @@ def test_a_device_lies_under_the_root_that_its_slice_says() -> None:
     devices = [_at("gpu-0", "pci0000:15"), _at("gpu-1", ["pci0000:26", "pci0000:37"]), _at("imex", None)]
     slices = [_slice(*devices, generation=2), _slice(_at("gpu-0", "pci0000:99"), generation=1)]
     found = Allocation(("gpus",), tuple((DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
-    assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
+    roots = (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
+    assert locate(found, slices, "n1") == ClaimedDevices("claim 'gpus'", "n1", roots)
     (only,) = (Allocation(("gpus",), ((DRIVER, "n1", "imex"),)),)
-    assert roots_of(only, slices, "n1") == Refused(
+    assert locate(only, slices, "n1") == Refused(
         "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not publish "
         "the location"
     )
-    assert roots_of(found, [_slice(*devices, driver="other.example.com")], "n1") == Refused(
+    assert locate(found, [_slice(*devices, driver="other.example.com")], "n1") == Refused(
         "device 'gpu.example.com/n1/gpu-1' of claim 'gpus' is in no ResourceSlice of node 'n1'"
     )
