@@ -51,11 +51,11 @@ NO_EVICTIONS = LostVfOptions()
 
 @dataclass(slots=True)
 class _Loss:
-    """Why a pod has lost its VFs, and when it is evicted; None once that is ordered or, in a dry run, reported."""
+    """Why a pod has lost its VFs, and when it is evicted; infinite once that is ordered or, in a dry run, reported."""
 
     reason: str
     node: str
-    due: float | None
+    due: float
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class LostVfs(Part):
             if len(self._eviction_times) >= self._options.per_minute:
                 break
             # Skip pods that were evicted together with another member of their group.
-            if self._losses[uid].due is not None:
+            if self._losses[uid].due < inf:
                 self._eviction_times.append(now)
                 self._last_evictions[self._losses[uid].node] = now
                 yield from self._disrupt(uid, now)
@@ -149,7 +149,7 @@ class LostVfs(Part):
 
     def _in_turns(self, now: float) -> list[str]:
         """Return those that are due, one of each node in turn: first of nodes without one, or with the oldest one."""
-        due = sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None and loss.due <= now)
+        due = sorted((loss.due, uid) for uid, loss in self._losses.items() if loss.due <= now)
         nodes = {loss.node for loss in self._losses.values()}
         self._last_evictions = {node: time for node, time in self._last_evictions.items() if node in nodes}
         counts, turns = Counter[str](), list[tuple[int, float, float, str]]()
@@ -161,7 +161,7 @@ class LostVfs(Part):
 
     def _next(self, now: float) -> float:
         """Return when the next one is due, including those that wait for the next minute."""
-        due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
+        due = min((loss.due for loss in self._losses.values()), default=inf)
         if due <= now:
             due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
         return min([due, *(disruption.due for disruption in self._disruptions)])
@@ -170,7 +170,7 @@ class LostVfs(Part):
         """Order again what the API server has rejected, unless the VFs are back before any pod of a group is gone."""
         for disruption in [disruption for disruption in self._disruptions if disruption.due <= now]:
             cause = self._losses.get(disruption.cause)
-            is_lost = disruption.has_begun or (cause is not None and cause.due is None)
+            is_lost = disruption.has_begun or (cause is not None and cause.due == inf)
             for loss in (self._losses.get(uid) for uid in disruption.reasons if not is_lost):
                 if loss is not None:
                     # The time of members that have lost VFs of their own starts now.
@@ -193,7 +193,7 @@ class LostVfs(Part):
         time, disruption = f"for {self._options.after_s:g} s", _Disruption(uid, now + _RETRY_S)
         for assigned_pod in self._group_of(uid):
             if (loss := self._losses.get(assigned_pod.uid)) is not None:
-                loss.due = None
+                loss.due = inf
             about = reason if assigned_pod is lost_pod else f"pod {lost_pod.pod} of the same group: {reason}"
             if self._options.dry_run:
                 yield Report(pod_reference(assigned_pod), "LostVfs", f"would be evicted (dry run): {about}, {time}")

@@ -9,6 +9,7 @@ inventory is not fresh, the time starts again.
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
@@ -33,8 +34,6 @@ class _Case:
     pod: Pod
     assignment: Assignment
     reason: str = ""
-    # Its time is over, and the eviction or report is done.
-    is_settled: bool = False
 
 
 class UnstartedPods(Part):
@@ -44,7 +43,7 @@ class UnstartedPods(Part):
         self._cache, self._scheduler_name = state.cache, state.scheduler_name
         self._vf_disputes, self._evicts = vf_disputes, evicts
         self._cases: dict[str, _Case] = {}
-        # For the contradicted ones only: when their time is over.
+        # For the contradicted ones only: when their time is over; infinite once they are evicted or reported.
         self._due: dict[str, float] = {}
 
     def __contains__(self, uid: str) -> bool:
@@ -82,7 +81,6 @@ class UnstartedPods(Part):
         if isinstance(order, Evict) and result == "refused":
             case = self._cases.get(order.pod.metadata.uid)
             if case is not None and case.reason:
-                case.is_settled = False
                 self._due[order.pod.metadata.uid] = now + _RETRY_S
         return ()
 
@@ -97,14 +95,15 @@ class UnstartedPods(Part):
                 claims[node] = self._claims(node)
             # Another pod that was settled meanwhile may release the VF.
             self._judge_pod(uid, claims[node], now)
-            if self._due.pop(uid, None) is not None:
-                case.is_settled = True
+            if uid in self._due:
+                self._due[uid] = inf
                 yield self._evict_or_report(case)
         for node in claims:
             self._judge(node, now)
 
     def next_due(self) -> float | None:
-        return min(self._due.values(), default=None)
+        due = min(self._due.values(), default=inf)
+        return None if due == inf else due
 
     def _drop(self, uid: str) -> None:
         self._due.pop(uid, None)
@@ -123,18 +122,16 @@ class UnstartedPods(Part):
     def _judge_pod(self, uid: str, claims: NodeClaims, now: float) -> None:
         case = self._cases[uid]
         case.reason = claims.contradiction(case.assignment, self._leaves)
-        if not case.reason:
-            case.is_settled = False
-            self._due.pop(uid, None)
-        elif not case.is_settled:
+        if case.reason:
             self._due.setdefault(uid, now + PATIENCE_S)
+        else:
+            self._due.pop(uid, None)
 
     def _claims(self, node: str) -> NodeClaims:
         return NodeClaims(self._cache.node(node), self._vf_disputes.of(node))
 
     def _leaves(self, uid: str) -> bool:
-        case = self._cases.get(uid)
-        return case is not None and case.is_settled and _is_controlled(case.pod)
+        return self._due.get(uid) == inf and _is_controlled(self._cases[uid].pod)
 
     def _evict_or_report(self, case: _Case) -> Instruction:
         message = f"cannot start on node {case.assignment.node}: {case.reason}"
