@@ -65,7 +65,7 @@ class Backfill(Part):
         since = min(new_promise.at, now) if start.at <= now else start.at
         runs_s = demand.members[0].runs_s
         until = None if runs_s is None else max(since, now) + runs_s
-        return Reservation(key, rooms, "backfill", since=since, until=until), self._text(new_promise, start.at)
+        return Reservation(key, rooms, "backfill", since=since, until=until), self.note(key)
 
     def _is_valid(self, reservation: Reservation | None, demand: GroupDemand) -> bool:
         if reservation is None or reservation.cause != "backfill" or demand.group.key not in self._promises:
@@ -73,11 +73,10 @@ class Backfill(Part):
         return sum(member.uid in reservation.rooms for member in demand.members) >= demand.min_members
 
     def note(self, key: GroupKey) -> str:
-        promise = self._promise_of(key)
-        return self._text(promise, promise.at) if promise is not None else ""
-
-    def _text(self, promise: Promise, start: float) -> str:
-        is_overdue, offset_s = start <= self._state.reservations.now, self._run_times.unix_offset_s
+        promise, offset_s = self._promise_of(key), self._run_times.unix_offset_s
+        if promise is None:
+            return ""
+        is_overdue = promise.at <= self._state.reservations.now
         return promise.overdue_text(offset_s) if is_overdue else promise.text(offset_s)
 
     def tick(self, now: float) -> Iterable[Instruction]:
