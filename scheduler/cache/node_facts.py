@@ -9,6 +9,7 @@ nodes copies of their own. A label's column that is created in between serves bo
 import copy
 from collections import Counter
 from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +34,8 @@ _FIELDS = (
 _COLUMNS = ("taints", "published", "models", "handlers", "programs")
 Self = TypeVar("Self", bound="NodeFacts")
 # The facts of a row without a node.
-_NO_NODE = NodeInfo("", {}, (), False, {}, None, None, None, None)
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+_NO_NODE = NodeInfo("", _EMPTY, (), False, _EMPTY, None, None, None, None, images=_EMPTY, others=_EMPTY)
 
 
 class _RowCounts(Counter[str]):

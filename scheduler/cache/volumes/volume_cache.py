@@ -6,6 +6,7 @@ An object that cannot be read counts as absent: a pod that needs it waits, and i
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mooring.kube.events import Change, Changed, Identity
@@ -54,7 +55,7 @@ class _CsiNode(NamedTuple):
     topology_keys: Mapping[str, Collection[str]]
 
 
-_NO_CSI_NODE = _CsiNode({}, {})
+_NO_CSI_NODE = _CsiNode(MappingProxyType({}), MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
