@@ -1,6 +1,6 @@
 """The binding cycle: from a decision to its Bindings, and the results of all writes about pods. Pure.
 
-A batch are the Binds of a pod, or of decisions about a group, that wait for volumes: all of them are written once every
+A batch is the Binds of a pod, or of decisions about a group, that wait for volumes: all of them are written once every
 volume is bound, or none. It is checked again when a volume is bound or a member leaves: it may be ready then, or have
 too few members.
 """

@@ -32,13 +32,7 @@ class SharedState:
         self.group_reports = GroupReports(self.cache, self.group_cache)
         self.pending_groups = PendingGroups(self.queue, self.group_reports, self.group_cache)
         self.pending_pods = PendingPods(
-            self.cache,
-            self.queue,
-            self.reservations,
-            self.volume_waits,
-            self.pending_groups,
-            self.group_cache,
-            kinds,
+            self.cache, self.queue, self.reservations, self.volume_waits, self.pending_groups, self.group_cache, kinds
         )
 
     def check(self) -> None:

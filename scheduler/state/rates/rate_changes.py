@@ -198,10 +198,7 @@ class RateChanges(Part):
         return {reason: counts[reason] for reason in get_args(RatesReason) if reason != "InForce"}
 
     def late_start(self) -> float | None:
-        """Return since when the oldest allocated rates are not in force, in UNIX seconds; None if none are late.
-
-        Rates on nodes that do not support rate changes do not count: they are reported as infeasible.
-        """
+        """Return since when the oldest allocated rates are late, in UNIX seconds; None if no node may still apply any."""
         starts = [
             change.late_unix_start
             for uid, change in self._changes.items()
