@@ -198,7 +198,7 @@ class RateChanges(Part):
         return {reason: counts[reason] for reason in get_args(RatesReason) if reason != "InForce"}
 
     def late_start(self) -> float | None:
-        """Return since when the oldest allocated rates are late, in UNIX seconds; None if no node may still apply any."""
+        """Return since when the oldest allocated rates are late, in UNIX seconds; None if none may still be applied."""
         starts = [
             change.late_unix_start
             for uid, change in self._changes.items()
