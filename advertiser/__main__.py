@@ -41,10 +41,10 @@ from advertiser.publish.metrics import Metrics
 from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_condition_writer import NodeConditionWriter
 from advertiser.publish.node_resources import NodeResources
-from advertiser.publish.once import publish_once
+from advertiser.publish.once import publish_inventory
 from advertiser.publish.policy_check import PolicyCheck
 from advertiser.publish.publisher import Publisher, patch_gpu_inventory, patch_rates_in_force
-from advertiser.publish.rates_handover import RatesHandOver, take_back
+from advertiser.publish.rates_handover import RatesHandOver, withdraw_rates
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
@@ -225,7 +225,7 @@ def _prepare(config: Config, offer: Offer) -> Sequence[object]:
 async def _once(config: Config) -> None:
     scanner = config.scanner()
     async with Client(load_access(config.kubeconfig or None)) as client:
-        await publish_once(client, scanner)
+        await publish_inventory(client, scanner)
 
 
 async def _serve(config: Config) -> None:
@@ -242,46 +242,38 @@ async def _serve(config: Config) -> None:
 
 async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
     metrics = Metrics()
-    publisher = Publisher(client, config.node, metrics.patched)
-    resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
-    gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
-    shim = ShimConditionWriter(client, config.node, metrics)
-    vf_condition = NodeConditionWriter(client, config.node, VFS_IMPAIRED)
-    install_condition = NodeConditionWriter(client, config.node, INSTALL_FAILED)
+    publisher = Publisher(client, config.node, metrics.count_patch)
     in_force = Publisher(client, config.node, changes.notify, patch_rates_in_force)
+    rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
+    if rates is None:
+        in_force.set_desired_state("")
+        withdraw_rates(config.run)
+    publishers = Publishers(
+        publisher,
+        NodeResources(client, config.node),
+        VfEventReporter(client, config.node),
+        Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None,
+        NetworkStatusWriter(client) if config.network_status else None,
+        ShimConditionWriter(client, config.node, metrics),
+        rates,
+        NodeConditionWriter(client, config.node, VFS_IMPAIRED),
+        NodeConditionWriter(client, config.node, INSTALL_FAILED),
+    )
     view = ClusterView(
         client,
         config.node,
         publisher,
-        resources,
+        publishers.resources,
         changes.notify,
-        gpus,
+        publishers.gpus,
         in_force,
-        (shim, vf_condition, install_condition),
-    )
-    networks = NetworkStatusWriter(client) if config.network_status else None
-    rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
-    if rates is None:
-        in_force.set_desired("")
-        take_back(config.run)
-    publishers = Publishers(
-        publisher, resources, vf_events, gpus, networks, shim, rates, vf_condition, install_condition
+        publishers.conditions(),
     )
     scan_loop = ScanLoop(scanner, view, publishers, metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        optional = (each.run() for each in (gpus, networks, rates) if each is not None)
-        writers = (
-            publisher.run(),
-            resources.run(),
-            vf_events.run(),
-            shim.run(),
-            vf_condition.run(),
-            install_condition.run(),
-            in_force.run(),
-            *optional,
-        )
         policy = PolicyCheck(client, config.node, metrics)
-        work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
+        watches = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync))
+        work = (*watches, *publishers.run_all(), in_force.run())
         tasks = [group.create_task(coroutine) for coroutine in work]
         _log.info("advertiser serves", node=config.node)
         await stop.wait()

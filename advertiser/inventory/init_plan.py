@@ -94,6 +94,34 @@ def plan(
     ``held`` are the ledger's entries by PCI address, ``mode`` is the eswitch mode that devlink reports, and ``uses``
     are the facts that decide who uses a VF.
     """
+    _check_mode(function, pf, link, mode)
+    vfs, present = _vf_count(function, pf, init), _number(function, "numvfs")
+    if present != vfs:
+        _check_users(function, pf, link, vfs, replace(uses, pods=holders(held)))
+    if present == 0 and not init.end_lag and link == "ethernet" and _may_be_in_roce_lag(function):
+        why = "the PF is in a bond or team: VFs would end the RoCE LAG, which mlx5_core makes only of PFs without VFs"
+        raise ForbiddenError(f"{pf}: {why}: to accept that, add `end_lag: true` beside `vfs` in the offer")
+    driver = function.driver or ""
+    left_out = refused_settings(init.settings, function, link)
+    # On InfiniBand the multicast group determines IPoIB's MTU, and the PF's netdev does not limit VFs.
+    has_mtu = link == "ethernet"
+    has_rates = link == "ethernet" and manages_switch(function)
+    return Plan(
+        pci=function.address,
+        pf=pf,
+        vfs=vfs,
+        recreate=present != vfs,
+        driver=init.driver or _VF_DRIVERS.get(driver, driver),
+        settings=_settings(init.settings, left_out, link, function),
+        left_out=left_out if has_mtu or init.mtu is None else (*left_out, "mtu"),
+        has_rates=has_rates,
+        mtu=init.mtu if has_mtu else None,
+        enrols=has_rates and driver in MIN_RATE_IS_A_WEIGHT,
+        sets_guids="guid" in settings_of(function, link),
+    )
+
+
+def _check_mode(function: PciFunction, pf: str, link: LinkType, mode: EswitchMode | None) -> None:
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
         raise ForbiddenError(f"{pf}: the PF is in switchdev mode, which Mooring does not support: {command}")
@@ -102,39 +130,26 @@ def plan(
         raise ForbiddenError(
             f"{pf}: {why}: load ib_ipoib in the host's network namespace, or make the VFs without init"
         )
-    total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
+
+
+def _vf_count(function: PciFunction, pf: str, init: Init) -> int:
+    """Return how many VFs the PF is to have."""
+    total = _number(function, "totalvfs")
     if total == 0:
         raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")
-    wanted = total if init.vfs is None else init.vfs
-    if wanted > total:
-        why = f"the offer asks for {wanted} VFs, but sriov_totalvfs is {total}"
-        raise ForbiddenError(f"{pf}: {why}: {_advice(function, wanted)}")
-    users = dict(_users(function, link, replace(uses, pods=holders(held)))) if present != wanted else {}
-    if users:
-        some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
-        why = f"has {present} VFs, the offer asks for {wanted}, and {len(users)} are in use: {some}"
+    if init.vfs is not None and init.vfs > total:
+        why = f"the offer asks for {init.vfs} VFs, but sriov_totalvfs is {total}"
+        raise ForbiddenError(f"{pf}: {why}: {_advice(function, init.vfs)}")
+    return total if init.vfs is None else init.vfs
+
+
+def _check_users(function: PciFunction, pf: str, link: LinkType, vfs: int, uses: HostFacts) -> None:
+    """Raise ForbiddenError if a VF is in use, because all VFs have to go for another number of them."""
+    if users := dict(_users(function, link, uses)):
+        examples = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
+        present = _number(function, "numvfs")
+        why = f"has {present} VFs, the offer asks for {vfs}, and {len(users)} are in use: {examples}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
-    if present == 0 and not init.end_lag and link == "ethernet" and _may_be_in_roce_lag(function):
-        why = "the PF is in a bond or team: VFs would end the RoCE LAG, which mlx5_core makes only of PFs without VFs"
-        raise ForbiddenError(f"{pf}: {why}: to accept that, add `end_lag: true` beside `vfs` in the offer")
-    own = function.driver or ""
-    left_out = refused_settings(init.settings, function, link)
-    # On InfiniBand the multicast group determines IPoIB's MTU, and the PF's netdev does not limit VFs.
-    has_mtu = link == "ethernet"
-    has_rates = link == "ethernet" and manages_switch(function)
-    return Plan(
-        pci=function.address,
-        pf=pf,
-        vfs=wanted,
-        recreate=present != wanted,
-        driver=init.driver or _VF_DRIVERS.get(own, own),
-        settings=_settings(init.settings, left_out, link, function),
-        left_out=left_out if has_mtu or init.mtu is None else (*left_out, "mtu"),
-        has_rates=has_rates,
-        mtu=init.mtu if has_mtu else None,
-        enrols=has_rates and own in MIN_RATE_IS_A_WEIGHT,
-        sets_guids="guid" in settings_of(function, link),
-    )
 
 
 def _may_be_in_roce_lag(function: PciFunction) -> bool:

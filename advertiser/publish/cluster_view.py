@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 _decode_node = Decoder(Node)
 
 
-def read_drained(text: str | None, node: str) -> frozenset[str] | None:
+def read_drain_entries(text: str | None, node: str) -> frozenset[str] | None:
     """Return the entries of a node's drain annotation; log and return None if it cannot be read."""
     try:
         return read_drain(text)
@@ -53,31 +53,31 @@ class ClusterView:
         self._rates = rates
         self._conditions = conditions
         self._notify = notify
-        self._drained: frozenset[str] | None = None
+        self._drain_entries: frozenset[str] | None = None
         self._conflict = ""
 
     @property
     def cluster_facts(self) -> ClusterFacts | None:
         """Return the facts, None until the node was listed."""
-        return None if self._drained is None else ClusterFacts(drained=self._drained)
+        return None if self._drain_entries is None else ClusterFacts(drained=self._drain_entries)
 
     async def follow_node(self) -> None:
-        selected = {"fieldSelector": f"metadata.name={self._node}"}
-        async for event in watch(self._client, "/api/v1/nodes", _decode_node, selected):
+        parameters = {"fieldSelector": f"metadata.name={self._node}"}
+        async for event in watch(self._client, "/api/v1/nodes", _decode_node, parameters):
             self._take_node(event)
 
     def _take_node(self, event: Event[Node]) -> None:
         last = event.entries[0] if isinstance(event, Synced) and event.entries else event
         if isinstance(last, Changed):
             annotations = last.item.metadata.annotations or {}
-            self._publisher.set_observed(annotations.get(names.INVENTORY))
-            self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
+            self._publisher.set_observed_state(annotations.get(names.INVENTORY))
+            self._resources.set_observed_state(last.item.status.capacity or {}, last.item.status.allocatable or {})
             for condition in self._conditions:
-                condition.set_observed(last.item.status.conditions or ())
+                condition.set_observed_state(last.item.status.conditions or ())
             if self._rates is not None:
-                self._rates.set_observed(annotations.get(names.RATES_IN_FORCE, ""))
+                self._rates.set_observed_state(annotations.get(names.RATES_IN_FORCE, ""))
             if self._gpus is not None:
-                self._gpus.set_observed(annotations.get(KEY))
+                self._gpus.set_observed_state(annotations.get(KEY))
                 self._warn(last.item.status.allocatable or {})
             self._drain(annotations.get(names.DRAIN))
         elif isinstance(last, Unreadable):
@@ -98,7 +98,7 @@ class ClusterView:
         self._conflict = conflict
 
     def _drain(self, text: str | None) -> None:
-        before, read = self._drained, read_drained(text, self._node)
-        self._drained = (before or frozenset()) if read is None else read
-        if self._drained != before:
+        last_entries, entries = self._drain_entries, read_drain_entries(text, self._node)
+        self._drain_entries = (last_entries or frozenset()) if entries is None else entries
+        if self._drain_entries != last_entries:
             self._notify()

@@ -58,8 +58,8 @@ class _Handlers:
 
     async def readyz(self, _: web.Request) -> web.Response:
         age_s = self._scan_loop.age_s()
-        state = {"published": self._publisher.published, "age_s": round(age_s, 1) if self._scan_loop.last else None}
-        ready = self._publisher.published and age_s <= self._stale_s
+        state = {"published": self._publisher.is_published, "age_s": round(age_s, 1) if self._scan_loop.last else None}
+        ready = self._publisher.is_published and age_s <= self._stale_s
         return web.json_response(state, status=200 if ready else 503)
 
     async def _make_pfs(self) -> bytes:

@@ -23,97 +23,83 @@ class Metrics:
         self._failures = Counter(
             "mooring_inventory_scan_failures", "Scans of the host that failed.", registry=self._registry
         )
-        self._last_scan = Gauge(
-            "mooring_inventory_last_scan_timestamp_seconds", "When the host was last scanned.", registry=self._registry
+        self._last_scan = self._gauge(
+            "mooring_inventory_last_scan_timestamp_seconds", "When the host was last scanned."
         )
-        self._usable = Gauge(
-            "mooring_inventory_usable_vfs", "VFs on offer that can be assigned now.", ("pf",), registry=self._registry
-        )
-        self._up = Gauge("mooring_inventory_pf_up", "1 if the PF's link is up.", ("pf",), registry=self._registry)
-        self._rates = Gauge(
+        self._usable_vfs = self._gauge("mooring_inventory_usable_vfs", "VFs on offer that can be assigned now.", "pf")
+        self._up = self._gauge("mooring_inventory_pf_up", "1 if the PF's link is up.", "pf")
+        self._rates = self._gauge(
             "mooring_inventory_rate_tested",
             "1 for what is known of a PF's rate: requested (set and read back only), shown or differs (by a hardware "
             "test).",
-            ("pf", "setting", "state"),
-            registry=self._registry,
+            "pf",
+            "setting",
+            "state",
         )
-        self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not on offer.", registry=self._registry)
-
-        self._gpus = Gauge(
-            "mooring_inventory_gpus",
-            "GPUs by state: offered or out.",
-            ("state",),
-            registry=self._registry,
-        )
-        self._policies = Gauge(
+        self._other_nics = self._gauge("mooring_inventory_ignored_nics", "NICs that are not on offer.")
+        self._gpus = self._gauge("mooring_inventory_gpus", "GPUs by state: offered or out.", "state")
+        self._policies = self._gauge(
             "mooring_inventory_admission_policies",
             "1 for the state of an admission policy: bound, missing or unknown.",
-            ("policy", "state"),
-            registry=self._registry,
+            "policy",
+            "state",
         )
-
-        self._kubelet = Gauge(
+        self._kubelet = self._gauge(
             "mooring_node_check_kubelet",
             "1 for the socket that the kubelet uses: shim, runtime, bypass, unknown; failed: the shim failed and is "
             "bypassed; stale: the last check is too old.",
-            ("state",),
-            registry=self._registry,
+            "state",
         )
-        self._findings = Gauge(
-            "mooring_node_check_findings",
-            "Findings of the last mooring-node check.",
-            registry=self._registry,
+        self._findings = self._gauge("mooring_node_check_findings", "Findings of the last mooring-node check.")
+        self._vf_faults = self._gauge(
+            "mooring_inventory_vf_faults", "Faults that keep pods of this node from getting VFs."
         )
-
-        self._vf_faults = Gauge(
-            "mooring_inventory_vf_faults",
-            "Faults that keep pods of this node from getting VFs.",
-            registry=self._registry,
-        )
-        self._foreign = Gauge(
+        self._foreign = self._gauge(
             "mooring_inventory_foreign_entries",
             "Entries in this node's record folders that no program of Mooring has written.",
-            registry=self._registry,
         )
 
-    def node_check(self, check: NodeCheck | None, found: SocketState | None) -> None:
-        """Set the metrics of the node's check; ``check`` is None without a report, ``found`` the kubelet's socket."""
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry)
+
+    def node_check(self, check: NodeCheck | None, socket: SocketState | None) -> None:
+        """Set the metrics of the node's check; ``check`` is None without a report, ``socket`` the kubelet's socket."""
         for state in get_args(SocketState):
-            self._kubelet.labels(state).set(state == found)
+            self._kubelet.labels(state).set(state == socket)
         self._findings.set(0 if check is None else len(check.findings))
 
-    def vf_faults(self, found: VfFaults) -> None:
+    def vf_faults(self, faults: VfFaults) -> None:
         """Set the metrics of the CNI server's report."""
-        self._vf_faults.set(bool(found.unavailable) + len(found.faults))
-        self._foreign.set(found.count)
+        self._vf_faults.set(bool(faults.unavailable) + len(faults.faults))
+        self._foreign.set(faults.count)
 
-    def policy(self, policy: str, found: str) -> None:
+    def policy(self, policy: str, policy_state: str) -> None:
         """Set the state of an admission policy: bound, missing or unknown."""
         for state in ("bound", "missing", "unknown"):
-            self._policies.labels(policy, state).set(state == found)
+            self._policies.labels(policy, state).set(state == policy_state)
 
-    def patched(self) -> None:
+    def count_patch(self) -> None:
         self._patches.inc()
 
-    def scan_failed(self) -> None:
+    def count_failure(self) -> None:
         self._failures.inc()
 
-    def scanned(self, result: InventoryResult, gpus: GpuInventory | None = None) -> None:
+    def scan(self, result: InventoryResult, gpus: GpuInventory | None = None) -> None:
         """Set the metrics of a scan; ``gpus`` is None if GPUs are not published."""
         if gpus is not None:
             self._gpus.labels("offered").set(len(gpus.gpus))
             self._gpus.labels("out").set(len(gpus.out))
-        self._usable.clear()
+        self._usable_vfs.clear()
         self._up.clear()
         self._rates.clear()
         for pf in result.inventory.pfs:
-            self._usable.labels(pf.name).set(len(pf.usable))
+            self._usable_vfs.labels(pf.name).set(len(pf.usable))
             self._up.labels(pf.name).set(pf.up)
             for setting in TESTED_RATES:
-                if (found := pf.rate_state(setting)) is not None:
+                if (rate_state := pf.rate_state(setting)) is not None:
                     for state in get_args(RateState):
-                        self._rates.labels(pf.name, setting, state).set(state == found)
-        self._ignored.set(len(result.ignored))
+                        self._rates.labels(pf.name, setting, state).set(state == rate_state)
+        self._other_nics.set(len(result.ignored))
         self._last_scan.set_to_current_time()
 
     def text(self) -> bytes:

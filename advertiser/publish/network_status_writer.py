@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 # The kubelet writes a pod's status in bursts while the pod starts, and each write can conflict with ours.
 _MOST_CONFLICTS = 8
 # The number of concurrent writes.
-_AT_ONCE = 4
+_WRITES = 4
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -41,16 +41,16 @@ class NetworkStatusWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._desired: Mapping[str, NetworkStatus] = {}
-        self._settled: dict[str, NetworkStatus] = {}
+        self._statuses: Mapping[str, NetworkStatus] = {}
+        self._results: dict[str, NetworkStatus] = {}
         self._turns = NamespaceTurns[NetworkStatus]()
-        self._lanes = Lanes([Lane(self._turns, self._settle, _fields)], _AT_ONCE)
+        self._lanes = Lanes([Lane(self._turns, self._settle, _fields)], _WRITES)
 
-    def set_desired(self, statuses: Iterable[NetworkStatus]) -> None:
+    def set_statuses(self, statuses: Iterable[NetworkStatus]) -> None:
         """Set the current statuses of this node's pods."""
-        self._desired = {status.uid: status for status in statuses}
-        self._settled = {uid: status for uid, status in self._settled.items() if uid in self._desired}
-        for status in sorted(status for uid, status in self._desired.items() if self._settled.get(uid) != status):
+        self._statuses = {status.uid: status for status in statuses}
+        self._results = {uid: status for uid, status in self._results.items() if uid in self._statuses}
+        for status in sorted(status for uid, status in self._statuses.items() if self._results.get(uid) != status):
             self._turns.put(status.pod.partition("/")[0], status.uid, status)
             self._lanes.wake()
 
@@ -60,7 +60,7 @@ class NetworkStatusWriter:
 
     async def _settle(self, status: NetworkStatus) -> None:
         """Write a status unless the pod has a newer one by now; raise errors after which a retry can succeed."""
-        if self._desired.get(status.uid) != status or self._settled.get(status.uid) == status:
+        if self._statuses.get(status.uid) != status or self._results.get(status.uid) == status:
             return
         namespace, _, name = status.pod.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
@@ -75,7 +75,7 @@ class NetworkStatusWriter:
             if isinstance(error, Conflict):
                 # The next scan tries again.
                 return
-        self._settled[status.uid] = status
+        self._results[status.uid] = status
 
     async def _write(self, path: str, status: NetworkStatus) -> None:
         for attempt in range(_MOST_CONFLICTS):
@@ -87,9 +87,9 @@ class NetworkStatusWriter:
             if annotations.get(KEY) == status.text:
                 return
             version = pod.metadata.resource_version
-            own = {"uid": status.uid, "resourceVersion": version, "annotations": dict(status.annotations)}
+            metadata = {"uid": status.uid, "resourceVersion": version, "annotations": dict(status.annotations)}
             try:
-                await self._patch(path, own)
+                await self._patch(path, metadata)
             except Conflict:
                 if attempt + 1 == _MOST_CONFLICTS:
                     raise

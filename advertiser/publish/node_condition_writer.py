@@ -24,20 +24,20 @@ class NodeConditionWriter:
         self._node = node
         self._kind = kind
         self._publisher = Publisher(client, node, patch=self._patch_condition)
-        self._observed: ConditionState | None = None
+        self._observed_state: ConditionState | None = None
 
-    def set_desired(self, wanted: ConditionState) -> None:
+    def set_desired_state(self, state: ConditionState) -> None:
         """Set the desired condition."""
-        self._publisher.set_desired(wanted.dump())
+        self._publisher.set_desired_state(state.dump())
 
-    def set_observed(self, conditions: Iterable[NodeCondition]) -> None:
+    def set_observed_state(self, conditions: Iterable[NodeCondition]) -> None:
         """Set the node's current conditions."""
-        self._observed = observed_condition(self._kind, conditions)
-        self._publisher.set_observed(None if self._observed is None else self._observed.dump())
+        self._observed_state = observed_condition(self._kind, conditions)
+        self._publisher.set_observed_state(None if self._observed_state is None else self._observed_state.dump())
 
     def node_gone(self) -> None:
         """Record that the node does not exist."""
-        self._observed = None
+        self._observed_state = None
         self._publisher.node_gone()
 
     async def run(self) -> None:
@@ -46,13 +46,13 @@ class NodeConditionWriter:
 
     async def _patch_condition(self, client: Client, node: str, text: str) -> None:
         """Patch only this condition in the node's status; raise KubeError."""
-        wanted, before, now = ConditionState.read(text), self._observed, datetime.now(UTC)
-        patch = condition_patch(self._kind, wanted, before, now)
+        state, last_state, now = ConditionState.read(text), self._observed_state, datetime.now(UTC)
+        patch = condition_patch(self._kind, state, last_state, now)
         await client.request("PATCH", f"{node_path(node)}/status", patch, STRATEGIC_PATCH)
-        self._observed = wanted
-        said = _log.info if wanted.status == "False" else _log.warning
-        said("node condition written", node=node, status=wanted.status, reason=wanted.reason, message=wanted.message)
-        await self._written(wanted, before, now)
+        self._observed_state = state
+        write_log = _log.info if state.status == "False" else _log.warning
+        write_log("node condition written", node=node, status=state.status, reason=state.reason, message=state.message)
+        await self._report_change(state, last_state, now)
 
-    async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
+    async def _report_change(self, state: ConditionState, last_state: ConditionState | None, now: datetime) -> None:
         """Handle a successful write; subclasses override this."""

@@ -24,42 +24,42 @@ class NodeResources:
 
     def __init__(self, client: Client, node: str) -> None:
         self._publisher = Publisher(client, node, patch=patch_resources)
-        self._offered: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
         self._status: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         self._counts: dict[str, int] = {}
-        self._knew_held = False
+        self._knew_held_vfs = False
 
-    def set_desired(
+    def set_desired_state(
         self,
-        offered: tuple[str, ...],
+        names_on_offer: tuple[str, ...],
         inventory: Inventory,
-        held: frozenset[HeldVf] | None = frozenset(),
+        held_vfs: frozenset[HeldVf] | None = frozenset(),
         gpus: int | None = None,
     ) -> None:
         """Set the desired values.
 
-        While ``held`` is None, which is after a boot until the CNI server runs, no count decreases: pods may hold VFs
-        and GPUs. Nor does a count decrease when ``held`` becomes known, because the server creates the folder before it
-        writes the pods into it. ``gpus`` is None if GPUs are not published.
+        While ``held_vfs`` is None, which is after a boot until the CNI server runs, no count decreases: pods may hold
+        VFs and GPUs. Nor does a count decrease when ``held_vfs`` becomes known, because the server creates the folder
+        before it writes the pods into it. ``gpus`` is None if GPUs are not published.
         """
-        offered = offered if gpus is None else (*offered, RESOURCE)
-        if offered != self._offered:
+        names_on_offer = names_on_offer if gpus is None else (*names_on_offer, RESOURCE)
+        if names_on_offer != self._names:
             # Only on a change: compared at every scan, our own write would look like somebody's edit.
-            self._offered = offered
+            self._names = names_on_offer
             self._compare()
-        counts = counted_resources(offered, inventory, held or (), gpus or 0)
-        if not self._knew_held or held is None:
-            counts |= {name: max(counts[name], self._published(name)) for name in _HELD_BY_PODS.intersection(counts)}
-        self._counts, self._knew_held = counts, held is not None
-        if offered:
-            self._publisher.set_desired(dump_resources(counts))
+        counts = counted_resources(names_on_offer, inventory, held_vfs or (), gpus or 0)
+        if not self._knew_held_vfs or held_vfs is None:
+            counts |= {name: max(counts[name], self._last_count(name)) for name in _HELD_BY_PODS.intersection(counts)}
+        self._counts, self._knew_held_vfs = counts, held_vfs is not None
+        if names_on_offer:
+            self._publisher.set_desired_state(dump_resources(counts))
 
-    def _published(self, name: str) -> int:
+    def _last_count(self, name: str) -> int:
         """Return the last count of the node's status or of our writes; a restarting kubelet may have reset it to 0."""
         capacity = {} if self._status is None else self._status[0]
         return max(self._counts.get(name, 0), read_quantity(capacity.get(name)))
 
-    def set_observed(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
+    def set_observed_state(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
         """Set the node's current values; a restarting kubelet sets resources that it does not provide to 0."""
         self._status = (capacity, allocatable)
         self._compare()
@@ -73,5 +73,5 @@ class NodeResources:
         await self._publisher.run()
 
     def _compare(self) -> None:
-        if self._status is not None and self._offered:
-            self._publisher.set_observed(observed_resources(self._offered, *self._status))
+        if self._status is not None and self._names:
+            self._publisher.set_observed_state(observed_resources(self._names, *self._status))

@@ -7,7 +7,7 @@ import msgspec
 from advertiser.formats.cluster_facts import Node
 from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod, debounce
 from advertiser.inventory.facts import ClusterFacts
-from advertiser.publish.cluster_view import read_drained
+from advertiser.publish.cluster_view import read_drain_entries
 from advertiser.publish.publisher import Patch, node_path, patch_gpu_inventory, patch_inventory
 from advertiser.publish.scanner import Scanner
 from mooring import names
@@ -21,14 +21,14 @@ from mooring.kube.retry import until_definite
 _MOST_LOOKS = 3
 
 
-async def publish_once(client: Client, scanner: Scanner) -> None:
+async def publish_inventory(client: Client, scanner: Scanner) -> None:
     """Publish what the host offers now; raise KubeError, which is NotFound if the node does not exist."""
     node = await _read_node(client, node_path(scanner.node))
     annotations = node.metadata.annotations or {}
-    drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
-    cluster_facts = ClusterFacts(drained=drained)
+    drain = read_drain_entries(annotations.get(names.DRAIN), scanner.node) or frozenset()
+    cluster_facts = ClusterFacts(drained=drain)
     texts: dict[str, tuple[Patch, str]] = {}
-    texts[names.INVENTORY] = patch_inventory, dump_inventory(await _confirmed(scanner, cluster_facts))
+    texts[names.INVENTORY] = patch_inventory, dump_inventory(await _confirm(scanner, cluster_facts))
     if scanner.gpus is not None:
         gpus = await asyncio.to_thread(scanner.gpus.inventory, scanner.node)
         texts[KEY] = patch_gpu_inventory, dump_gpu_inventory(gpus)
@@ -46,16 +46,16 @@ async def _read_node(client: Client, path: str) -> Node:
         raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable
 
 
-async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:
+async def _confirm(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:
     """Return the inventory; scan again while a reason may be transient, but not endlessly."""
     now = asyncio.get_running_loop().time
-    found = DebounceResult(Inventory("", ()), pending=True)
+    result = DebounceResult(Inventory("", ()), pending=True)
     for look in range(_MOST_LOOKS):
         if look:
             await asyncio.sleep(CONFIRM_S)
         began_s = now()
         scan = await asyncio.to_thread(scanner.scan, cluster_facts)
-        found = debounce(scan.result.inventory, found.sightings, ScanPeriod(began_s, now()))
-        if not found.pending:
+        result = debounce(scan.result.inventory, result.sightings, ScanPeriod(began_s, now()))
+        if not result.pending:
             break
-    return found.inventory
+    return result.inventory

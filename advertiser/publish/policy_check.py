@@ -19,38 +19,38 @@ POLICY = "mooring-inventory"
 INTERVAL_S, SOONER_S = 600.0, 60.0
 _PROBE = b'{"metadata":{"annotations":{"mooring.dev/policy-probe":"refuse this"}}}'
 _log = structlog.get_logger()
-Found = Literal["bound", "missing", "unknown"]
+PolicyState = Literal["bound", "missing", "unknown"]
 
 
 class PolicyCheck:
-    """Checks the policy with the advertiser's client on its own node; ``found`` is the last result."""
+    """Checks the policy with the advertiser's client on its own node; ``state`` is the last result."""
 
     def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
         self._client = client
         self._node = node
         self._metrics = metrics
-        self.found: Found | None = None
+        self.state: PolicyState | None = None
 
     async def run(self) -> None:
         """Check now and regularly; never return."""
         while True:
             await self.check()
-            await asyncio.sleep(INTERVAL_S if self.found == "bound" else SOONER_S)
+            await asyncio.sleep(INTERVAL_S if self.state == "bound" else SOONER_S)
 
     async def check(self) -> None:
         """Check once, and log a changed result."""
-        found, why = await self._try()
-        self._metrics.policy(POLICY, found)
-        if found != self.found:
-            if found == "bound":
+        state, why = await self._try()
+        self._metrics.policy(POLICY, state)
+        if state != self.state:
+            if state == "bound":
                 _log.info("admission policy is bound", policy=POLICY, node=self._node)
-            elif found == "missing":
+            elif state == "missing":
                 _log.error("admission policy is not enforced", policy=POLICY, node=self._node, reason=why)
             else:
                 _log.warning("cannot determine whether the admission policy is bound", policy=POLICY, reason=why)
-        self.found = found
+        self.state = state
 
-    async def _try(self) -> tuple[Found, str]:
+    async def _try(self) -> tuple[PolicyState, str]:
         try:
             await self._client.request("PATCH", node_path(self._node), _PROBE, MERGE_PATCH, {"dryRun": "All"})
         except NotFound:

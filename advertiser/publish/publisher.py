@@ -57,29 +57,29 @@ Patch = Callable[[Client, str, str], Awaitable[None]]
 class Publisher:
     """Writes one node's inventory or, with another ``patch`` function, another text of ours on the node.
 
-    ``patched`` is called after each patch, for the metrics.
+    ``on_patch`` is called after each patch, for the metrics.
     """
 
     def __init__(
-        self, client: Client, node: str, patched: Callable[[], None] = lambda: None, patch: Patch = patch_inventory
+        self, client: Client, node: str, on_patch: Callable[[], None] = lambda: None, patch: Patch = patch_inventory
     ) -> None:
         self._client = client
         self._node = node
-        self._patched = patched
+        self._on_patch = on_patch
         self._patch = patch
-        self._desired: str | None = None
-        self._observed: str | None = None
+        self._desired_state: str | None = None
+        self._observed_state: str | None = None
         self._exists = False
         self._changed = asyncio.Event()
 
-    def set_desired(self, text: str) -> None:
+    def set_desired_state(self, text: str) -> None:
         """Set the desired text."""
-        self._desired = text
+        self._desired_state = text
         self._changed.set()
 
-    def set_observed(self, text: str | None) -> None:
+    def set_observed_state(self, text: str | None) -> None:
         """Set the node's current text, None if it has none."""
-        self._observed, self._exists = text, True
+        self._observed_state, self._exists = text, True
         self._changed.set()
 
     def node_gone(self) -> None:
@@ -87,14 +87,14 @@ class Publisher:
         self._exists = False
 
     @property
-    def observed(self) -> str | None:
+    def observed_state(self) -> str | None:
         """The node's current text; None if it has none or is unknown."""
-        return self._observed
+        return self._observed_state
 
     @property
-    def published(self) -> bool:
+    def is_published(self) -> bool:
         """Return whether the node has the desired text."""
-        return self._exists and self._desired is not None and self._desired == self._observed
+        return self._exists and self._desired_state is not None and self._desired_state == self._observed_state
 
     async def run(self) -> None:
         """Write whenever it is due; never return."""
@@ -106,17 +106,17 @@ class Publisher:
                 await asyncio.sleep(BETWEEN_PATCHES_S)
 
     def _due(self) -> bool:
-        return self._exists and self._desired is not None and self._desired != self._observed
+        return self._exists and self._desired_state is not None and self._desired_state != self._observed_state
 
     @retry
     async def _write(self, _path: str) -> None:
         """Try once to write the desired text; the path is used only by the caller's retry log."""
-        text = self._desired
+        text = self._desired_state
         if text is None or not self._due():
             return
         await self._patch(self._client, self._node, text)
-        self._observed = text
+        self._observed_state = text
         # Compare again: the texts may have changed during the request.
         self._changed.set()
-        self._patched()
+        self._on_patch()
         _log.info("published", node=self._node, what=self._patch.__name__, bytes=len(text.encode()))

@@ -57,112 +57,115 @@ class RatesHandOver:
     ) -> None:
         self._client = client
         self._node = node
-        self._folder, self._listed = run / HANDED_OVER, run / LISTED
+        self._folder, self._list_mark = run / HANDED_OVER, run / LISTED
         self._publisher = publisher
         self._notify = notify
-        self._says_so: bool | None = None
-        self._given: dict[str, HandedOverRates] | None = None
-        self._leaving: set[str] = set()
+        self._claims_rates: bool | None = None
+        self._rates: dict[str, HandedOverRates] | None = None
+        self._uids_in_deletion: set[str] = set()
         self._states: Mapping[str, RatesState] | None = None
-        self._refused = ""
+        self._refusal = ""
 
     async def run(self) -> None:
         """Watch the pods; never return."""
-        selected = {"fieldSelector": f"spec.nodeName={self._node}"}
-        async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
+        parameters = {"fieldSelector": f"spec.nodeName={self._node}"}
+        async for event in watch(self._client, "/api/v1/pods", _decode_pod, parameters):
             self._take(event)
             self._hand_over()
             self._publish()
-            if self._says_so is False or isinstance(event, Synced):
+            if self._claims_rates is False or isinstance(event, Synced):
                 self._notify()
 
-    def says_so(self, inventory: str | None, *, is_served: bool) -> bool:
+    def claims_rates(self, inventory: str | None, *, is_served: bool) -> bool:
         """Return whether the inventory should say that the node changes rates.
 
         ``inventory`` is the published one. ``is_served`` is False if the CNI server is of a version that changes none.
         """
-        if self._says_so is None:
-            self._says_so = _has_said_so(inventory)
-        self._says_so = is_served and (self._says_so or (self._is_all_in_force() and self._publisher.published))
-        return self._says_so
+        if self._claims_rates is None:
+            self._claims_rates = _last_claim(inventory)
+        self._claims_rates = is_served and (
+            self._claims_rates or (self._is_all_in_force() and self._publisher.is_published)
+        )
+        return self._claims_rates
 
     def _is_all_in_force(self) -> bool:
-        given = {} if self._given is None else self._given
-        return self._states is not None and all(one.in_force for uid, one in self._states.items() if uid in given)
+        if self._states is None:
+            return False
+        return all(state.in_force for uid, state in self._states.items() if uid in (self._rates or {}))
 
     def stays(self, uid: str) -> bool:
         """Return whether a pod with changed rates exists and is not being deleted, so that it should get Events."""
-        return self._given is not None and uid in self._given and uid not in self._leaving
+        return self._rates is not None and uid in self._rates and uid not in self._uids_in_deletion
 
     def set_states(self, states: Mapping[str, RatesState] | None) -> None:
         """Set the CNI server's reports, None without any; retry hand-overs that failed."""
         self._states = states
-        if self._refused:
+        if self._refusal:
             self._hand_over()
         self._publish()
 
     def _take(self, event: Event[_Pod]) -> None:
         """Handle a watch event; a pod that cannot be read keeps its previous rates."""
-        before = {} if self._given is None else self._given
+        rates = {} if self._rates is None else self._rates
         if isinstance(event, Synced):
-            kept = {identity.uid: before[identity.uid] for identity in event.there if identity.uid in before}
-            self._given, self._leaving = kept, self._leaving & kept.keys()
+            remainder = {identity.uid: rates[identity.uid] for identity in event.there if identity.uid in rates}
+            self._rates, self._uids_in_deletion = remainder, self._uids_in_deletion & remainder.keys()
             for entry in event.entries:
                 if isinstance(entry, Changed):
-                    self._take_pod(entry, kept)
+                    self._take_pod(entry, remainder)
         elif isinstance(event, Changed):
-            self._take_pod(event, before)
+            self._take_pod(event, rates)
         elif isinstance(event, Removed):
-            before.pop(event.identity.uid, None)
-            self._leaving.discard(event.identity.uid)
+            rates.pop(event.identity.uid, None)
+            self._uids_in_deletion.discard(event.identity.uid)
 
-    def _take_pod(self, event: Changed[_Pod], given: dict[str, HandedOverRates]) -> None:
+    def _take_pod(self, event: Changed[_Pod], rates_of_pods: dict[str, HandedOverRates]) -> None:
         annotations, uid = event.item.metadata.annotations or {}, event.identity.uid
         rates = annotations.get(names.RATES)
         # If the annotation is removed, the last rates stay, as in the scheduler.
         if rates is not None and names.is_uid(uid):
-            given[uid] = HandedOverRates(rates, annotations.get(names.RATES_SIGNATURE))
-        if uid in given and event.item.metadata.deletion_timestamp is not None:
-            self._leaving.add(uid)
+            rates_of_pods[uid] = HandedOverRates(rates, annotations.get(names.RATES_SIGNATURE))
+        if uid in rates_of_pods and event.item.metadata.deletion_timestamp is not None:
+            self._uids_in_deletion.add(uid)
 
     def _hand_over(self) -> None:
         """Write the files of existing pods and remove others; log a failure once, and retry."""
-        if self._given is None:
+        if self._rates is None:
             return
-        wanted = {f"{uid}.json": dump_handed_over(given) for uid, given in self._given.items()}
-        refusals = [record(self._folder / name, text) for name, text in wanted.items()]
-        refusals += [record(self._folder / name, None) for name in _handed_over(self._folder) if name not in wanted]
+        texts = {f"{uid}.json": dump_handed_over(rates) for uid, rates in self._rates.items()}
+        refusals = [record(self._folder / name, text) for name, text in texts.items()]
+        refusals += [record(self._folder / name, None) for name in _file_names(self._folder) if name not in texts]
         if not any(refusals):
             # Written after the files: once it exists, a missing file means that the pod no longer exists.
-            refusals.append(record(self._listed, ""))
-        refused = next((str(refusal) for refusal in refusals if refusal is not None), "")
-        if refused and refused != self._refused:
-            _log.error("rates cannot be handed over to the CNI server", reason=refused)
-        self._refused = refused
+            refusals.append(record(self._list_mark, ""))
+        refusal = next((str(error) for error in refusals if error is not None), "")
+        if refusal and refusal != self._refusal:
+            _log.error("rates cannot be handed over to the CNI server", reason=refusal)
+        self._refusal = refusal
 
     def _publish(self) -> None:
-        if self._given is None or self._states is None:
+        if self._rates is None or self._states is None:
             return
         in_force = {
-            uid: state.generation for uid, state in self._states.items() if state.in_force and uid in self._given
+            uid: state.generation for uid, state in self._states.items() if state.in_force and uid in self._rates
         }
-        self._publisher.set_desired(dump_rates_in_force(RatesInForce(in_force)))
+        self._publisher.set_desired_state(dump_rates_in_force(RatesInForce(in_force)))
 
 
-def _has_said_so(inventory: str | None) -> bool:
+def _last_claim(inventory: str | None) -> bool:
     try:
         return inventory is not None and read_inventory(inventory).rates
     except AnnotationError:
         return False
 
 
-def _handed_over(folder: Path) -> tuple[str, ...]:
+def _file_names(folder: Path) -> tuple[str, ...]:
     return record_names(folder, rates_record.IS_NAME)
 
 
-def take_back(run: Path) -> None:
+def withdraw_rates(run: Path) -> None:
     """Remove the files of an earlier advertiser that handed rates over; this one does not."""
     # Remove LISTED first: without it a missing file means nothing.
-    for path in (run / LISTED, *(run / HANDED_OVER / name for name in _handed_over(run / HANDED_OVER))):
-        if (refused := record(path, None)) is not None:
-            _log.warning("rates cannot be withdrawn from the CNI server", path=str(path), reason=str(refused))
+    for path in (run / LISTED, *(run / HANDED_OVER / name for name in _file_names(run / HANDED_OVER))):
+        if (error := record(path, None)) is not None:
+            _log.warning("rates cannot be withdrawn from the CNI server", path=str(path), reason=str(error))

@@ -1,9 +1,10 @@
 """Scan the host whenever something may have changed, and publish the result."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -11,7 +12,7 @@ from advertiser.formats import install_condition, vf_condition
 from advertiser.formats.extended_resources import counted_gpus
 from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, port_faults, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
-from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
+from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
@@ -48,6 +49,16 @@ class Publishers:
     vf_condition: NodeConditionWriter | None = None
     install_condition: NodeConditionWriter | None = None
 
+    def conditions(self) -> list[NodeConditionWriter]:
+        return [writer for writer in (self.shim, self.vf_condition, self.install_condition) if writer is not None]
+
+    def run_all(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the work of all writers."""
+        features = (writer for writer in (self.gpus, self.networks, self.rates) if writer is not None)
+        return [
+            writer.run() for writer in (self.inventory, self.resources, self.vf_events, *self.conditions(), *features)
+        ]
+
 
 class ScanLoop:
     """The scan loop; ``last`` is the last successful scan. ``clock`` is monotonic, in seconds."""
@@ -63,7 +74,7 @@ class ScanLoop:
         self._scanner = scanner
         self._view = view
         self._publishers = publishers
-        self._ignored: tuple[IgnoredNic, ...] = ()
+        self._other_nics: tuple[IgnoredNic, ...] = ()
         self._warnings: tuple[VfWarning, ...] = ()
         self._gpus_out: tuple[GpuOut, ...] = ()
         self._clock = clock
@@ -93,7 +104,7 @@ class ScanLoop:
             except Exception:  # noqa: BLE001 - the one of this program
                 # The published inventory stays, and the next scan tries again.
                 _log.exception("host cannot be read, keeping the last inventory")
-                self.metrics.scan_failed()
+                self.metrics.count_failure()
                 self._due_s = None
             await changes.wait(self.wait_s(resync_s))
 
@@ -101,54 +112,61 @@ class ScanLoop:
         """Return how long to wait for a change before the next scan, in seconds."""
         return resync_s if self._due_s is None else min(max(self._due_s - self._clock(), 0.0), resync_s)
 
-    def take(self, found: Scan, began_s: float) -> None:
+    def take(self, scan: Scan, began_s: float) -> None:
         """Publish a scan that began at ``began_s``; transient reasons only once they are confirmed."""
         self._scanned_s = self._clock()
         self._first_s = self._scanned_s if self._first_s is None else self._first_s
-        debounced = debounce(found.result.inventory, self._sightings, ScanPeriod(began_s, self._scanned_s))
-        self._sightings, self._due_s = debounced.sightings, debounced.due_s
-        if debounced.pending and began_s - self._first_s < CONFIRM_S:
+        result = debounce(scan.result.inventory, self._sightings, ScanPeriod(began_s, self._scanned_s))
+        self._sightings, self._due_s = result.sightings, result.due_s
+        if result.pending and began_s - self._first_s < CONFIRM_S:
             # Until the reasons are confirmed, the inventory of an earlier run stays published.
             return
-        self._publish(replace(found, result=replace(found.result, inventory=debounced.inventory)))
+        self._publish(replace(scan, result=replace(scan.result, inventory=result.inventory)))
 
     def _publish(self, scan: Scan) -> None:
         self.last = scan
-        self.metrics.scanned(scan.result, scan.gpus)
+        self.metrics.scan(scan.result, scan.gpus)
         inventory = replace(scan.result.inventory, rates=self._changes_rates(scan))
-        self._publishers.inventory.set_desired(dump_inventory(inventory))
+        self._publishers.inventory.set_desired_state(dump_inventory(inventory))
         gpus = None if scan.gpus is None else counted_gpus(scan.gpus, scan.gpus_of_pods)
-        self._publishers.resources.set_desired(scan.resources, scan.result.inventory, scan.held, gpus)
-        happened: tuple[VfEvent, ...] = (
+        self._publishers.resources.set_desired_state(scan.resources, scan.result.inventory, scan.pod_vfs, gpus)
+        events: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
             *missing_devices(scan.host),
             *port_faults(scan.host),
-            *self._refused_rates(scan),
+            *self._rate_refusals(scan),
         )
-        self._publishers.vf_events.update(frozenset(happened))
+        self._publishers.vf_events.update(frozenset(events))
         if self._publishers.networks is not None:
-            self._publishers.networks.set_desired(scan.networks)
+            self._publishers.networks.set_statuses(scan.networks)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC), scan.host.shim_bypass)
-        # Until the CNI server has reported since boot, the node keeps its condition.
-        self.metrics.vf_faults(scan.host.vf_faults or VfFaults())
-        if self._publishers.vf_condition is not None and scan.host.vf_faults is not None:
-            self._publishers.vf_condition.set_desired(vf_condition.condition_of(scan.host.vf_faults))
-        if self._publishers.install_condition is not None and scan.host.node_install is not None:
-            self._publishers.install_condition.set_desired(install_condition.condition_of(scan.host.node_install))
-        if scan.result.ignored != self._ignored:
-            self._ignored = scan.result.ignored
-            for device in self._ignored:
-                _log.warning("NIC is not on offer", pci=device.pci, name=device.name, reason=device.why)
-        if scan.result.warnings != self._warnings:
-            self._warnings = scan.result.warnings
-            for found in self._warnings:
-                _log.warning("VFs on offer have a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
+        self._publish_conditions(scan)
+        self._log_faults(scan.result)
         if scan.gpus is not None and self._publishers.gpus is not None:
             self._publish_gpus(scan.gpus, self._publishers.gpus)
 
-    def _refused_rates(self, scan: Scan) -> Iterator[RefusedRates]:
+    def _publish_conditions(self, scan: Scan) -> None:
+        # Until the CNI server has reported since boot, the node keeps its condition.
+        self.metrics.vf_faults(scan.host.vf_faults or VfFaults())
+        if self._publishers.vf_condition is not None and scan.host.vf_faults is not None:
+            self._publishers.vf_condition.set_desired_state(vf_condition.condition_of(scan.host.vf_faults))
+        if self._publishers.install_condition is not None and scan.host.node_install is not None:
+            self._publishers.install_condition.set_desired_state(install_condition.condition_of(scan.host.node_install))
+
+    def _log_faults(self, result: InventoryResult) -> None:
+        """Log NICs that are not on offer, and faults of VFs, when they change."""
+        if result.ignored != self._other_nics:
+            self._other_nics = result.ignored
+            for device in self._other_nics:
+                _log.warning("NIC is not on offer", pci=device.pci, name=device.name, reason=device.why)
+        if result.warnings != self._warnings:
+            self._warnings = result.warnings
+            for warning in self._warnings:
+                _log.warning("VFs on offer have a fault", pf=warning.pf, vfs=str(warning.vfs), reason=warning.why)
+
+    def _rate_refusals(self, scan: Scan) -> Iterator[RefusedRates]:
         rates = self._publishers.rates
         for refusal in refused_rates(scan.rates or {}):
             if rates is None or rates.stays(refusal.uid):
@@ -160,10 +178,10 @@ class ScanLoop:
         if rates is None:
             return False
         rates.set_states(scan.rates)
-        return rates.says_so(self._publishers.inventory.observed, is_served=scan.rates_server)
+        return rates.claims_rates(self._publishers.inventory.observed_state, is_served=scan.rates_server)
 
     def _publish_gpus(self, gpus: GpuInventory, publisher: Publisher) -> None:
-        publisher.set_desired(dump_gpu_inventory(gpus))
+        publisher.set_desired_state(dump_gpu_inventory(gpus))
         if gpus.out != self._gpus_out:
             self._gpus_out = gpus.out
             for gpu in gpus.out:

@@ -33,7 +33,7 @@ class Scan:
     """The result of a scan: the host's facts, its inventory, the extended resources on offer, and its GPUs.
 
     ``gpus`` is None if GPUs are not published; ``gpus_of_pods`` are the PCI addresses of the GPUs that this node's pods
-    have. ``networks`` are the pods' network statuses. ``held`` are the VFs that the pods have, None while unknown.
+    have. ``networks`` are the pods' network statuses. ``pod_vfs`` are the VFs that the pods have, None while unknown.
     ``rates`` are the CNI server's reports about changed rates, by pod uid; ``rates_server``: its version changes rates.
     """
 
@@ -43,7 +43,7 @@ class Scan:
     gpus: GpuInventory | None = None
     gpus_of_pods: frozenset[str] = frozenset()
     networks: tuple[NetworkStatus, ...] = ()
-    held: frozenset[HeldVf] | None = None
+    pod_vfs: frozenset[HeldVf] | None = None
     rates: Mapping[str, RatesState] | None = None
     rates_server: bool = True
 
@@ -64,18 +64,18 @@ class Scanner:
         """
         host = read_host(self.roots)
         # Add the advertiser's own version: without the CNI server there is no folder to record it in.
-        own = version("mooring")
-        host = replace(host, programs={**host.programs, ADVERTISER: own})
-        record(self.roots.run / ADVERTISER_VERSION, own)
+        own_version = version("mooring")
+        host = replace(host, programs={**host.programs, ADVERTISER: own_version})
+        record(self.roots.run / ADVERTISER_VERSION, own_version)
         offer = self.offer.offer()
         # Read pod records after the ledger: a pod's record is written before its VFs' entries.
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
-        held = held_vfs(self.roots.records) if offer.resources or self.gpus is not None else None
+        pod_vfs = held_vfs(self.roots.records) if offer.resources or self.gpus is not None else None
         run = self.roots.run
-        scan = Scan(host, result, offer.resources, networks=networks, held=held, rates=read_rates_states(run))
+        scan = Scan(host, result, offer.resources, networks=networks, pod_vfs=pod_vfs, rates=read_rates_states(run))
         scan = replace(scan, rates_server=is_of_last_server(run))
         if self.gpus is None:
             return scan
@@ -83,11 +83,11 @@ class Scanner:
         return replace(scan, gpus=self.gpus.inventory(self.node), gpus_of_pods=of_pods)
 
 
-def record_shared_ports(run: Path, shared: SharedPorts) -> None:
+def record_shared_ports(run: Path, ports: SharedPorts) -> None:
     """Record which PFs share a port, if that has changed; remove the record if there are none."""
-    refused = record(run / shared_ports.FILE, dump_shared_ports(shared) if shared else None)
-    if refused is not None:
-        _log.error("shared ports cannot be recorded for the CNI plugin", reason=str(refused))
+    error = record(run / shared_ports.FILE, dump_shared_ports(ports) if ports else None)
+    if error is not None:
+        _log.error("shared ports cannot be recorded for the CNI plugin", reason=str(error))
 
 
 def record(path: Path, text: str | None) -> OSError | None:

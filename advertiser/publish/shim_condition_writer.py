@@ -39,33 +39,33 @@ class ShimConditionWriter(NodeConditionWriter):
         self._metrics = metrics
         self._missing_since: datetime | None = None
 
-    def take(self, check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> None:
+    def take(self, check: NodeCheck | None, now: datetime, shim_bypass: ShimBypass | None = None) -> None:
         """Set the desired condition from the check's report (None: no report) and the bypass of a failed shim.
 
         After a boot there is no report yet. So a missing report changes the condition only after a while, and only on a
         node that has the condition.
         """
-        if failed is not None and socket_state(check, now, failed) == "failed":
+        if shim_bypass is not None and socket_state(check, now, shim_bypass) == "failed":
             self._metrics.node_check(check, "failed")
-            self.set_desired(shim_failed(failed))
+            self.set_desired_state(shim_failed(shim_bypass))
             return
         if check is not None:
             self._missing_since = None
             self._metrics.node_check(check, socket_state(check, now))
-            self.set_desired(condition_of(check, now))
+            self.set_desired_state(condition_of(check, now))
             return
         self._missing_since = self._missing_since or now
         self._metrics.node_check(None, None)
-        is_over = self._observed is not None and self._observed.reason == SHIM_FAILED
-        if is_over or (self._observed is not None and now - self._missing_since > STALE):
-            self.set_desired(not_checked())
+        is_over = self._observed_state is not None and self._observed_state.reason == SHIM_FAILED
+        if is_over or (self._observed_state is not None and now - self._missing_since > STALE):
+            self.set_desired_state(not_checked())
 
-    async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
+    async def _report_change(self, state: ConditionState, last_state: ConditionState | None, now: datetime) -> None:
         """Write the Event for a change that gets one; log a failure."""
-        if not is_told(wanted, before):
+        if not is_told(state, last_state):
             return
         try:
-            event = msgspec.json.encode(condition_event(self._node, wanted, now))
+            event = msgspec.json.encode(condition_event(self._node, state, now))
             await self._client.request("POST", _EVENTS, event)
         except KubeError as error:
             _log.warning("event on the node cannot be written", node=self._node, reason=str(error))

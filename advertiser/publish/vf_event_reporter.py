@@ -1,4 +1,4 @@
-"""Write an Event on a pod for each incident of its VFs."""
+"""Write an Event on a pod for event incident of its VFs."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ from mooring.kube.lanes import Lane, Lanes
 from mooring.kube.namespace_turns import NamespaceTurns
 
 _log = structlog.get_logger()
-# The number of concurrent writes, and of tries for each Event, which with their pauses take over a quarter of an hour.
-_AT_ONCE, _TRIES = 4, 100
+# The number of concurrent writes, and of tries for event Event, which with their pauses take over a quarter of an hour.
+_WRITES, _TRIES = 4, 100
 
 
 class VfEvent(Protocol):
@@ -37,35 +37,35 @@ class VfEvent(Protocol):
 
 
 class VfEventReporter:
-    """Writes one Event for each incident, however often scans find it, also after a restart of the advertiser."""
+    """Writes one Event for event incident, however often scans find it, also after a restart of the advertiser."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
-        self._known: frozenset[VfEvent] = frozenset()
+        self._last_events: frozenset[VfEvent] = frozenset()
         self._turns = NamespaceTurns[VfEvent](tries=_TRIES)
-        self._lanes = Lanes([Lane(self._turns, self._write, _fields)], _AT_ONCE)
+        self._lanes = Lanes([Lane(self._turns, self._write, _fields)], _WRITES)
 
-    def update(self, happened: frozenset[VfEvent]) -> None:
+    def update(self, events: frozenset[VfEvent]) -> None:
         """Set the incidents that a scan has found."""
-        for event in sorted(happened - self._known, key=lambda event: event.pci):
+        for event in sorted(events - self._last_events, key=lambda event: event.pci):
             self._turns.put(event.pod.partition("/")[0], f"{event.uid} {event.pci} {event.reason} {hash(event)}", event)
             self._lanes.wake()
-        self._known = happened
+        self._last_events = events
 
     async def run(self) -> None:
         """Write Events as they arrive; never return."""
         await self._lanes.run()
 
-    async def _write(self, each: VfEvent) -> None:
-        path = f"/api/v1/namespaces/{each.pod.partition('/')[0]}/events"
-        body = msgspec.json.encode(each.event(self._node, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+    async def _write(self, event: VfEvent) -> None:
+        path = f"/api/v1/namespaces/{event.pod.partition('/')[0]}/events"
+        body = msgspec.json.encode(event.event(self._node, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
         try:
             await self._client.request("POST", path, body)
         except Conflict:
             return  # Written before this program restarted.
-        _log.warning("event written", node=self._node, pod=each.pod, uid=each.uid, pci=each.pci, reason=each.reason)
+        _log.warning("event written", node=self._node, pod=event.pod, uid=event.uid, pci=event.pci, reason=event.reason)
 
 
-def _fields(each: VfEvent) -> Mapping[str, str]:
-    return {"pod": each.pod, "uid": each.uid, "pci": each.pci}
+def _fields(event: VfEvent) -> Mapping[str, str]:
+    return {"pod": event.pod, "uid": event.uid, "pci": event.pci}

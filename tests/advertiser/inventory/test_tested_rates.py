@@ -86,7 +86,7 @@ def test_metrics_and_table_tell_requested_from_shown() -> None:
     """One sample for each state, so that an alert needs no join."""
     result = inventory(result_of("not_asked", "shown"))
     metrics = Metrics()
-    metrics.scanned(result)
+    metrics.scan(result)
     lines = metrics.text().decode().splitlines()
     for setting, state in (("min_tx_rate", "requested"), ("max_tx_rate", "shown")):
         assert f'mooring_inventory_rate_tested{{pf="p0",setting="{setting}",state="{state}"}} 1.0' in lines

@@ -19,7 +19,7 @@ from mooring.kube.events import Changed, Identity
 class _Silent:
     """Stand in for what is written to the node."""
 
-    def set_observed(self, *_: object) -> None:
+    def set_observed_state(self, *_: object) -> None:
         pass
 
 

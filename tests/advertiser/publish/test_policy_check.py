@@ -62,13 +62,13 @@ async def test_a_missing_policy_is_said_and_so_is_its_return(server: ApiServer, 
             await check.check()
             await check.check()
         assert [(one["log_level"], one["event"]) for one in said] == [("error", "admission policy is not enforced")]
-        assert (check.found, state(metrics)) == ("missing", ["missing"])
+        assert (check.state, state(metrics)) == ("missing", ["missing"])
         for document in raw("base/guard/inventory.yaml"):
             await put(admin, _PATHS[document["kind"]], document)
         with capture_logs() as said:
             await check.check()
         assert [one["event"] for one in said] == ["admission policy is bound"]
-        assert (check.found, state(metrics)) == ("bound", ["bound"])
+        assert (check.state, state(metrics)) == ("bound", ["bound"])
     node = json.loads(await admin.request("GET", "/api/v1/nodes/n1"))
     assert "mooring.dev/policy-probe" not in node["metadata"].get("annotations", {})
     assert server.authorizer is not None
@@ -86,4 +86,4 @@ async def test_what_the_answer_does_not_tell_is_not_known(server: ApiServer, adm
             server.faults.plan(fault)
         check = PolicyCheck(admin, name, Metrics())
         await check.check()
-        assert check.found == "unknown"
+        assert check.state == "unknown"

@@ -74,40 +74,40 @@ async def settled() -> None:
 
 async def test_nothing_is_written_before_both_sides_are_known(server: Server, publisher: Publisher) -> None:
     """Neither the wanted text nor the present one can be guessed."""
-    publisher.set_desired("a")
+    publisher.set_desired_state("a")
     await settled()
     assert server.texts == []
-    publisher.set_observed(None)
+    publisher.set_observed_state(None)
     assert await writes(server, 1) == ["a"]
-    assert publisher.published
+    assert publisher.is_published
 
 
 async def test_equal_texts_cost_no_write(server: Server, publisher: Publisher) -> None:
     """A restart of the advertiser on a node at rest writes nothing."""
-    publisher.set_observed("a")
-    publisher.set_desired("a")
+    publisher.set_observed_state("a")
+    publisher.set_desired_state("a")
     await settled()
     assert server.texts == []
-    assert publisher.published
+    assert publisher.is_published
 
 
 async def test_what_somebody_wrote_is_put_right(server: Server, publisher: Publisher) -> None:
     """Edited or removed, our value is written again."""
-    publisher.set_observed("a")
-    publisher.set_desired("a")
-    publisher.set_observed("forged")
+    publisher.set_observed_state("a")
+    publisher.set_desired_state("a")
+    publisher.set_observed_state("forged")
     assert await writes(server, 1) == ["a"]
-    publisher.set_observed(None)
+    publisher.set_observed_state(None)
     assert await writes(server, 2) == ["a", "a"]
 
 
 async def test_a_flood_of_changes_is_a_patch_a_second(server: Server, publisher: Publisher) -> None:
     """The last text is the one that is written; those between never are."""
-    publisher.set_observed(None)
-    publisher.set_desired("0")
+    publisher.set_observed_state(None)
+    publisher.set_desired_state("0")
     await writes(server, 1)
     for number in range(1, 500):
-        publisher.set_desired(str(number))
+        publisher.set_desired_state(str(number))
     assert await writes(server, 2) == ["0", "499"]
     (first, _), (second, _) = server.writes
     assert second - first >= BETWEEN_PATCHES_S
@@ -129,10 +129,10 @@ async def test_a_failed_write_is_repeated_with_the_latest_text(
     """Throttled, refused, lost: the next attempt writes what is wanted by then."""
     server.failures = [failure, failure]
     server.hold.clear()
-    publisher.set_observed(None)
-    publisher.set_desired("old")
+    publisher.set_observed_state(None)
+    publisher.set_desired_state("old")
     await server.called.wait()
-    publisher.set_desired("new")
+    publisher.set_desired_state("new")
     server.hold.set()
     assert await writes(server, 1) == ["new"]
 
@@ -140,10 +140,10 @@ async def test_a_failed_write_is_repeated_with_the_latest_text(
 async def test_a_change_during_the_write_is_not_forgotten(server: Server, publisher: Publisher) -> None:
     """A change that comes during the request is written next."""
     server.hold.clear()
-    publisher.set_observed(None)
-    publisher.set_desired("old")
+    publisher.set_observed_state(None)
+    publisher.set_desired_state("old")
     await server.called.wait()
-    publisher.set_desired("new")
+    publisher.set_desired_state("new")
     server.hold.set()
     assert await writes(server, 2) == ["old", "new"]
 
@@ -161,13 +161,13 @@ async def test_a_node_that_is_gone_is_not_written_to(
     monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=pause))
     server.failures = [Unknown(Status(0))]
     server.hold.clear()
-    publisher.set_observed(None)
-    publisher.set_desired("a")
+    publisher.set_observed_state(None)
+    publisher.set_desired_state("a")
     await server.called.wait()
     publisher.node_gone()
     server.hold.set()
     await ended.wait()
     assert server.texts == []
-    assert not publisher.published
-    publisher.set_observed(None)
+    assert not publisher.is_published
+    publisher.set_observed_state(None)
     assert await writes(server, 1) == ["a"]

@@ -39,7 +39,7 @@ class Written:
     inventories: list[Inventory] = field(default_factory=list)
     events: set[VfEvent] = field(default_factory=set)
 
-    def set_desired(self, text: str, *_: object) -> None:
+    def set_desired_state(self, text: str, *_: object) -> None:
         self.inventories.append(read_inventory(text))
 
     def update(self, happened: frozenset[VfEvent]) -> None:
@@ -53,7 +53,7 @@ class Written:
 class Resources:
     """No extended resources are on offer."""
 
-    def set_desired(self, *_: object) -> None:
+    def set_desired_state(self, *_: object) -> None:
         """Take nothing."""
 
 

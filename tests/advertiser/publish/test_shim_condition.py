@@ -100,19 +100,19 @@ async def test_a_file_that_is_gone_is_said_after_a_while_and_only_of_a_node_that
         (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
         async with Client(load_access(str(tmp_path / "kubeconfig"))) as client:
             never, once = (ShimConditionWriter(client, "n1", Metrics()) for _ in range(2))
-            once.set_observed([NodeCondition(TYPE, "False", "KubeletUsesShim", "")])
+            once.set_observed_state([NodeCondition(TYPE, "False", "KubeletUsesShim", "")])
             for writer in (never, once):
                 writer.take(None, now)
                 writer.take(None, now + STALE)
-                assert writer._publisher._desired is None
+                assert writer._publisher._desired_state is None
                 writer.take(None, now + STALE + timedelta(seconds=1))
-            assert never._publisher._desired is None
-            assert "has not reported since this node booted" in str(once._publisher._desired)
+            assert never._publisher._desired_state is None
+            assert "has not reported since this node booted" in str(once._publisher._desired_state)
             # The end of a bypass is seen without the check.
             over = ShimConditionWriter(client, "n1", Metrics())
-            over.set_observed([NodeCondition(TYPE, "True", SHIM_FAILED, "")])
+            over.set_observed_state([NodeCondition(TYPE, "True", SHIM_FAILED, "")])
             over.take(None, now)
-            assert "has not reported since this node booted" in str(over._publisher._desired)
+            assert "has not reported since this node booted" in str(over._publisher._desired_state)
 
 
 def _leave(folder: Path, kubelet: KubeletSocket, why: str = "", *found: Finding, age: timedelta = timedelta()) -> None:
