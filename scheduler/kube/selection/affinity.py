@@ -61,12 +61,12 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
     affinity, info = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return info
-    toward, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    toward, against = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
     info_with_terms = msgspec.structs.replace(
         info,
         required_affinity=tuple(_read_term(term, info) for term in toward.required or ()),
-        required_anti_affinity=tuple(_read_term(term, info) for term in away.required or ()),
-        preferences=(*_weigh(toward, info, 1), *_weigh(away, info, -1)),
+        required_anti_affinity=tuple(_read_term(term, info) for term in against.required or ()),
+        preferences=(*_weigh(toward, info, 1), *_weigh(against, info, -1)),
     )
     return _affinity_infos.intern(info_with_terms)
 

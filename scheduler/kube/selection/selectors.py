@@ -49,11 +49,11 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return not self.needs or self.matches(dict(pairs))
 
-    def narrow(self, other: "Selector") -> "Selector":
+    def narrow(self, selector: "Selector") -> "Selector":
         """Return the selector that also requires what another one does; nothing stays nothing."""
-        if self.nothing or other.nothing:
+        if self.nothing or selector.nothing:
             return NOTHING
-        return _canonical((*self.equal, *other.equal), (*self.needs, *other.needs))
+        return _canonical((*self.equal, *selector.equal), (*self.needs, *selector.needs))
 
     def with_labels(self, match: Sequence[str], mismatch: Sequence[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
