@@ -252,8 +252,12 @@ class VfAccounting:
 
     def _listed_vfs(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
         """Return the VFs of a claim that the inventory lists, each with its PF's index."""
-        vfs = [(self._index.get(vf.pf), vf) for vf in claim.assignment.vfs]
-        return [(index, vf) for index, vf in vfs if index is not None and self.pfs[index].lists(vf.vf, vf.pci)]
+        vfs = []
+        for vf in claim.assignment.vfs:
+            index = self._index.get(vf.pf)
+            if index is not None and self.pfs[index].lists(vf.vf, vf.pci):
+                vfs.append((index, vf))
+        return vfs
 
     def _show(self, indexes: Iterable[int]) -> None:
         """Recompute what these PFs have left."""
