@@ -11,7 +11,7 @@ resource the pods that end count as if they stayed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mooring.annotations.assignment import Assignment
@@ -49,7 +49,7 @@ class Reservation:
     owner: Owner
     rooms: Mapping[str, AssignedPod]
     cause: Cause = "victims"
-    victims: frozenset[str] = field(default=frozenset())
+    victims: frozenset[str] = frozenset()
     vfs_by: float | None = None
     since: float = 0.0
     until: float | None = None
@@ -63,16 +63,8 @@ class Reservation:
         return self.owner if isinstance(self.owner, GroupKey) else None
 
 
-def reserve(
-    owner: Owner,
-    assigned_pods: Iterable[AssignedPod],
-    cause: Cause = "victims",
-    *,
-    victims: frozenset[str] = frozenset(),
-    vfs_by: float | None = None,
-) -> Reservation:
-    rooms = {assigned_pod.uid: assigned_pod for assigned_pod in assigned_pods}
-    return Reservation(owner, rooms, cause, victims, vfs_by)
+def rooms_of(assigned_pods: Iterable[AssignedPod]) -> dict[str, AssignedPod]:
+    return {assigned_pod.uid: assigned_pod for assigned_pod in assigned_pods}
 
 
 class ReservedRoom:

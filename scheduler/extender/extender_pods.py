@@ -169,7 +169,7 @@ class ExtenderPods:
             dry_run.take_off(*(pod for pod in self.cache.assigned_pods_on(node) if pod.uid in uids))
             if not dry_run.refusal():
                 return victims
-            potential_victims = PotentialVictims(self.cache, self.groups).on(self.cache, uids)
+            potential_victims = PotentialVictims(self.cache, self.groups, exempt_uids=uids)
             return self._add_victims(dry_run, victims, potential_victims.below(node, pod_info.priority))
 
     def _add_victims(self, dry_run: NodeDryRun, victims: Victims, candidates: list[Victim]) -> Victims | None:

@@ -22,7 +22,7 @@ from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Order, Report, Result
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import Owner, Reservation, reserve
+from scheduler.cycle.reservations import Owner, Reservation
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
@@ -121,7 +121,7 @@ class Nominations(Part):
         if not rooms:
             self.state.reservations.end(owner, now)
             return
-        reservation = reserve(owner, rooms.values()) if previous is None else replace(previous, rooms=rooms)
+        reservation = Reservation(owner, rooms) if previous is None else replace(previous, rooms=rooms)
         self.state.reservations.put(self._from_promise(reservation), now)
 
     def _from_promise(self, reservation: Reservation) -> Reservation:

@@ -26,7 +26,7 @@ from scheduler.cycle.instructions import Report
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import Owner, Reservation, reserve
+from scheduler.cycle.reservations import Owner, Reservation, rooms_of
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod, RuntimeClass
 from scheduler.kube.outcomes import Refused
@@ -178,7 +178,7 @@ def _reservations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable
             if isinstance(pod_info, PodInfo):
                 owner = pod.metadata.uid if pod_info.membership is None else pod_info.membership.key
                 rooms.setdefault(owner, []).append(assigned_pod_for(pod_info, node))
-    yield from (reserve(owner, assigned_pods) for owner, assigned_pods in rooms.items())
+    yield from (Reservation(owner, rooms_of(assigned_pods)) for owner, assigned_pods in rooms.items())
 
 
 def identity_of(item: Any) -> Identity:

@@ -11,7 +11,6 @@ MoreImportantVictim, FilterVictimsWithPDBViolation). A group by annotation count
 highest priority, any number of pods without a group are removed before it.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
@@ -99,7 +98,7 @@ def importance(victim: Victim) -> tuple[int, bool, int, str]:
 
 
 def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) -> list[Victim]:
-    """Return victims; if groups are disrupted as a whole, also the candidates that are their members beyond ``min``."""
+    """Return victims; of groups that are disrupted as a whole also the candidates that are members beyond ``min``."""
     whole_groups = {victim.group for victim in victims if victim.is_whole}
     ids = set(map(id, victims))
     spare_members = (victim for victim in candidates if victim.group in whole_groups and id(victim) not in ids)
@@ -130,10 +129,7 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
 
 
 class _Group(NamedTuple):
-    """A group on the evaluated nodes: its pods there, of which ``spare`` can be removed one by one.
-
-    The pods of ``deletions`` are being deleted without the others.
-    """
+    """A group's pods on the evaluated nodes: ``spare`` can be removed one by one, ``deletions`` are being deleted."""
 
     key: GroupKey
     pods: tuple[AssignedPod, ...]
@@ -144,25 +140,21 @@ class _Group(NamedTuple):
 
 
 class PotentialVictims:
-    """The assigned pods as victims for pods of a higher priority.
+    """The assigned pods as victims, also on the nodes of a snapshot, without the pods of ``exempt_uids``.
 
-    It reads each group once, so it is valid while no pod is added or removed; after that `on` returns another one.
+    Members that are not in the snapshot count as removed from their group. Each group is read once, so this is valid
+    while no pod is added or removed.
     """
 
-    def __init__(self, cache: Cache, groups: GroupCache) -> None:
-        self._cache, self._groups, self._snapshot = cache, groups, cache
-        self._exempt_uids: Set[str] = frozenset()
+    def __init__(
+        self, cache: Cache, groups: GroupCache, snapshot: Cache | None = None, exempt_uids: Set[str] = frozenset()
+    ) -> None:
+        self._cache, self._groups, self._exempt_uids = cache, groups, exempt_uids
+        self._snapshot = cache if snapshot is None else snapshot
         self._by_key: dict[GroupKey, _Group] = {}
 
     def on(self, snapshot: Cache, exempt_uids: Set[str] = frozenset()) -> "PotentialVictims":
-        """Return the victims on the nodes of a snapshot, without the pods of ``exempt_uids``.
-
-        Members that are no longer there count as removed from their group.
-        """
-        victims = copy.copy(self)
-        victims._snapshot, victims._exempt_uids = snapshot, exempt_uids
-        victims._by_key = {}
-        return victims
+        return PotentialVictims(self._cache, self._groups, snapshot, exempt_uids)
 
     def below(self, node: str, priority: int) -> list[Victim]:
         on_node = self._snapshot.assigned_pods_on(node)
@@ -208,9 +200,7 @@ class PotentialVictims:
         return frozenset(self._groups.placed(key))
 
     def are_unchanged(self, victims: Iterable[Victim]) -> bool:
-        """Return whether these are still victims of the same priorities, and leave none or enough members of each
-        group.
-        """
+        """Return whether these are still victims of the same priorities, and leave no or enough members of a group."""
         now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
         membership_of = self._groups.of
         for victim in victims:
@@ -249,7 +239,6 @@ class PotentialVictims:
         priority = self._groups.priority_as_victim(pods[0].uid) if pods else None
         rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if priority is None else priority
         start = min((assigned_pod.started or _NO_START for assigned_pod in pods), default=_NO_START)
-        # Members that are not on the evaluated nodes count as removed.
         may_each_leave = members.spare == len(members.uids)
         spare = len(pods) if may_each_leave else max(members.spare - (len(members.uids) - len(pods)), 0)
         return _Group(key, pods, spare, members.leaving, rank, start)

@@ -1,8 +1,7 @@
 """Choose pods of lower priority to preempt for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
 
 Of the nodes where preemption helps (`scheduler.cycle.preemption.select_victims`), it takes the one with the smallest
-loss. The pod is nominated there: it waits until its victims have left and the node has their VFs again. For the VFs it
-waits only for a limited time.
+loss. The pod is nominated there: it waits until its victims have left, and for a limited time for their VFs.
 
 Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes starting
 from a random one. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
@@ -29,7 +28,7 @@ from scheduler.cycle.preemption.select_victims import (
     VictimSearch,
     select_victims_on_node,
 )
-from scheduler.cycle.reservations import Reservation, ReservedRoom, reserve
+from scheduler.cycle.reservations import Reservation, ReservedRoom, rooms_of
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 
@@ -54,7 +53,7 @@ class Preemption:
     ) -> None:
         self._victims = PotentialVictims(cache, groups or GroupCache())
         self._cache, self._reserved_room, self._budgets = cache, reserved_room, budgets
-        # Nodes where a pod waited without success: they have not released the VFs of deleted pods.
+        # Nodes that did not release the VFs of deleted pods for which a pod waited.
         self._stuck_nodes: set[str] = set()
 
     def seek(
@@ -90,7 +89,7 @@ class Preemption:
         assigned_pod = self._assigned_pod_on(dry_runs, best.row, node_pods_of(best.victims))
         victims = tuple(pod for pod in best.pods if not is_terminating(pod))
         uids = frozenset(pod.uid for pod in best.pods)
-        return Nominate(reserve(assigned_pod.uid, [assigned_pod], victims=uids), victims)
+        return Nominate(Reservation(assigned_pod.uid, rooms_of([assigned_pod]), victims=uids), victims)
 
     def _refusal(self, counts: Mapping[str, int], helpful: int) -> Refused:
         """Return the reasons against the ``helpful`` nodes, and that preemption is not helpful on all others."""
@@ -148,8 +147,8 @@ class Preemption:
         assigned_pod = self._assigned_pod_on(dry_runs, row, pods)
         if assigned_pod.assignment is None and room.assignment is not None:
             assigned_pod = room
-        own_room = reserve(assigned_pod.uid, [assigned_pod], victims=reservation.victims, vfs_by=vfs_by)
-        return Nominate(own_room, reason=reason)
+        rooms = rooms_of([assigned_pod])
+        return Nominate(Reservation(pod_info.uid, rooms, victims=reservation.victims, vfs_by=vfs_by), reason=reason)
 
     def _assigned_pod_on(self, dry_runs: DryRuns, row: int, victims: Iterable[AssignedPod]) -> AssignedPod:
         nominated_pods = self._reserved_room.counting_for(dry_runs.pod_info)

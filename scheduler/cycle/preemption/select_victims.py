@@ -4,8 +4,8 @@ On a node, all pods of lower priority are removed. If the pod then fits, they ar
 still fits. Pods whose removal would violate a disruption budget come first, then the most important. The pods that are
 not put back are the victims. Source: kube-scheduler's plugins/defaultpreemption.
 
-Thousands of nodes take longer than other work may be delayed, so a `VictimSearch` checks some of them at a time. Its
-result for a node is valid until that node changes, and the chosen node is checked once more at the end.
+A `VictimSearch` checks some nodes at a time, because thousands take too long for one turn. Its result for a node is
+valid until that node changes, and the chosen node is checked once more at the end.
 """
 
 import sys
@@ -32,8 +32,7 @@ from scheduler.cycle.preemption.potential_victims import (
 from scheduler.placement.place import SEARCH_TURN
 from scheduler.plugins.interface import Texts
 
-# Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
-# give equal decisions.
+# Number of pods of lower priority to check in one turn: 5 to 20 ms.
 PORTION = 1_500
 # Number of nodes with victims to compare: this share of the candidates, but at least a minimum, and more while each of
 # them violates a budget. Source: DefaultPreemptionArgs.
@@ -53,7 +52,7 @@ class Candidate:
 
     @property
     def pods(self) -> tuple[AssignedPod, ...]:
-        """Return all pods that must leave, also those of groups on other nodes."""
+        """All pods that must leave, also those of groups on other nodes."""
         return pods_of(self.victims)
 
 
@@ -104,8 +103,7 @@ def reprieve(dry_run: NodeDryRun, victims: Sequence[Victim], *, are_too_many: bo
 class VictimSearch:
     """The results for one pod, by row; each is valid until the row changes.
 
-    One turn checks at most ``portion`` pods; without a limit, it is enough. ``placement`` limits what the decision may
-    spend on placements.
+    One turn checks at most ``portion`` pods. ``placement`` limits what the decision may spend on placements.
     """
 
     def __init__(self, portion: int = sys.maxsize, placement: PlacementBudget | None = None) -> None:

@@ -23,7 +23,7 @@ from scheduler.cycle.groups.group_snapshot import LiveCluster
 from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import reserve
+from scheduler.cycle.reservations import Reservation, rooms_of
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
@@ -187,7 +187,8 @@ class GroupScheduling(Part):
         if not room or preemption.reservation is not None or not self.first_call.holds(key, now):
             return preemption
         # It counts against all pods that the group precedes, whatever its members' own priorities.
-        reservation = reserve(key, (replace(assigned_pod, priority=demand.priority) for assigned_pod in room), "hold")
+        rooms = rooms_of(replace(assigned_pod, priority=demand.priority) for assigned_pod in room)
+        reservation = Reservation(key, rooms, "hold")
         return replace(preemption, reservation=reservation, note=message + preemption.note)
 
     def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:

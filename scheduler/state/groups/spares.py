@@ -17,7 +17,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind, GroupPlacement, with_annotation
 from scheduler.cycle.groups.group_demand import GroupDemand, is_spare
 from scheduler.cycle.instructions import Instruction, Notice
-from scheduler.cycle.reservations import reserve
+from scheduler.cycle.reservations import Reservation, rooms_of
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
@@ -71,7 +71,7 @@ class Spares(Part):
         return ()
 
     def _put(self, key: GroupKey, rooms: Iterable[AssignedPod], now: float) -> None:
-        self.state.reservations.put(reserve(key, rooms, "spare"), now)
+        self.state.reservations.put(Reservation(key, rooms_of(rooms), "spare"), now)
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         # A standby has no ticks, and would keep the room of every group that it has seen.

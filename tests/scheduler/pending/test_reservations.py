@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.cycle.node_dry_run import assigned_pod_for
-from scheduler.cycle.reservations import Reservation, reserve
+from scheduler.cycle.reservations import Reservation, rooms_of
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -29,7 +29,7 @@ def _pod_info(make_pod: MakePod, priority: int) -> PodInfo:
 
 
 def _nomination(pod_info: PodInfo, node: str) -> Reservation:
-    return reserve(pod_info.uid, [assigned_pod_for(pod_info, node)])
+    return Reservation(pod_info.uid, rooms_of([assigned_pod_for(pod_info, node)]))
 
 
 def _add_unschedulable(queue: Queue, uid: str, waits_for: ClusterEvent) -> None:
@@ -94,7 +94,7 @@ def test_new_nominations_of_a_group_replace_all_of_its_earlier_ones(
     key = GroupKey("annotation", "default", "train")
     low, high, other = (_pod_info(make_pod, priority) for priority in (1, 3, 2))
     both = [assigned_pod_for(one, "n1") for one in (low, high)]
-    reservations.put(reserve(key, [*both, assigned_pod_for(other, "n2")]), 0.0)
+    reservations.put(Reservation(key, rooms_of([*both, assigned_pod_for(other, "n2")])), 0.0)
     assert len(reservations) == 3
-    reservations.put(reserve(key, both), 1.0)
+    reservations.put(Reservation(key, rooms_of(both)), 1.0)
     assert {uid for one in reservations.all() for uid in one.rooms} == {low.uid, high.uid}

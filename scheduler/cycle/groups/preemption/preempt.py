@@ -33,7 +33,7 @@ from scheduler.cycle.preemption.potential_victims import (
     with_spare_members,
 )
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
-from scheduler.cycle.reservations import Reservation, reserve
+from scheduler.cycle.reservations import Reservation, rooms_of
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`RowVictims.dry_run_count`): about 10 s for victims, and 2 s for room to wait for.
@@ -172,7 +172,8 @@ def _rooms(binds: Iterable[Bind], priority: int) -> Iterator[AssignedPod]:
 
 def _result(rooms: Sequence[AssignedPod], pods: Sequence[AssignedPod], demand: GroupDemand) -> PreemptionResult:
     victims = tuple(pod for pod in pods if not is_terminating(pod))
-    return PreemptionResult(reserve(demand.group.key, rooms, victims=frozenset(pod.uid for pod in victims)), victims)
+    uids = frozenset(pod.uid for pod in victims)
+    return PreemptionResult(Reservation(demand.group.key, rooms_of(rooms), victims=uids), victims)
 
 
 class Reprieve:

@@ -20,7 +20,7 @@ from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.reservations import reserve
+from scheduler.cycle.reservations import Reservation, rooms_of
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import PodDisruptionBudget, Service
@@ -92,7 +92,7 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
         budgets.put(msgspec.convert(budget, PodDisruptionBudget))
     for pod in strife.nominated:
         assigned_pod = assigned_pod_for(pod_info_of(pod), pod["spec"]["nodeName"])
-        reservations.add(reserve(assigned_pod.uid, [assigned_pod]))
+        reservations.add(Reservation(assigned_pod.uid, rooms_of([assigned_pod])))
     return cluster, scheduling_cycle, budgets
 
 
