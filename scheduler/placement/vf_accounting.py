@@ -119,13 +119,14 @@ def release_vfs(free_since: FreeSince, inventory: Inventory, assignment: Assignm
 class _PfAccount:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
-    __slots__ = ("_claims", "_out", "_usable", "disputes", "free", "pf", "reserved")
+    __slots__ = ("_out", "_rates", "_uids", "_usable", "disputes", "free", "pf", "reserved")
 
     def __init__(self, pf: Pf) -> None:
         self.pf = pf
         self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
-        # The uid of the pod that claims each VF, and the rate that it reserves; of several pods one.
-        self._claims: dict[int, tuple[str, int]] = {}
+        # The pod that claims each VF by uid, of several one; and the rate that all claims of the VF reserve together.
+        self._uids: dict[int, str] = {}
+        self._rates: dict[int, int] = {}
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
         # All claims of the VFs that more than one pod claims, by uid; replaced when they change.
@@ -133,30 +134,31 @@ class _PfAccount:
 
     def copy(self) -> "_PfAccount":
         account = copy.copy(self)
-        account._claims, account.disputes = self._claims.copy(), self.disputes.copy()
+        account._uids, account._rates = self._uids.copy(), self._rates.copy()
+        account.disputes = self.disputes.copy()
         return account
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
-        if vf in self._claims:
+        if vf in self._uids:
             self._put(vf, {**self._claims_of(vf), uid: rate})
         else:
-            self._claims[vf] = uid, rate
+            self._uids[vf], self._rates[vf] = uid, rate
             self.reserved += max(rate - self._out.get(vf, 0), 0)
 
     def release(self, vf: int, uid: str) -> None:
         self._put(vf, {claimant: rate for claimant, rate in self._claims_of(vf).items() if claimant != uid})
-        if vf not in self._claims:
+        if vf not in self._uids:
             # An emptied dict would keep its table.
-            self._claims = self._claims or {}
+            self._uids, self._rates = self._uids or {}, self._rates or {}
             self.free |= self._usable & 1 << vf
 
     def _put(self, vf: int, claims: Mapping[str, int]) -> None:
         self.reserved -= self._rate(vf)
-        self.disputes.pop(vf, None)
-        self._claims.pop(vf, None)
+        for entries in (self._uids, self._rates, self.disputes):
+            entries.pop(vf, None)
         if claims:
-            self._claims[vf] = next(iter(claims.items()))
+            self._uids[vf], self._rates[vf] = next(iter(claims)), max(claims.values())
         if len(claims) > 1:
             self.disputes[vf] = claims
         self.reserved += self._rate(vf)
@@ -164,7 +166,7 @@ class _PfAccount:
     def _claims_of(self, vf: int) -> Mapping[str, int]:
         if vf in self.disputes:
             return self.disputes[vf]
-        return dict([self._claims[vf]]) if vf in self._claims else {}
+        return {self._uids[vf]: self._rates[vf]} if vf in self._uids else {}
 
     def rate_of(self, vf: int, uid: str) -> int | None:
         """Return the rate with which a pod claims a VF; None if it does not."""
@@ -178,7 +180,7 @@ class _PfAccount:
 
     def _rate(self, vf: int) -> int:
         """Return what a VF reserves: a VF that is both out and claimed, or claimed twice, counts once."""
-        return max((self._out.get(vf, 0), *self._claims_of(vf).values()))
+        return max(self._out.get(vf, 0), self._rates.get(vf, 0))
 
 
 class VfAccounting:
