@@ -20,7 +20,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Nominate, none_available
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, node_pods_of
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, node_pods_of, pods_of
 from scheduler.cycle.preemption.select_victims import (
     NO_VICTIMS,
     NodeResult,
@@ -87,9 +87,11 @@ class Preemption:
         if not search.is_valid(best, select_victims):
             return None
         assigned_pod = self._assigned_pod_on(dry_runs, best.row, node_pods_of(best.victims))
-        victims = tuple(pod for pod in best.pods if not is_terminating(pod))
-        uids = frozenset(pod.uid for pod in best.pods)
-        return Nominate(Reservation(assigned_pod.uid, rooms_of([assigned_pod]), victims=uids), victims)
+        pods = pods_of(best.victims)
+        reservation = Reservation(
+            assigned_pod.uid, rooms_of([assigned_pod]), victims=frozenset(pod.uid for pod in pods)
+        )
+        return Nominate(reservation, tuple(pod for pod in pods if not is_terminating(pod)))
 
     def _refusal(self, counts: Mapping[str, int], helpful: int) -> Refused:
         """Return the reasons against the ``helpful`` nodes, and that preemption is not helpful on all others."""

@@ -24,7 +24,6 @@ from scheduler.cycle.preemption.potential_victims import (
     importance,
     loss_of,
     node_pods_of,
-    pods_of,
     split,
     start_of,
     with_spare_members,
@@ -49,11 +48,6 @@ class Candidate:
     row: int
     victims: tuple[Victim, ...]
     loss: Loss
-
-    @property
-    def pods(self) -> tuple[AssignedPod, ...]:
-        """All pods that must leave, also those of groups on other nodes."""
-        return pods_of(self.victims)
 
 
 # The result for a node: its victims, or why removing pods does not help.

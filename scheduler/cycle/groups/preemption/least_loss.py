@@ -316,13 +316,13 @@ class VictimPlacement:
             if not search.is_valid(best, find):
                 # Victims elsewhere have since used a budget, or members that a group can spare.
                 continue
-            yield from budget.move_all(snapshot.remove, best.pods)
+            yield from budget.move_all(snapshot.remove, pods_of(best.victims))
             decision = yield from self._place_among(member, Among(nodes.flags([best.row])))
             if isinstance(decision, Bind):
                 self._add(member.uid, best.victims)
                 return decision
             # The dry run counts VFs, and does not choose them.
-            yield from budget.move_all(snapshot.restore, best.pods)
+            yield from budget.move_all(snapshot.restore, pods_of(best.victims))
             rows.remove(best.row)
         return None
 
