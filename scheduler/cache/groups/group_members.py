@@ -141,19 +141,21 @@ class Members:
         """
         count = self.count("placed", *more_states) + self._success_count(self._with_partners(owners))
         shortages = self._role_shortages(owners, *more_states)
-        return min(count, self.role_min - shortages.total()) if shortages else count
+        return min(count, self.role_min - sum(shortages.values())) if shortages else count
 
     def shortage(self, owners: Set[str], min_members: int) -> int:
         """Return how many more members must be placed before waiting ones of these owners can be."""
         return 0 if owners <= self.start_owners else max(min_members - self.count_for(owners), 0)
 
-    def role_shortages(self, owners: Set[str], *more_states: MemberState) -> Counter[str]:
+    def role_shortages(self, owners: Set[str], *more_states: MemberState) -> dict[str, int]:
         """Return how many members each role lacks before any waiting one of these owners can be placed."""
-        return Counter() if owners <= self.start_owners else self._role_shortages(owners, *more_states)
+        return {} if owners <= self.start_owners else self._role_shortages(owners, *more_states)
 
-    def _role_shortages(self, owners: Set[str], *more_states: MemberState) -> Counter[str]:
+    def _role_shortages(self, owners: Set[str], *more_states: MemberState) -> dict[str, int]:
+        if not self.roles:
+            return {}
         shortages, owners = Counter(dict(self.roles)), self._with_partners(owners)
-        for kind, counts in self._counts.items() if self.roles else ():
+        for kind, counts in self._counts.items():
             if kind.state in ("placed", *more_states):
                 shortages[kind.role] -= counts.total()
             elif kind.state == "succeeded":
@@ -163,7 +165,7 @@ class Members:
     @property
     def foreign_success_count(self) -> int:
         """How many have succeeded and do not count for the waiting members: they have other owners."""
-        return self.count("succeeded") - self._success_pods(self._with_partners(self.next_owners)).total()
+        return self.count("succeeded") - sum(self._success_pods(self._with_partners(self.next_owners)).values())
 
     @property
     def lowest_rank(self) -> Rank:
@@ -205,7 +207,7 @@ class Members:
         if not min_members or not owners:
             return
         # The Job may have more of them than there are pods.
-        lost_count = self._success_count(owners) - self._success_pods(owners).total()
+        lost_count = self._success_count(owners) - sum(self._success_pods(owners).values())
         bound_count = sum(counts.total() for kind, counts in self._counts.items() if kind.was_bound)
         if bound_count + lost_count < min_members:
             return
@@ -248,14 +250,15 @@ class Members:
 
     def _success_count(self, owners: Set[str]) -> int:
         pods, jobs = self._success_pods(owners), self.job_successes
-        return sum(max(pods[owner], jobs.get(owner, 0)) for owner in pods.keys() | (owners & jobs.keys()))
+        owners_with_successes = pods.keys() | (owners & jobs.keys())
+        return sum(max(pods.get(owner, 0), jobs.get(owner, 0)) for owner in owners_with_successes)
 
-    def _success_pods(self, owners: Set[str]) -> Counter[str]:
+    def _success_pods(self, owners: Set[str]) -> dict[str, int]:
         """Return how many succeeded pods of each of these owners still exist."""
-        pods = Counter[str]()
+        pods = dict[str, int]()
         for kind, counts in self._counts.items():
             if kind.state == "succeeded" and kind.was_bound:
-                pods.update({owner: counts[owner] for owner in owners & counts.keys()})
+                pods |= {owner: pods.get(owner, 0) + counts[owner] for owner in owners & counts.keys()}
         return pods
 
     def put(self, uid: str, member: Member, membership: GroupMembership) -> None:
@@ -307,7 +310,8 @@ class Members:
 
     def _count(self, member: Member, change: int) -> None:
         kind = member.kind
-        counts = self._counts.setdefault(kind, Counter())
+        if (counts := self._counts.get(kind)) is None:
+            counts = self._counts[kind] = Counter()
         shift(counts, member.owner, change)
         if not counts:
             del self._counts[kind]

@@ -339,7 +339,7 @@ def _with_roles(pod_infos: list[PodInfo], members: Members, owners: frozenset[st
         return pod_infos
     for pod_info in pod_infos:
         role = members.pods[pod_info.uid].role
-        if shortages[role] > 0:
+        if shortages.get(role, 0) > 0:
             shortages[role] -= 1
             selection.add(pod_info.uid)
     remainder = (pod_info.uid for pod_info in pod_infos if pod_info.uid not in selection)
