@@ -16,8 +16,8 @@ from scheduler.plugins.interface import ClusterFilter, ClusterFilterPlugin, Filt
 from scheduler.plugins.registry import CLUSTER_FILTERS, VOLUME_FILTERS
 
 ClusterFilters = Sequence[tuple[ClusterFilterPlugin, ClusterFilter]]
-_OUTSIDE = "node(s) were outside the group's topology domain"
 VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]
+_OUTSIDE = "node(s) were outside the group's topology domain"
 
 
 class NoNode(NamedTuple):
