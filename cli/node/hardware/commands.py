@@ -23,7 +23,7 @@ class CommandError(NodeError):
 def run(command: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
     """Return what a command printed; raise CommandError."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             input=stdin,
             env=environment,
@@ -35,17 +35,17 @@ def run(command: Sequence[str], stdin: str = "", environment: Mapping[str, str] 
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandError(f"{command[0]}: {error}") from error
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip()[-_SHOWN_CHARS:]
-        raise CommandError(f"{' '.join(command[:4])} ended with {done.returncode}: {said}", done.stdout)
-    return done.stdout
+    if process.returncode != 0:
+        output = (process.stdout + process.stderr).strip()[-_SHOWN_CHARS:]
+        raise CommandError(f"{' '.join(command[:4])} ended with {process.returncode}: {output}", process.stdout)
+    return process.stdout
 
 
 def run_json(command: Sequence[str]) -> Any:
     """Return the JSON that a command printed, None where it printed nothing; raise CommandError."""
-    said = run(command)
+    output = run(command)
     try:
-        return decode(said) if said.strip() else None
+        return decode(output) if output.strip() else None
     except ValueError as wrong:
         raise CommandError(f"{' '.join(command[:4])}: {wrong}") from wrong
 

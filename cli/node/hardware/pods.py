@@ -71,18 +71,18 @@ class Pod:
 @contextmanager
 def pod(number: int, vf: AssignedVf, folders: Folders) -> Iterator[Pod]:
     """Make a pod with a VF; detach the VF and remove the pod at the end; raise CommandError if ADD or DEL fails."""
-    made = Pod(f"{PREFIX}-{number}", vf, folders)
-    record = folders.state / pod_record_name(made.name)
+    pod = Pod(f"{PREFIX}-{number}", vf, folders)
+    record = folders.state / pod_record_name(pod.name)
     with ExitStack() as undo:
         undo.callback(remove_file, record)
-        write_file(record, _record(made.name, vf))
-        undo.callback(attempt, ("ip", "netns", "delete", made.name))
-        run(("ip", "netns", "add", made.name))
-        undo.callback(made.detach)
+        write_file(record, _record(pod.name, vf))
+        undo.callback(attempt, ("ip", "netns", "delete", pod.name))
+        run(("ip", "netns", "add", pod.name))
+        undo.callback(pod.detach)
         # A node whose shim runs attaches VFs to no sandbox but those under way through it.
-        with sandbox_marks.marked(folders.run, made.name):
-            made.attach()
-        yield made
+        with sandbox_marks.marked(folders.run, pod.name):
+            pod.attach()
+        yield pod
 
 
 def detach_leftovers(folders: Folders) -> list[str]:
@@ -121,15 +121,15 @@ def call(command: str, name: str, folders: Folders) -> None:
     run((sys.executable, "-m", "cni"), json.dumps(conf), environment)
 
 
-def refusal(failed: CommandError) -> str:
+def refusal(error: CommandError) -> str:
     """Return the message of mooring-cni's error answer, the command's failure if there is none."""
     try:
-        document = decode(failed.output)
+        document = decode(error.output)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        return str(failed)
-    return ": ".join(str(document[key]) for key in ("msg", "details") if document.get(key)) or str(failed)
+        return str(error)
+    return ": ".join(str(document[key]) for key in ("msg", "details") if document.get(key)) or str(error)
 
 
 def _namespace(name: str) -> Path:

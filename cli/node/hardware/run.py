@@ -78,9 +78,9 @@ def main(options: Options) -> int:
     with _stoppable():
         try:
             with _make_vfs(options, tell):
-                shown = host.discover()
-                target = _target(options, _pf(options, shown, force=options.force))
-                for answer in host.ask(target, shown):
+                document = host.discover()
+                target = _target(options, _pf(options, document, force=options.force))
+                for answer in host.ask(target, document):
                     tell(answer)
                 if options.vfs:
                     _change(target, options, load, tell)
@@ -91,16 +91,16 @@ def main(options: Options) -> int:
     answers += checks.not_asked(stages, answers, "stopped" if stopped else "not reached")
     answers += checks.not_asked(checks.STAGES, answers, "its flag was not given")
     subject = host.subject_of(target)
-    written = report.build(subject, answers, _names())
-    print(report.as_text(written))
-    _write(options.report, written)
+    result_report = report.build(subject, answers, _names())
+    print(report.as_text(result_report))
+    _write(options.report, result_report)
     _keep(target, subject, answers)
     return checks.exit_status(answers, stages)
 
 
-def _pf(options: Options, shown: host.Shown, *, force: bool) -> Pf:
+def _pf(options: Options, document: host.Shown, *, force: bool) -> Pf:
     try:
-        return host.find_pf(shown, options.pf, force=force)
+        return host.find_pf(document, options.pf, force=force)
     except NodeError as unknown:
         raise ConfigError(f"flag --pf: {unknown}") if options.pf else unknown from None
 
@@ -137,7 +137,7 @@ def _load(options: Options) -> Load:
     if bool(options.peer) != bool(options.token) or (options.peer and not options.traffic):
         raise ConfigError("flags --peer and --token go together, with --vfs and --traffic")
     try:
-        limits = tuple(int(each) for each in options.rates.split(",")) if options.rates else ()
+        limits = tuple(int(word) for word in options.rates.split(",")) if options.rates else ()
     except ValueError:
         limits = (0,)
     if (limits and min(limits) < 1) or options.seconds < 1:
@@ -192,8 +192,8 @@ def _serve(options: Options) -> int:
 def _keep(target: Target, subject: report.Subject, answers: list[Answer]) -> None:
     """Keep the outcome on this node, where its advertiser shows it."""
     earlier = read_results(target.state / FOLDER).get(target.pf.pci)
-    known = earlier if isinstance(earlier, HardwareResult) else None
-    result = stored.result_of(target.pf.pci, subject, answers, datetime.now(UTC), known)
+    earlier_result = earlier if isinstance(earlier, HardwareResult) else None
+    result = stored.result_of(target.pf.pci, subject, answers, datetime.now(UTC), earlier_result)
     if result is not None:
         keep_result(target.state, target.run, result)
         print(f"kept: {target.state / FOLDER / target.pf.pci}.json", file=sys.stderr)
@@ -232,23 +232,23 @@ def _stoppable() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in numbers}
+    handlers = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _names() -> set[str]:
     """Return this machine's names, which the report does not have."""
     full = {platform.node(), socket.getfqdn()}
-    return {name for each in full for name in (each, each.partition(".")[0])}
+    return {name for name_in_full in full for name in (name_in_full, name_in_full.partition(".")[0])}
 
 
-def _write(folder: Path, written: report.Report) -> None:
-    name = report.file_name(written.subject)
-    for suffix, text in ((".json", report.as_json(written)), (".txt", report.as_text(written))):
+def _write(folder: Path, result_report: report.Report) -> None:
+    name = report.file_name(result_report.subject)
+    for suffix, text in ((".json", report.as_json(result_report)), (".txt", report.as_text(result_report))):
         path = folder / f"{name}{suffix}"
         path.write_text(f"{text}\n")
         print(f"written: {path}", file=sys.stderr)

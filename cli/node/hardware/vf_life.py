@@ -79,81 +79,83 @@ class Subject:
 
 def live(subject: Subject, tell: Tell) -> None:
     """Tell the answers of one VF's life; whatever fails, the VF is given back."""
-    before = vf_use.state_of(subject.target, subject.vf.index)
-    wanted, guid = trial.trial(subject.target.pf.can, before.settings, subject.addresses), _node_guid(subject)
-    first = trial.guid_kind(guid, trial.mac_of(before), before.settings.guid)
-    made: Pod | None = None
+    first_state = vf_use.state_of(subject.target, subject.vf.index)
+    settings, guid = trial.trial(subject.target.pf.can, first_state.settings, subject.addresses), _node_guid(subject)
+    first = trial.guid_kind(guid, trial.mac_of(first_state), first_state.settings.guid)
+    pod: Pod | None = None
     try:
         with ExitStack() as stack:
-            made, refused = _attached(stack, subject, before.settings, wanted)
+            pod, refusals = _attached(stack, subject, first_state.settings, settings)
             # With its lock held the node's own repairs leave the VF alone.
             with hold(subject.target.run, subject.vf.pci, LOCK_S):
-                _tell_add(subject, made, wanted, refused, tell)
-                tell(_as_recorded(subject, made))
-                _try_in_pod(subject, made, tell)
-                _try_rebind(subject, made.vf.settings, first, tell)
-                tell(_zero_guid(subject, made.vf.settings))
+                _tell_add(subject, pod, settings, refusals, tell)
+                tell(_as_recorded(subject, pod))
+                _try_in_pod(subject, pod, tell)
+                _try_rebind(subject, pod.vf.settings, first, tell)
+                tell(_zero_guid(subject, pod.vf.settings))
     except (CommandError, OSError) as error:
         why = refusal(error) if isinstance(error, CommandError) else str(error)
-        tell(Answer("vf.add" if made is None else "vf.del", "differs", {}, why))
+        tell(Answer("vf.add" if pod is None else "vf.del", "differs", {}, why))
         return
-    tell(Answer("vf.del", "info", {"seconds": _rounded(made.del_s)}))
-    changed = trial.changed(before, vf_use.state_of(subject.target, subject.vf.index))
+    tell(Answer("vf.del", "info", {"seconds": _rounded(pod.del_s)}))
+    changes = trial.changed(first_state, vf_use.state_of(subject.target, subject.vf.index))
     tell(
-        Answer("vf.restored", "differs" if changed else "ok", {"changed": changed}, "not as before" if changed else "")
+        Answer("vf.restored", "differs" if changes else "ok", {"changed": changes}, "not as before" if changes else "")
     )
 
 
-def _attached(stack: ExitStack, subject: Subject, found: VfSettings, wanted: VfSettings) -> tuple[Pod, dict[str, str]]:
+def _attached(
+    stack: ExitStack, subject: Subject, first_settings: VfSettings, settings: VfSettings
+) -> tuple[Pod, dict[str, str]]:
     """Attach the VF with all settings; where that fails, without, and return which of them the PF refuses and why.
 
     Those are then tried one by one on the PF. ADD still enters them in the ledger, as they are, so that DEL restores
     them. Raise CommandError if ADD fails without a setting too, or if each is taken alone and not all of them together.
     """
     try:
-        return stack.enter_context(_pod(subject, wanted)), {}
+        return stack.enter_context(_pod(subject, settings)), {}
     except CommandError as error:
-        together, refused = error, {}
-    known = trial.as_found(wanted, found)
+        first_error, refusals = error, {}
+    known_settings = trial.as_found(settings, first_settings)
     try:
-        made = stack.enter_context(_pod(subject, known))
+        pod = stack.enter_context(_pod(subject, known_settings))
     except CommandError as error:
         # MAC and GUID are written whatever they are.
-        refused = dict.fromkeys({"mac", "guid"} & known.to_fields().keys(), refusal(error))
-        made = stack.enter_context(_pod(subject, trial.without(known, refused)))
-    left = trial.without(wanted, refused)
+        refusals = dict.fromkeys({"mac", "guid"} & known_settings.to_fields().keys(), refusal(error))
+        pod = stack.enter_context(_pod(subject, trial.without(known_settings, refusals)))
+    left = trial.without(settings, refusals)
     for name in left.to_fields():
-        if (why := subject.refuses(trial.alone(name, left, refused))) is not None:
-            refused[name] = why
-    if not refused:
-        raise together
-    return made, refused
+        if (why := subject.refuses(trial.alone(name, left, refusals))) is not None:
+            refusals[name] = why
+    if not refusals:
+        raise first_error
+    return pod, refusals
 
 
 def _pod(subject: Subject, settings: VfSettings) -> AbstractContextManager[Pod]:
     return pod(0, subject.assigned(settings), subject.folders)
 
 
-def _tell_add(subject: Subject, made: Pod, wanted: VfSettings, refused: dict[str, str], tell: Tell) -> None:
-    settings = sorted(made.vf.settings.to_fields())
-    tell(Answer("vf.add", "info", {"seconds": _rounded(made.add_s), "settings": settings}))
-    for answer in trial.read_back(wanted, subject.read(), refused):
+def _tell_add(subject: Subject, pod: Pod, wanted: VfSettings, refusals: dict[str, str], tell: Tell) -> None:
+    settings = sorted(pod.vf.settings.to_fields())
+    tell(Answer("vf.add", "info", {"seconds": _rounded(pod.add_s), "settings": settings}))
+    for answer in trial.read_back(wanted, subject.read(), refusals):
         tell(answer)
 
 
-def _as_recorded(subject: Subject, made: Pod) -> Answer:
+def _as_recorded(subject: Subject, pod: Pod) -> Answer:
     """Compare what the card does with each recorded case of mlx5 on Ethernet; then write the pod's settings again."""
     check, target = "settings.recorded", subject.target
     if target.pf.link != "ethernet" or (target.function / "driver").resolve().name != _RECORDED_DRIVER:
         return Answer(check, "n/a", {}, f"only {_RECORDED_DRIVER} on Ethernet is recorded")
-    recording = recorded.read_recording(RECORDING.read_text())
+    record = recorded.read_recording(RECORDING.read_text())
     try:
-        found = [recorded.difference(case, _run_case(subject, recording.first, case)) for case in recording.cases]
+        differences = [recorded.difference(case, _run_case(subject, record.first, case)) for case in record.cases]
     finally:
-        subject.refuses(made.vf.settings)
-    different = [answer for answer in found if answer is not None]
-    shown = {"equal": len(found) - len(different), "different": different}
-    return Answer(check, "differs" if different else "ok", shown, "not as recorded" if different else "")
+        subject.refuses(pod.vf.settings)
+    different = [answer for answer in differences if answer is not None]
+    facts = {"equal": len(differences) - len(different), "different": different}
+    return Answer(check, "differs" if different else "ok", facts, "not as recorded" if different else "")
 
 
 def _run_case(subject: Subject, first: VfSettings, case: recorded.Case) -> recorded.Outcome:
@@ -165,45 +167,45 @@ def _run_case(subject: Subject, first: VfSettings, case: recorded.Case) -> recor
             answers.append(recorded.TAKEN)
         except OSError as error:
             answers.append(errorcode.get(error.errno or 0, str(error)))
-    shown = answers[1:] if answers[0] == recorded.TAKEN else answers
-    return recorded.outcome(first, shown, subject.read())
+    answers_shown = answers[1:] if answers[0] == recorded.TAKEN else answers
+    return recorded.outcome(first, answers_shown, subject.read())
 
 
-def _try_in_pod(subject: Subject, made: Pod, tell: Tell) -> None:
+def _try_in_pod(subject: Subject, pod: Pod, tell: Tell) -> None:
     for check, ask in (("vf.rdma-device", _rdma_device), ("port.active", _port_active)):
         try:
-            tell(ask(subject, made))
+            tell(ask(subject, pod))
         except (CommandError, OSError) as error:
             tell(Answer(check, "differs", {}, str(error)))
     of_macs = (("mac.own", _own_mac), ("mac.netdev", _netdev_mac), ("mac.unset", _unset_mac))
-    if made.vf.settings.mac is None:
+    if pod.vf.settings.mac is None:
         for check, _ in of_macs:
             tell(Answer(check, "n/a", {}, "the VF has no MAC that its PF sets"))
         return
     for check, ask in of_macs:
         try:
-            tell(ask(subject, made))
+            tell(ask(subject, pod))
         except (CommandError, OSError) as error:
             tell(Answer(check, "not asked", {}, str(error)))
-    subject.refuses(VfSettings(mac=made.vf.settings.mac))
+    subject.refuses(VfSettings(mac=pod.vf.settings.mac))
 
 
-def _rdma_device(subject: Subject, made: Pod) -> Answer:
+def _rdma_device(subject: Subject, pod: Pod) -> Answer:
     name = vf_use.rdma_of(subject.target, subject.vf.pci)
     if name is None:
         return Answer("vf.rdma-device", "differs", {}, "the VF has no RDMA device")
-    inside = [each["ifname"] for each in run_json((*made.inside, "rdma", "-j", "dev", "show")) or ()]
+    inside = [device["ifname"] for device in run_json((*pod.inside, "rdma", "-j", "dev", "show")) or ()]
     exclusive = _EXCLUSIVE in (attempt(("rdma", "system", "show")) or "")
-    alone = inside == [name] if exclusive else name in inside
-    found = {"exclusive": exclusive, "devices-in-pod": len(inside)}
+    is_alone = inside == [name] if exclusive else name in inside
+    facts = {"exclusive": exclusive, "devices-in-pod": len(inside)}
     return Answer(
-        "vf.rdma-device", "ok" if alone else "differs", found, "" if alone else "the pod sees others, or none"
+        "vf.rdma-device", "ok" if is_alone else "differs", facts, "" if is_alone else "the pod sees others, or none"
     )
 
 
-def _port_active(subject: Subject, made: Pod) -> Answer:
+def _port_active(subject: Subject, pod: Pod) -> Answer:
     name = vf_use.rdma_of(subject.target, subject.vf.pci)
-    command = (*made.inside, "cat", f"/sys/class/infiniband/{name}/ports/1/state")
+    command = (*pod.inside, "cat", f"/sys/class/infiniband/{name}/ports/1/state")
     began, states = time.monotonic(), list[list[object]]()
 
     def is_active() -> bool:
@@ -212,38 +214,38 @@ def _port_active(subject: Subject, made: Pod) -> Answer:
             states.append([_rounded(time.monotonic() - began), state])
         return state.startswith(_ACTIVE)
 
-    taken = _until(is_active, _ACTIVE_S)
-    why = f"the port is not ACTIVE after {_ACTIVE_S:.0f} s" if taken is None else ""
-    return Answer("port.active", "differs" if why else "info", {"seconds": taken, "states": states}, why)
+    wait_s = _until(is_active, _ACTIVE_S)
+    why = f"the port is not ACTIVE after {_ACTIVE_S:.0f} s" if wait_s is None else ""
+    return Answer("port.active", "differs" if why else "info", {"seconds": wait_s, "states": states}, why)
 
 
-def _own_mac(subject: Subject, made: Pod) -> Answer:
+def _own_mac(subject: Subject, pod: Pod) -> Answer:
     """Let the VF change its own MAC, not trusted where the PF knows trust."""
-    if made.vf.settings.trust is not None:
+    if pod.vf.settings.trust is not None:
         subject.refuses(VfSettings(trust=False))
-    tried = []
-    for spoofchk in (True, False) if made.vf.settings.spoofchk is not None else (None,):
+    attempts = []
+    for spoofchk in (True, False) if pod.vf.settings.spoofchk is not None else (None,):
         if spoofchk is not None:
             subject.write(VfSettings(spoofchk=spoofchk))
-        own = subject.addresses.mac(trial.OWN)
-        accepted = _set_address(made, own)
+        own_mac = subject.addresses.mac(trial.OWN)
+        is_accepted = _set_address(pod, own_mac)
         reports = trial.mac_kind(subject.read().mac, subject.addresses)
-        has_it = _address(made) == own
-        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_it, "pf-reports": reports})
-        _set_address(made, subject.addresses.mac(trial.ADMIN))
-    return Answer("mac.own", "info", {"tried": tried})
+        has_it = _address(pod) == own_mac
+        attempts.append({"spoofchk": spoofchk, "accepted": is_accepted, "netdev-has-it": has_it, "pf-reports": reports})
+        _set_address(pod, subject.addresses.mac(trial.ADMIN))
+    return Answer("mac.own", "info", {"tried": attempts})
 
 
-def _netdev_mac(subject: Subject, made: Pod) -> Answer:
+def _netdev_mac(subject: Subject, pod: Pod) -> Answer:
     second = subject.addresses.mac(trial.SECOND)
     subject.write(VfSettings(mac=second))
-    return Answer("mac.netdev", "info", {"netdev-has-it-after-s": _until(lambda: _address(made) == second, _MAC_S)})
+    return Answer("mac.netdev", "info", {"netdev-has-it-after-s": _until(lambda: _address(pod) == second, _MAC_S)})
 
 
-def _unset_mac(subject: Subject, made: Pod) -> Answer:
-    refused = subject.refuses(VfSettings(mac=trial.NO_MAC))
-    found = {"refused": refused, "pf-reports": trial.mac_kind(subject.read().mac, subject.addresses)}
-    return Answer("mac.unset", "info", {**found, "netdev-has": trial.mac_kind(_address(made), subject.addresses)})
+def _unset_mac(subject: Subject, pod: Pod) -> Answer:
+    refusal_text = subject.refuses(VfSettings(mac=trial.NO_MAC))
+    facts = {"refused": refusal_text, "pf-reports": trial.mac_kind(subject.read().mac, subject.addresses)}
+    return Answer("mac.unset", "info", {**facts, "netdev-has": trial.mac_kind(_address(pod), subject.addresses)})
 
 
 def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: Tell) -> None:
@@ -253,7 +255,7 @@ def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: T
     """
     target, pci = subject.target, subject.vf.pci
     netdev, rdma = IFNAME if subject.vf.netdev is not None else None, vf_use.rdma_of(target, pci)
-    before, guid = subject.read(), _node_guid(subject)
+    first_settings, guid = subject.read(), _node_guid(subject)
     began = time.monotonic()
     try:
         driver.rebind(Sysfs(target.root / "sys"), pci)
@@ -264,15 +266,17 @@ def _try_rebind(subject: Subject, settings: VfSettings, guid_first: str, tell: T
     rdma_s = None if rdma is None else _until(lambda: vf_use.rdma_of(target, pci) is not None, _BACK_S)
     netdev_s = None if netdev is None else _until(lambda: vf_use.netdev_of(target, pci) is not None, _BACK_S)
     names = _names(subject)
-    back = (rdma is None or rdma_s is not None) and (netdev is None or netdev_s is not None)
+    is_back = (rdma is None or rdma_s is not None) and (netdev is None or netdev_s is not None)
     times = {"bound-s": _rounded(bound_s), "rdma-more-s": rdma_s, "netdev-more-s": netdev_s, "renames": names}
-    tell(Answer("rebind.time", "info" if back else "differs", times, "" if back else "a device has not come back"))
-    after = subject.read()
-    lost = [name for name in settings.to_fields() if getattr(before, name) != getattr(after, name)]
-    tell(Answer("rebind.settings", "info", {"changed": lost}))
-    kinds = [trial.guid_kind(each, settings.mac, settings.guid) for each in (guid, _node_guid(subject))]
-    found = {"before-add": guid_first, "before-rebind": kinds[0], "after-rebind": kinds[1]}
-    tell(Answer("guid.node", "info", found))
+    tell(
+        Answer("rebind.time", "info" if is_back else "differs", times, "" if is_back else "a device has not come back")
+    )
+    last_settings = subject.read()
+    losses = [name for name in settings.to_fields() if getattr(first_settings, name) != getattr(last_settings, name)]
+    tell(Answer("rebind.settings", "info", {"changed": losses}))
+    kinds = [trial.guid_kind(value, settings.mac, settings.guid) for value in (guid, _node_guid(subject))]
+    facts = {"before-add": guid_first, "before-rebind": kinds[0], "after-rebind": kinds[1]}
+    tell(Answer("guid.node", "info", facts))
 
 
 def _zero_guid(subject: Subject, settings: VfSettings) -> Answer:
@@ -280,30 +284,30 @@ def _zero_guid(subject: Subject, settings: VfSettings) -> Answer:
     check = "guid.zero"
     if settings.guid is None:
         return Answer(check, "n/a", {}, "the VF has no GUID that its PF sets")
-    if (refused := subject.refuses(VfSettings(guid=trial.NO_GUID))) is not None:
-        return Answer(check, "info", {"refused": refused})
+    if (refusal_text := subject.refuses(VfSettings(guid=trial.NO_GUID))) is not None:
+        return Answer(check, "info", {"refused": refusal_text})
     try:
         driver.rebind(Sysfs(subject.target.root / "sys"), subject.vf.pci)
         _until(lambda: vf_use.rdma_of(subject.target, subject.vf.pci) is not None, _BACK_S)
         node = trial.guid_kind(_node_guid(subject), None, settings.guid)
-        found: dict[str, object] = {"pf-reports": trial.set_guid_kind(subject.read().guid, settings.guid), "node": node}
+        facts: dict[str, object] = {"pf-reports": trial.set_guid_kind(subject.read().guid, settings.guid), "node": node}
     except OSError as error:
         return Answer(check, "not asked", {}, str(error))
     finally:
         subject.refuses(VfSettings(guid=settings.guid))
-    return Answer(check, "info", found)
+    return Answer(check, "info", facts)
 
 
 def _names(subject: Subject) -> list[float]:
     """Return when after a rebind netdev or RDMA device changed their names, in seconds, until they keep them."""
     target, pci = subject.target, subject.vf.pci
-    began = changed = time.monotonic()
-    known, times = (vf_use.netdev_of(target, pci), vf_use.rdma_of(target, pci)), []
-    while time.monotonic() - changed < _SETTLED_S:
+    began = change_s = time.monotonic()
+    devices, times = (vf_use.netdev_of(target, pci), vf_use.rdma_of(target, pci)), []
+    while time.monotonic() - change_s < _SETTLED_S:
         now = (vf_use.netdev_of(target, pci), vf_use.rdma_of(target, pci))
-        if now != known:
-            known, changed = now, time.monotonic()
-            times.append(round(changed - began, 3))
+        if now != devices:
+            devices, change_s = now, time.monotonic()
+            times.append(round(change_s - began, 3))
         time.sleep(_POLL_S)
     return times
 
@@ -316,20 +320,20 @@ def _node_guid(subject: Subject) -> str | None:
     return text_of(path) or attempt(("ip", "netns", "exec", f"{PREFIX}-0", "cat", inside))
 
 
-def _set_address(made: Pod, mac: str) -> bool:
+def _set_address(pod: Pod, mac: str) -> bool:
     """Set the netdev's own MAC in the pod; return whether that is accepted.
 
     It is down meanwhile: eth_prepare_mac_addr_change in net/ethernet/eth.c refuses it for most drivers while it is up.
     """
-    link = (*made.inside, "ip", "link", "set", IFNAME)
+    link = (*pod.inside, "ip", "link", "set", IFNAME)
     attempt((*link, "down"))
-    accepted = attempt((*link, "address", mac)) is not None
+    is_accepted = attempt((*link, "address", mac)) is not None
     attempt((*link, "up"))
-    return accepted
+    return is_accepted
 
 
-def _address(made: Pod) -> str | None:
-    (link,) = run_json((*made.inside, "ip", "-j", "link", "show", IFNAME))
+def _address(pod: Pod) -> str | None:
+    (link,) = run_json((*pod.inside, "ip", "-j", "link", "show", IFNAME))
     return str(link.get("address"))
 
 

@@ -20,10 +20,10 @@ _MAC_CHARS, _IPOIB_QP_CHARS = 17, 12
 
 def uses(target: Target) -> list[VfUse]:
     """Return every VF on offer with what is known of its use; raise CommandError if that cannot be read."""
-    entered = {name.removesuffix(".json") for name, _ in read_folder(target.state / ledger.FOLDER, ledger.IS_NAME)}
-    recorded = _recorded(target)
+    entries = {name.removesuffix(".json") for name, _ in read_folder(target.state / ledger.FOLDER, ledger.IS_NAME)}
+    records = _recorded(target)
     links = _links()
-    return [_use(target, index, entered, recorded, links) for index in target.pf.vfs]
+    return [_use(target, index, entries, records, links) for index in target.pf.vfs]
 
 
 def state_of(target: Target, index: int) -> VfState:
@@ -71,7 +71,7 @@ def driver_of(target: Target, pci: str) -> str | None:
 
 def _recorded(target: Target) -> set[str]:
     """Return the VFs that pod records name; raise CommandError for a record that cannot be read."""
-    found: set[str] = set()
+    vfs: set[str] = set()
     for name, text in read_folder(target.state / FOLDER, IS_NAME):
         try:
             if isinstance(text, OSError):
@@ -81,8 +81,8 @@ def _recorded(target: Target) -> set[str]:
             continue
         except (RecordError, OSError) as unreadable:
             raise CommandError(f"pod record {name}: {unreadable}") from unreadable
-        found |= {vf.pci for vf in record.assignment.vfs}
-    return found
+        vfs |= {vf.pci for vf in record.assignment.vfs}
+    return vfs
 
 
 def _links() -> Mapping[str, Mapping[str, Any]]:
@@ -100,21 +100,21 @@ def _links() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _use(
-    target: Target, index: int, entered: set[str], recorded: set[str], links: Mapping[str, Mapping[str, Any]]
+    target: Target, index: int, entries: set[str], records: set[str], links: Mapping[str, Mapping[str, Any]]
 ) -> VfUse:
     pci = target.pf.vf_pci(index)
     netdev = netdev_of(target, pci)
     link = links.get(netdev or "", {})
-    own = [each for each in link.get("addr_info", ()) if each.get("scope") != _LINK_LOCAL]
+    addresses = [address for address in link.get("addr_info", ()) if address.get("scope") != _LINK_LOCAL]
     return VfUse(
         index=index,
         pci=pci,
         driver=driver_of(target, pci),
         netdev=netdev,
-        entered=pci in entered,
-        recorded=pci in recorded,
+        entered=pci in entries,
+        recorded=pci in records,
         up="UP" in link.get("flags", ()),
-        addresses=tuple(str(address.get("local")) for address in own),
+        addresses=tuple(str(address.get("local")) for address in addresses),
         upper=tuple(link.get("above", ())),
         out=next((entry.why for entry in target.pf.out if index in entry.vfs), None),
         users=_users(rdma_of(target, pci)),
@@ -126,8 +126,8 @@ def _users(device: str | None) -> int | None:
     if device is None:
         return 0
     try:
-        said = run_json(("rdma", "-j", "resource", "show", device))
+        output = run_json(("rdma", "-j", "resource", "show", device))
     except CommandError:
         return None
-    contexts = [each["ctx"] for each in said or () if each.get("ifname") == device and "ctx" in each]
+    contexts = [context["ctx"] for context in output or () if context.get("ifname") == device and "ctx" in context]
     return contexts[0] if contexts else None

@@ -95,11 +95,11 @@ def _scheduler(patient: Patient) -> Iterator[Finding]:
                 "nothing is bound until one runs: `kubectl get pods -A -l app.kubernetes.io/name=mooring-scheduler`"
             )
             yield Finding("error", "scheduler", leadership.text, remedy)
-    ours = pods_of(patient.pods, SCHEDULER)
-    if ours and not any(map(_is_ready, ours)):
-        first = ours[0].metadata
+    own_pods = pods_of(patient.pods, SCHEDULER)
+    if own_pods and not any(map(_is_ready, own_pods)):
+        first = own_pods[0].metadata
         remedy = f"look at `kubectl -n {first.namespace} describe pod {first.name}` and at its log"
-        yield Finding("error", "scheduler", f"none of {len(ours)} pods is ready", remedy)
+        yield Finding("error", "scheduler", f"none of {len(own_pods)} pods is ready", remedy)
 
 
 def _leaders(patient: Patient) -> str:
@@ -162,9 +162,9 @@ def _node_part(patient: Patient) -> Iterator[Finding]:
 
 def _installers(patient: Patient) -> Iterator[Finding]:
     # On these nodes the installer's own reason is reported.
-    reported = {node.name for node in patient.nodes if node.installation}
+    node_names = {node.name for node in patient.nodes if node.installation}
     for pod in pods_of(patient.pods, INSTALLER):
-        if not _is_ready(pod) and pod.spec.node_name not in reported:
+        if not _is_ready(pod) and pod.spec.node_name not in node_names:
             remedy = f"look at `kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}` and at its log"
             found = f"the installer on {pod.spec.node_name or 'no node'} is not ready"
             yield Finding("warning", f"pod/{pod.key}", found, remedy)
@@ -182,12 +182,12 @@ def _guard(patient: Patient) -> Iterator[Finding]:
         return
     failure_policies = {policy.metadata.name: policy.spec.failure_policy or "Fail" for policy in policies}
     specs = [binding.spec for binding in bindings]
-    bound = [
+    policy_bindings = [
         PolicyBinding(spec.policy_name, frozenset(spec.validation_actions or ()), exempts(spec.match_resources))
         for spec in specs
     ]
     for policy in POLICIES:
-        if (found := judge(policy, failure_policies.get(policy), bound)).state != "bound":
+        if (found := judge(policy, failure_policies.get(policy), policy_bindings)).state != "bound":
             level: Literal["error", "warning"] = "warning" if patient.without_guard else "error"
             yield Finding(level, f"guard/{policy}", found.why, "apply `manifests/base/guard`")
 
@@ -213,8 +213,8 @@ def _vfs(patient: Patient) -> Iterator[Finding]:
 
 
 def _held(patient: Patient) -> str:
-    used = [use.used for node in patient.nodes for use in node.pfs]
-    held = "?" if None in used else sum(count or 0 for count in used)
+    counts = [use.used for node in patient.nodes for use in node.pfs]
+    held = "?" if None in counts else sum(count or 0 for count in counts)
     return f"{held} of {_offered(patient)} are held, each by one pod"
 
 
@@ -225,28 +225,35 @@ def _pods(patient: Patient) -> Iterator[Finding]:
     yield from _unsigned(patient.pods)
     for pod in patient.pods:
         yield from pod.derive(_of_pod)
-    waiting = [(pod.key, why) for pod in patient.pods if (why := pod.derive(_why_waiting)) and concerns(pod)]
-    if waiting:
-        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-        key, why = waiting[0]
+    waits = [(pod.key, why) for pod in patient.pods if (why := pod.derive(_why_waiting)) and concerns(pod)]
+    if waits:
+        more = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
+        key, why = waits[0]
         name = key.rpartition("/")[2]
         remedy = f"`kubectl mooring explain {name} -n {key.partition('/')[0]}` names each node's reason"
-        yield Finding("warning", "pods", f"{len(waiting)} wait: {key}{more}: {why}", remedy)
+        yield Finding("warning", "pods", f"{len(waits)} wait: {key}{more}: {why}", remedy)
 
 
 def _why_waiting(pod: Pod) -> str:
     """Return why a pod has no node yet; empty if it has one, or if nobody has decided about it."""
-    told = pod.condition("PodScheduled")
-    is_waiting = told is not None and told.status == "False" and told.reason != "InvalidRequest" and not pod.is_over
-    return (told.message or told.reason or "no reason is given") if told is not None and is_waiting else ""
+    condition = pod.condition("PodScheduled")
+    is_waiting = (
+        condition is not None
+        and condition.status == "False"
+        and condition.reason != "InvalidRequest"
+        and not pod.is_over
+    )
+    return (
+        (condition.message or condition.reason or "no reason is given") if condition is not None and is_waiting else ""
+    )
 
 
 def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
     """Yield the pods without a signature where others have one: a node with keys does not start them again."""
-    given = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
-    unsigned = [pod.key for pod in given if names.SIGNATURE not in pod.annotations]
-    if unsigned and len(unsigned) < len(given):
-        rule = f"{len(unsigned)} of {len(given)} assignments have no signature: {some(unsigned)}"
+    assignments = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
+    unsigned = [pod.key for pod in assignments if names.SIGNATURE not in pod.annotations]
+    if unsigned and len(unsigned) < len(assignments):
+        rule = f"{len(unsigned)} of {len(assignments)} assignments have no signature: {some(unsigned)}"
         yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys reject such pods")
 
 
@@ -259,16 +266,16 @@ def _faults_of_pod(pod: Pod) -> Iterator[Finding]:
     _, wrong = pod.held()
     if wrong and not pod.is_over:
         yield Finding("error", subject, f"invalid assignment ignored: {wrong}", "delete the pod")
-    scheduled = pod.condition("PodScheduled")
-    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
-        yield Finding("warning", subject, f"refused: {scheduled.message or ''}", "correct the pod's annotation")
+    condition = pod.condition("PodScheduled")
+    if condition is not None and condition.status == "False" and condition.reason == "InvalidRequest":
+        yield Finding("warning", subject, f"refused: {condition.message or ''}", "correct the pod's annotation")
     for key in () if pod.is_over else unknown_annotations(pod.annotations):
         yield Finding("warning", subject, f"ignored annotation: {shorten(key)}: {UNKNOWN}")
 
 
 def _requesting(patient: Patient) -> str:
-    ours = [pod for pod in patient.pods or () if concerns(pod)]
-    return f"{len(ours)} request interfaces; none is rejected or unschedulable"
+    own_pods = [pod for pod in patient.pods or () if concerns(pod)]
+    return f"{len(own_pods)} request interfaces; none is rejected or unschedulable"
 
 
 def _groups(patient: Patient) -> Iterator[Finding]:

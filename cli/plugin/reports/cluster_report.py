@@ -63,24 +63,24 @@ def prepare(state: ClusterState) -> Iterator[None]:
             yield
 
 
-def _levels(found: Iterable[found_groups.FoundGroup], listed: Sequence[Node]) -> list[str]:
+def _levels(found: Iterable[found_groups.FoundGroup], nodes: Sequence[Node]) -> list[str]:
     """Return the labels that divide the nodes into domains, those that most groups name first."""
-    named = Counter(
+    label_counts = Counter(
         label
-        for one in found
-        if isinstance(one.group, Group)
-        for label in dict.fromkeys((*one.group.prefer, one.group.within))
+        for found_group in found
+        if isinstance(found_group.group, Group)
+        for label in dict.fromkeys((*found_group.group.prefer, found_group.group.within))
         if label
     )
-    carried = {label for node in listed for label in node.metadata.labels or ()}
-    others = sorted(label for label in carried if label.startswith(_LOCATIONS) and label not in named)
-    return [label for label in (*(label for label, _ in named.most_common()), *others) if label in carried]
+    labels = {label for node in nodes for label in node.metadata.labels or ()}
+    other_labels = sorted(label for label in labels if label.startswith(_LOCATIONS) and label not in label_counts)
+    return [label for label in (*(label for label, _ in label_counts.most_common()), *other_labels) if label in labels]
 
 
 def _nodes(state: ClusterState, levels: Sequence[str]) -> Iterator[_Item]:
-    listed = {node.metadata.name: node for node in state.nodes}
+    nodes = {node.metadata.name: node for node in state.nodes}
     for use in state.patient.nodes:
-        node = listed[use.name]
+        node = nodes[use.name]
         own = node.metadata.labels or {}
         labels = {level: own[level] for level in levels if level in own}
         yield node.derive(_node, use, labels)
@@ -100,8 +100,8 @@ def _pods(state: ClusterState) -> Iterator[_Item]:
         if pods.concerns(pod) or uid in members:
             # Only rates whose change is open depend on the node.
             node = by_name.get(pod.spec.node_name or "") if pods.is_open(pod) else None
-            own = events.get((pod.metadata.namespace, uid), [])
-            yield pod.derive(_pod, node, own)
+            pod_events = events.get((pod.metadata.namespace, uid), [])
+            yield pod.derive(_pod, node, pod_events)
 
 
 def _pod(pod: Pod, node: Node | None, events: Iterable[Event]) -> _Item:

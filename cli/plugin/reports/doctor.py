@@ -58,8 +58,8 @@ def _programs(patient: Patient) -> Table:
         versions = (programs.get(program, "") for program in NODE_PROGRAMS)
         alike.setdefault((node.fault or "ready", *versions), []).append(node.name)
     rows = [
-        cells(len(those), Cell(state, "good" if state == "ready" else "bad"), *versions, some(those))
-        for (state, *versions), those in sorted(alike.items(), key=lambda item: -len(item[1]))
+        cells(len(nodes), Cell(state, "good" if state == "ready" else "bad"), *versions, some(nodes))
+        for (state, *versions), nodes in sorted(alike.items(), key=lambda item: -len(item[1]))
     ]
     columns = (program.removeprefix("mooring-").upper() for program in NODE_PROGRAMS)
     return Table(("NODES", "STATE", *columns, "WHICH"), rows, "nodes", "no nodes")

@@ -91,22 +91,22 @@ def _by_index(node: str, pf: Pf, vfs: str) -> Target:
 
 def _by_address(node: str, pfs: Iterable[Pf], addresses: Iterable[str]) -> list[Target]:
     places = {pf.vf_pci(vf): (pf.name, vf) for pf in pfs if pf.vf0 is not None for vf in _all_vfs(pf)}
-    found: dict[str, list[int]] = {}
+    vfs_of_pfs: dict[str, list[int]] = {}
     for address in addresses:
         if not pci.is_address(address):
             raise DrainError(f"--vf {address!r} {pci.NOT_AN_ADDRESS}")
         if address not in places:
             raise DrainError(f"node {node!r} offers no VF {address!r}")
         pf, vf = places[address]
-        found.setdefault(pf, []).append(vf)
-    return [Target(pf, Indexes.of(vfs)) for pf, vfs in found.items()]
+        vfs_of_pfs.setdefault(pf, []).append(vf)
+    return [Target(pf, Indexes.of(vfs)) for pf, vfs in vfs_of_pfs.items()]
 
 
 def _all_vfs(pf: Pf) -> Indexes:
-    found = pf.vfs
+    vfs = pf.vfs
     for entry in pf.out:
-        found |= entry.vfs
-    return found
+        vfs |= entry.vfs
+    return vfs
 
 
 def named_targets(drain: Drain, inventory: Inventory | None, node: str, pfs: Sequence[str], vfs: str) -> list[Target]:
@@ -123,18 +123,18 @@ def named_targets(drain: Drain, inventory: Inventory | None, node: str, pfs: Seq
 
 def plan_drain(drain: Drain, targets: Iterable[Target], reason: str | None) -> DrainPlan:
     """Add targets; what is drained already keeps its reason unless there is a new one."""
-    wanted, changes = dict(drain), []
+    entries, changes = dict(drain), []
     for target in targets:
         if target.vfs is not None and target.pf in drain:
             changes.append(Change(target, "already drained", drain[target.pf]))
             continue
-        before = [wanted.get(entry) for entry in target.entries]
+        reasons = [entries.get(entry) for entry in target.entries]
         for entry in target.entries:
-            wanted[entry] = wanted.get(entry, "") if reason is None else reason
-        is_known = None not in before and (reason is None or set(before) == {reason})
-        noted = {wanted[entry] for entry in target.entries}
+            entries[entry] = entries.get(entry, "") if reason is None else reason
+        is_known = None not in reasons and (reason is None or set(reasons) == {reason})
+        noted = {entries[entry] for entry in target.entries}
         changes.append(Change(target, "already drained" if is_known else "drained", "; ".join(sorted(noted - {""}))))
-    return DrainPlan(wanted, tuple(changes))
+    return DrainPlan(entries, tuple(changes))
 
 
 def plan_undrain(drain: Drain, targets: Iterable[Target]) -> DrainPlan:
@@ -185,13 +185,13 @@ def _change(change: Change) -> dict[str, object]:
 
 
 def _holders(node: str, changes: Sequence[Change], pods: Iterable[Pod]) -> Iterator[tuple[Pod, str, int, str]]:
-    drained = [change.target for change in changes if change.state in ("drained", "already drained")]
+    targets = [change.target for change in changes if change.state in ("drained", "already drained")]
     for pod in sorted(pods, key=lambda pod: pod.key):
         assignment, _ = pod.held()
         if assignment is None or assignment.node != node or pod.is_over:
             continue
         for vf in assignment.vfs:
-            if any(target.holds(vf.pf, vf.vf) for target in drained):
+            if any(target.holds(vf.pf, vf.vf) for target in targets):
                 yield pod, vf.pf, vf.vf, vf.pci
 
 

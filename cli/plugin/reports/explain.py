@@ -33,7 +33,7 @@ class DecisionReport:
 
 def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
     """Return the scheduler's last report about the pod ``uid``; None if no event of it is left."""
-    ours = [
+    reports = [
         (event, when)
         for event in events
         if event.involved_object.uid == uid
@@ -41,10 +41,10 @@ def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
         and names.WHY in (event.metadata.annotations or {})
         and (when := event.last_timestamp or event.event_time) is not None
     ]
-    if not ours:
+    if not reports:
         return None
     # Within one second: the names of the scheduler's events have the time of their first write.
-    event, when = max(ours, key=lambda item: (item[1], item[0].metadata.name))
+    event, when = max(reports, key=lambda item: (item[1], item[0].metadata.name))
     why = _read((event.metadata.annotations or {})[names.WHY])
     return DecisionReport("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
 
@@ -58,27 +58,32 @@ def _read(text: str) -> Why:
     return document if document.get("v") == 1 else {}
 
 
-def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
+def report(pod: Pod, decision_report: DecisionReport, node: Node | None = None) -> Answer:
     """Return what the pod holds, and the reasons of the decision; ``node`` is its node, if it was read."""
-    one, its_gpus = summarize(pod), gpus.held_by(pod)
-    reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
-    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), "gpus": gpus.as_items(its_gpus), **reported}
+    item, its_gpus = summarize(pod), gpus.held_by(pod)
+    fields = {
+        "source": decision_report.source,
+        "when": decision_report.when,
+        "message": decision_report.message,
+        "decision": decision_report.why,
+    }
+    document = {"kind": "MooringExplanation", "v": 1, **as_item(item), "gpus": gpus.as_items(its_gpus), **fields}
     facts = [
         ("pod", pod.key),
-        ("state", one.state),
-        ("why", one.why if one.why != found.message else ""),
+        ("state", item.state),
+        ("why", item.why if item.why != decision_report.message else ""),
         ("node", pod.spec.node_name),
-        ("decision", found.message),
+        ("decision", decision_report.message),
         ("signed by", pod.signed_by()),
-        ("source", f"{found.source} {found.when}".strip()),
+        ("source", f"{decision_report.source} {decision_report.when}".strip()),
         *(("ignored", f"{shorten(key)}: {UNKNOWN}") for key in unknown_annotations(pod.annotations)),
     ]
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
-    if one.vfs:
-        tables.append(replace(vf_table(one.vfs), title="VFs"))
+    if item.vfs:
+        tables.append(replace(vf_table(item.vfs), title="VFs"))
     if its_gpus:
         tables.append(gpus.pairs(its_gpus, node))
-    return Answer(document, (*tables, *reasons(found.why)))
+    return Answer(document, (*tables, *reasons(decision_report.why)))
 
 
 def with_drained_vfs(answer: Answer, nodes: Iterable[NodeUse]) -> Answer:
@@ -89,25 +94,25 @@ def with_drained_vfs(answer: Answer, nodes: Iterable[NodeUse]) -> Answer:
 def with_its_drained_vfs(answer: Answer, pod: Pod, node: Node | None) -> Answer:
     """Return an answer about a pod on a node, with those of its VFs that are drained."""
     assignment, _ = pod.held()
-    held: dict[str, list[int]] = {}
+    vfs_of_pfs: dict[str, list[int]] = {}
     for vf in assignment.vfs if assignment is not None else ():
-        held.setdefault(vf.pf, []).append(vf.vf)
-    drained = [
-        replace(one, vfs=one.vfs & Indexes.of(held.get(one.pf, ())))
-        for one in drained_vfs(uses([node], None) if node is not None else ())
+        vfs_of_pfs.setdefault(vf.pf, []).append(vf.vf)
+    drains = [
+        replace(vfs_of_pf, vfs=vfs_of_pf.vfs & Indexes.of(vfs_of_pfs.get(vfs_of_pf.pf, ())))
+        for vfs_of_pf in drained_vfs(uses([node], None) if node is not None else ())
     ]
     return _with_drained(
-        answer, [vfs_of_pf for vfs_of_pf in drained if vfs_of_pf.vfs], "drained VFs: the pod keeps them until it ends"
+        answer, [vfs_of_pf for vfs_of_pf in drains if vfs_of_pf.vfs], "drained VFs: the pod keeps them until it ends"
     )
 
 
-def _with_drained(answer: Answer, drained: Sequence[DrainedVfs], title: str) -> Answer:
-    if not drained:
+def _with_drained(answer: Answer, drains: Sequence[DrainedVfs], title: str) -> Answer:
+    if not drains:
         return answer
-    rows = [cells(vfs_of_pf.node, vfs_of_pf.pf, str(vfs_of_pf.vfs), vfs_of_pf.reason) for vfs_of_pf in drained]
+    rows = [cells(vfs_of_pf.node, vfs_of_pf.pf, str(vfs_of_pf.vfs), vfs_of_pf.reason) for vfs_of_pf in drains]
     items = [
         {"node": vfs_of_pf.node, "pf": vfs_of_pf.pf, "vfs": str(vfs_of_pf.vfs), "reason": vfs_of_pf.reason}
-        for vfs_of_pf in drained
+        for vfs_of_pf in drains
     ]
     tables = (*answer.tables, Table(("NODE", "PF", "VFS", "REASON"), rows, title))
     return replace(answer, document={**answer.document, "drained": items}, tables=tables)
@@ -141,9 +146,9 @@ def reasons(why: Why) -> Iterator[Table]:
         title = f"scores of {shorten(why.get('node'))}, the best of {shorten(why.get('nodes'))} nodes"
         yield Table(("PREFERENCE", "SCORE"), rows, title)
     if counts := _mapping(why.get("counts")):
-        refused = _mapping(why.get("refused"))
+        refusals = _mapping(why.get("refused"))
         rows = [
-            cells(shorten(count), reason, _some(refused.get(reason), count))
+            cells(shorten(count), reason, _some(refusals.get(reason), count))
             for reason, count in sorted(counts.items(), key=lambda item: str(item[0]))
         ]
         yield Table(("NODES", "REASON", "WHICH"), rows, f"why none of {shorten(why.get('nodes'))} nodes fits")

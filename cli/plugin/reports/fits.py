@@ -57,24 +57,24 @@ def decide(
     for kind, items in objects.items():
         for item in items:
             machine.handle(kind, Changed(identity_of(item), item), now)
-    there = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects[Pod]}
-    uids_by_owner, existing = dict[str, list[str]](), list[Fit]()
+    pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in objects[Pod]}
+    uids_by_owner, fits_of_pods = dict[str, list[str]](), list[Fit]()
     for number, (owner, pod) in enumerate(_pods(files, namespace, now)):
         if number >= _MOST_PODS:
             raise ValueError(f"more than {_MOST_PODS} pods in the files")
-        if (old := there.get((pod.metadata.namespace, pod.metadata.name))) is not None:
-            existing.append(Fit(owner, 0, 0, (), _existence(old)))
+        if (old := pods.get((pod.metadata.namespace, pod.metadata.name))) is not None:
+            fits_of_pods.append(Fit(owner, 0, 0, (), _existence(old)))
             continue
         uids_by_owner.setdefault(owner, []).append(pod.metadata.uid)
         machine.pods(Changed(identity_of(pod), pod), now)
     nodes, reasons = _run(machine, sum(map(len, uids_by_owner.values())), now)
     fits = list[Fit]()
     for owner, uids in uids_by_owner.items():
-        bound = [nodes[uid] for uid in uids if uid in nodes]
-        waiting = next((uid for uid in uids if uid not in nodes), "")
-        why = (reasons.get(waiting) or _why_not_queued(machine, waiting)) if waiting else ""
-        fits.append(Fit(owner, len(uids), len(bound), tuple(sorted(set(bound), key=natural)), why))
-    return [*fits, *existing]
+        bound_nodes = [nodes[uid] for uid in uids if uid in nodes]
+        waiting_uid = next((uid for uid in uids if uid not in nodes), "")
+        why = (reasons.get(waiting_uid) or _why_not_queued(machine, waiting_uid)) if waiting_uid else ""
+        fits.append(Fit(owner, len(uids), len(bound_nodes), tuple(sorted(set(bound_nodes), key=natural)), why))
+    return [*fits, *fits_of_pods]
 
 
 def _existence(pod: Pod) -> str:
@@ -87,9 +87,9 @@ def _existence(pod: Pod) -> str:
 def _why_not_queued(machine: Machine, uid: str) -> str:
     """Return why a pod's group is not in the queue, before the scheduler would report it."""
     membership, groups = machine.group_cache.of(uid), machine.pending_groups
-    waiting = groups.get(membership.key) if membership is not None else None
-    if membership is not None and waiting is not None and waiting.message:
-        return f"group {membership.title}: {waiting.message}"
+    group = groups.get(membership.key) if membership is not None else None
+    if membership is not None and group is not None and group.message:
+        return f"group {membership.title}: {group.message}"
     return "no decision was reached"
 
 
@@ -141,10 +141,10 @@ def _controller(place: PodPlace, made: MadePods, number: int) -> str:
 
 def _labels(place: PodPlace, made: MadePods, number: int, order: int) -> Mapping[str, str]:
     """Return the labels that the controller sets; raise ValueError if the pod's group needs another one."""
-    labels, asked = set_labels(place, made, number), group_request(place.pod)
-    own = place.pod.at("metadata", "labels").value
-    for key in (asked.name_from, asked.role_from) if asked is not None else ():
-        if key is not None and key not in labels and not (isinstance(own, dict) and own.get(key)):
+    labels, request = set_labels(place, made, number), group_request(place.pod)
+    own_labels = place.pod.at("metadata", "labels").value
+    for key in (request.name_from, request.role_from) if request is not None else ():
+        if key is not None and key not in labels and not (isinstance(own_labels, dict) and own_labels.get(key)):
             raise ValueError(f"{place.owner}: the value of its pods' label {key!r} is not known")
     return {key: f"{order}-{value}" if key in made.labels else value for key, value in labels.items()}
 
@@ -156,9 +156,9 @@ def _pod(place: PodPlace, namespace: str, name: str, controller: str, labels: Ma
         value[part] = place.pod.at(part).value or {}
     metadata: dict[str, Any] = value["metadata"] if isinstance(value.get("metadata"), dict) else {}
     kind, _, owner_name = place.owner.partition("/")
-    created = datetime.fromtimestamp(now, UTC).isoformat()
-    own = {
-        "creationTimestamp": created,
+    creation_time = datetime.fromtimestamp(now, UTC).isoformat()
+    own_metadata = {
+        "creationTimestamp": creation_time,
         "name": (metadata.get("name") or name) if kind == "Pod" else name,
         "uid": f"fits {name}",
         "namespace": _namespace(place, metadata, namespace),
@@ -169,7 +169,7 @@ def _pod(place: PodPlace, namespace: str, name: str, controller: str, labels: Ma
         return msgspec.convert(
             {
                 **value,
-                "metadata": {**metadata, **own, "ownerReferences": owners},
+                "metadata": {**metadata, **own_metadata, "ownerReferences": owners},
                 "status": {"phase": "Pending"},
             },
             Pod,

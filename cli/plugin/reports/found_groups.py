@@ -92,9 +92,9 @@ class FoundGroup:
         """Return why its waiting members have no node, as their conditions say; empty if none does."""
         if isinstance(self.group, Refused):
             return self.group.reason
-        waiting = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
-        said = Counter(message for _, message in waiting if message)
-        return said.most_common(1)[0][0] if said else self.refusal
+        conditions = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
+        messages = Counter(message for _, message in conditions if message)
+        return messages.most_common(1)[0][0] if messages else self.refusal
 
     @cached_property
     def ordered(self) -> list[tuple[str, Pod]]:
@@ -117,15 +117,15 @@ class FoundGroup:
             self.group.within,
         )
         keys = dict.fromkeys(label for label in labels if label)
-        placed = set(self.members.of("placed", "leaving"))
-        nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in placed]
+        uids = set(self.members.of("placed", "leaving"))
+        nodes = [pod.spec.node_name or "" for uid, pod in self.ordered if uid in uids]
         return list(level_uses(keys, [self.labels.get(node, {}) for node in nodes]))
 
     @property
     def domain(self) -> tuple[str, str] | None:
         """Return the label, and its value, of the narrowest level that the placed members share."""
-        shared = (level for level in self.levels if len(level.domains) == 1 and level.domains[0])
-        return next(((level.label, level.domains[0]) for level in shared), None)
+        levels = (level for level in self.levels if len(level.domains) == 1 and level.domains[0])
+        return next(((level.label, level.domains[0]) for level in levels), None)
 
     @property
     def hangs_on(self) -> HangsOn | None:
@@ -152,26 +152,26 @@ class ListedObjects:
     jobs: Sequence[Job] = ()
 
 
-def find(listed: ListedObjects) -> list[FoundGroup]:
+def find(objects: ListedObjects) -> list[FoundGroup]:
     """Return the groups that have a pod of these schedulers, by namespace and name."""
     groups, pods = GroupCache(), dict[str, Pod]()
-    for job in listed.jobs:
+    for job in objects.jobs:
         groups.job_changed(job.metadata.uid, job.status.succeeded or 0)
-    for pod in listed.pods:
-        membership, state = membership_if_readable(pod), _state(pod, listed.schedulers)
+    for pod in objects.pods:
+        membership, state = membership_if_readable(pod), _state(pod, objects.schedulers)
         if membership is None and state in ("waiting", "refused"):
             membership, state = membership_of_refused(pod), "refused"
         if membership is not None and state is not None:
             groups.put(pod.metadata.uid, membership, Member(state, node_times(pod)))
             pods[pod.metadata.uid] = pod
-    _put_pod_groups(listed.pod_groups, groups.pod_groups)
+    _put_pod_groups(objects.pod_groups, groups.pod_groups)
     labels = None
-    if listed.nodes is not None:
-        labels = {node.metadata.name: node.metadata.labels or {} for node in listed.nodes}
-    events = events_by_pod(listed.events or ())
-    found = []
+    if objects.nodes is not None:
+        labels = {node.metadata.name: node.metadata.labels or {} for node in objects.nodes}
+    events = events_by_pod(objects.events or ())
+    groups_found = []
     for members in groups:
-        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.pods):
+        if not any(pods[uid].spec.scheduler_name in objects.schedulers for uid in members.pods):
             continue
         group = read_group(
             members.key, groups.pod_groups.get(members.key).policy, members.requests or _asked(members, groups)
@@ -179,45 +179,47 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         if (
             members.key.has_pod_group
             and groups.pod_groups.get(members.key).policy is None
-            and _is_unlisted(members.key, listed)
+            and _is_unlisted(members.key, objects)
         ):
             group = Refused(UNLISTED)
         members.set_min(group.min if isinstance(group, Group) else 0)
         members.judge()
-        told = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
+        decisions = (explain.latest(events.get((members.key.namespace, uid), ()), uid) for uid in members.of("waiting"))
         decision = max(
-            (decision for decision in told if decision is not None), key=lambda decision: decision.when, default=None
+            (decision for decision in decisions if decision is not None),
+            key=lambda decision: decision.when,
+            default=None,
         )
-        own = {uid: pods[uid] for uid in members.pods}
-        found.append(FoundGroup(members, group, own, decision, labels))
-    return sorted(found, key=lambda group: (group.key.namespace, group.members.title, group.key))
+        members_pods = {uid: pods[uid] for uid in members.pods}
+        groups_found.append(FoundGroup(members, group, members_pods, decision, labels))
+    return sorted(groups_found, key=lambda group: (group.key.namespace, group.members.title, group.key))
 
 
 def _asked(members: Members, groups: GroupCache) -> list[GroupRequest]:
     """Return what most members requested, for a group without waiting members."""
-    found = Counter(one.request for uid in members.pods if (one := groups.of(uid)) is not None)
-    return [asked for asked, _ in found.most_common(1)]
+    request_counts = Counter(membership.request for uid in members.pods if (membership := groups.of(uid)) is not None)
+    return [request for request, _ in request_counts.most_common(1)]
 
 
 def events_by_pod(events: Iterable[Event]) -> Mapping[tuple[str, str], list[Event]]:
     """Return events by namespace and uid: who may write events in one namespace may name a pod of another there."""
-    found: dict[tuple[str, str], list[Event]] = {}
+    events_of_pods: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        found.setdefault((event.metadata.namespace, event.involved_object.uid), []).append(event)
-    return found
+        events_of_pods.setdefault((event.metadata.namespace, event.involved_object.uid), []).append(event)
+    return events_of_pods
 
 
-def _put_pod_groups(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None], pod_groups: PodGroups) -> None:
-    for kind, items in listed.items():
+def _put_pod_groups(objects: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None], pod_groups: PodGroups) -> None:
+    for kind, items in objects.items():
         for item in items or ():
             metadata = item.metadata
             identity = Identity(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
             pod_groups.take(kind, Changed(identity, item))
 
 
-def _is_unlisted(key: GroupKey, listed: ListedObjects) -> bool:
+def _is_unlisted(key: GroupKey, objects: ListedObjects) -> bool:
     kinds = [kind for kind in PATHS if PodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
-    return any(listed.pod_groups.get(kind) is None for kind in kinds)
+    return any(objects.pod_groups.get(kind) is None for kind in kinds)
 
 
 def _state(pod: Pod, schedulers: tuple[str, ...]) -> MemberState | None:
@@ -238,7 +240,7 @@ def _state(pod: Pod, schedulers: tuple[str, ...]) -> MemberState | None:
 
 def _condition(pod: Pod) -> tuple[str, str]:
     """Return reason and message of a pod that is not scheduled; empty if it is, or nothing is said yet."""
-    said = pod.condition("PodScheduled")
-    if said is None or said.status != "False" or pod.spec.node_name:
+    condition = pod.condition("PodScheduled")
+    if condition is None or condition.status != "False" or pod.spec.node_name:
         return "", ""
-    return said.reason or "", said.message or ""
+    return condition.reason or "", condition.message or ""

@@ -123,22 +123,22 @@ def _of_node(node: Node, text: str, holders: Mapping[str, Sequence[Held]], is_kn
     return list(_rows(node.metadata.name, known, holders, paths_of(node), is_known=is_known)), fault
 
 
-def pairs(held: Sequence[Held], node: Node | None) -> Table:
+def pairs(gpus: Sequence[Held], node: Node | None) -> Table:
     """Return a pod's GPUs with the VF and bridge of each; ``node`` is None if it could not be read."""
     paths, known = ({}, {}) if node is None else (paths_of(node), _known(node))
     rows = [
         cells(gpu.pci, gpu.uuid, ",".join(gpu.containers), *_beside(gpu), bridge_of(known.get(gpu.pci), gpu, paths))
-        for gpu in held
+        for gpu in gpus
     ]
     return Table(("GPU", "UUID", "CONTAINERS", "INTERFACE", "PF", "VF", "BRIDGE"), rows, title="GPUs")
 
 
-def bridge_of(gpu: Gpu | None, held: Held, paths: Paths) -> str:
+def bridge_of(gpu: Gpu | None, holder: Held, paths: Paths) -> str:
     """Return the lowest bridge that a GPU and the VF beside it share; empty if it is unknown."""
-    if gpu is None or held.vf is None:
+    if gpu is None or holder.vf is None:
         return ""
-    shared = inventory.common_bridges(gpu.pcie, paths.get(held.vf.pf, ()))
-    return gpu.pcie[shared - 1] if shared else ""
+    bridges = inventory.common_bridges(gpu.pcie, paths.get(holder.vf.pf, ()))
+    return gpu.pcie[bridges - 1] if bridges else ""
 
 
 def paths_of(node: Node) -> Paths:
@@ -150,9 +150,9 @@ def paths_of(node: Node) -> Paths:
     return {pf.name: pf.pcie for pf in pfs}
 
 
-def as_items(held: Sequence[Held]) -> list[dict[str, object]]:
+def as_items(gpus: Sequence[Held]) -> list[dict[str, object]]:
     """Return a pod's GPUs as JSON values."""
-    return [{"pci": gpu.pci, "uuid": gpu.uuid, "containers": list(gpu.containers), **_pair(gpu)} for gpu in held]
+    return [{"pci": gpu.pci, "uuid": gpu.uuid, "containers": list(gpu.containers), **_pair(gpu)} for gpu in gpus]
 
 
 def _known(node: Node) -> Mapping[str, Gpu]:
@@ -195,11 +195,11 @@ def _rows(
     by_pci = {gpu.pci: gpu for gpu in known.gpus}
     out = {gpu.pci: gpu.why for gpu in known.out}
     for pci in sorted({*by_pci, *out, *holders}):
-        gpu, why, having = by_pci.get(pci), out.get(pci, ""), holders.get(pci, ())
-        state = _state(pci in by_pci, why, len(having)) if is_known or why else "?"
-        for held in having or (None,):
-            bridge = bridge_of(gpu, held, paths) if held is not None else ""
-            yield _Row(node, pci, gpu, state, held, bridge, why)
+        gpu, why, gpu_holders = by_pci.get(pci), out.get(pci, ""), holders.get(pci, ())
+        state = _state(pci in by_pci, why, len(gpu_holders)) if is_known or why else "?"
+        for holder in gpu_holders or (None,):
+            bridge = bridge_of(gpu, holder, paths) if holder is not None else ""
+            yield _Row(node, pci, gpu, state, holder, bridge, why)
 
 
 def _state(is_offered: bool, why: str, holders: int) -> str:
@@ -213,26 +213,26 @@ def _state(is_offered: bool, why: str, holders: int) -> str:
 
 
 def _cells(row: _Row, *, wide: bool) -> tuple[Cell, ...]:
-    gpu, held = row.gpu, row.held
+    gpu, holder = row.gpu, row.held
     about = (gpu.model, gpu.memory_mb, gpu.numa, gpu.link) if gpu is not None else (None,) * 4
     state = Cell(row.state, _TONES.get(row.state, "warning" if row.state == "?" else ""))
-    who = (held.pod, *_beside(held)) if held is not None else (None,) * 4
-    uuid = gpu.uuid if gpu is not None else held.uuid if held is not None else None
-    more = (uuid, ",".join(held.containers) if held is not None else None, row.why) if wide else ()
-    return cells(row.node, row.pci, *about, state, *who, row.bridge, *more)
+    who = (holder.pod, *_beside(holder)) if holder is not None else (None,) * 4
+    uuid = gpu.uuid if gpu is not None else holder.uuid if holder is not None else None
+    wide_values = (uuid, ",".join(holder.containers) if holder is not None else None, row.why) if wide else ()
+    return cells(row.node, row.pci, *about, state, *who, row.bridge, *wide_values)
 
 
 def _fault(node: str, why: str, *, wide: bool) -> tuple[Cell, ...]:
     at = _COLUMNS.index("STATE")
-    nothing = [None] * (len(_COLUMNS) - at - 1 + (len(_WIDE) if wide else 0))
-    return cells(node, *[None] * (at - 1), Cell(why, "bad"), *nothing)
+    blanks = [None] * (len(_COLUMNS) - at - 1 + (len(_WIDE) if wide else 0))
+    return cells(node, *[None] * (at - 1), Cell(why, "bad"), *blanks)
 
 
-def _beside(held: Held) -> tuple[object, object, object]:
-    vf = held.vf
-    return (None, None, None) if vf is None else (held.interface, vf.pf, vf.vf)
+def _beside(holder: Held) -> tuple[object, object, object]:
+    vf = holder.vf
+    return (None, None, None) if vf is None else (holder.interface, vf.pf, vf.vf)
 
 
-def _pair(held: Held) -> dict[str, object]:
-    vf = held.vf
-    return {"interface": held.interface, "pf": vf.pf if vf else None, "vf": vf.vf if vf else None}
+def _pair(holder: Held) -> dict[str, object]:
+    vf = holder.vf
+    return {"interface": holder.interface, "pf": vf.pf if vf else None, "vf": vf.vf if vf else None}

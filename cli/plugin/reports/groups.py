@@ -38,23 +38,31 @@ def report(found: Sequence[FoundGroup], *, wide: bool) -> Answer:
     return Answer(document, (table if wide else without_columns(table, _ONLY_WIDE),), identity=("namespace", "name"))
 
 
-def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
-    hangs_on, group = one.hangs_on, one.group if isinstance(one.group, Group) else None
+def _row(found_group: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
+    hangs_on, group = found_group.hangs_on, found_group.group if isinstance(found_group.group, Group) else None
     own = cells(
-        one.key.namespace,
-        one.members.title,
-        Cell(one.state, _TONES.get(one.state, "")),
+        found_group.key.namespace,
+        found_group.members.title,
+        Cell(found_group.state, _TONES.get(found_group.state, "")),
         group.min if group else "?",
-        one.members.current_count,
-        one.waiting,
-        *_domain(one),
+        found_group.members.current_count,
+        found_group.waiting,
+        *_domain(found_group),
         hangs_on.member if hangs_on else "",
         some(hangs_on.nodes) if hangs_on else "",
     )
     if not wide:
         return own
-    asked = (group.within, ",".join(group.prefer), _slices(group), group.rails) if group else ("", "", "", "")
-    return (*own, *cells(_SOURCES[one.key.naming], *asked, one.starts, one.why if one.waiting else ""))
+    values = (group.within, ",".join(group.prefer), _slices(group), group.rails) if group else ("", "", "", "")
+    return (
+        *own,
+        *cells(
+            _SOURCES[found_group.key.naming],
+            *values,
+            found_group.starts,
+            found_group.why if found_group.waiting else "",
+        ),
+    )
 
 
 def _slices(group: Group) -> str:
@@ -62,14 +70,14 @@ def _slices(group: Group) -> str:
     return ", ".join(map(repr, group.slices[::-1]))
 
 
-def _domain(one: FoundGroup) -> tuple[Cell, ...]:
+def _domain(found_group: FoundGroup) -> tuple[Cell, ...]:
     """Return the domain that the members share, or how many of the narrowest level, and the hops that leave one."""
-    if one.labels is None:
+    if found_group.labels is None:
         return Cell("?", "warning"), Cell("?", "warning")
-    if not one.levels:
+    if not found_group.levels:
         return cells("", "")
-    narrowest = one.levels[0]
-    domain = one.domain[1] if one.domain else f"{len(narrowest.domains)} domains"
+    narrowest = found_group.levels[0]
+    domain = found_group.domain[1] if found_group.domain else f"{len(narrowest.domains)} domains"
     return cells(domain, f"{narrowest.crossing}/{narrowest.hops}")
 
 
@@ -79,19 +87,35 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def detail(one: FoundGroup) -> Answer:
+def detail(found_group: FoundGroup) -> Answer:
     """Return what one group is, and a row for each of its pods."""
-    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one)]}
-    return Answer(document, (facts(one, one.why if one.waiting else ""), member_table(one)))
+    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(found_group)]}
+    return Answer(
+        document, (facts(found_group, found_group.why if found_group.waiting else ""), member_table(found_group))
+    )
 
 
-def explanation(one: FoundGroup, decision: DecisionReport | None) -> Answer:
+def explanation(found_group: FoundGroup, decision: DecisionReport | None) -> Answer:
     """Return why a group waits, given its last decision, or where it is."""
-    found = decision or DecisionReport("none", one.why if one.waiting else "", {})
-    reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
-    document = {"kind": "MooringGroupExplanation", "v": 1, "items": [{"group": as_item(one), **reported}]}
-    source = f"{found.source} {found.when}".strip() if found.source != "none" else ""
-    return Answer(document, (facts(one, found.message, source), member_table(one), *explain.reasons(found.why)))
+    report_of_decision = decision or DecisionReport("none", found_group.why if found_group.waiting else "", {})
+    fields = {
+        "source": report_of_decision.source,
+        "when": report_of_decision.when,
+        "message": report_of_decision.message,
+        "decision": report_of_decision.why,
+    }
+    document = {"kind": "MooringGroupExplanation", "v": 1, "items": [{"group": as_item(found_group), **fields}]}
+    source = (
+        f"{report_of_decision.source} {report_of_decision.when}".strip() if report_of_decision.source != "none" else ""
+    )
+    return Answer(
+        document,
+        (
+            facts(found_group, report_of_decision.message, source),
+            member_table(found_group),
+            *explain.reasons(report_of_decision.why),
+        ),
+    )
 
 
 def together(answers: Sequence[Answer]) -> Answer:
@@ -101,37 +125,37 @@ def together(answers: Sequence[Answer]) -> Answer:
     return Answer({**answers[0].document, "items": items}, tuple(tables))
 
 
-def facts(one: FoundGroup, decision: str, source: str = "") -> Table:
+def facts(found_group: FoundGroup, decision: str, source: str = "") -> Table:
     """Return the facts about a group as a whole."""
-    group = one.group if isinstance(one.group, Group) else None
-    hangs_on, domain = one.hangs_on, one.domain
-    told: list[tuple[str, object]] = [
-        ("group", one.name),
-        ("named by", _SOURCES[one.key.naming]),
-        ("state", one.state),
+    group = found_group.group if isinstance(found_group.group, Group) else None
+    hangs_on, domain = found_group.hangs_on, found_group.domain
+    rows: list[tuple[str, object]] = [
+        ("group", found_group.name),
+        ("named by", _SOURCES[found_group.key.naming]),
+        ("state", found_group.state),
         ("min", group.min if group else ""),
-        ("bound", str(one.members.current_count)),
-        ("waiting", str(one.waiting)),
-        ("start", one.starts),
+        ("bound", str(found_group.members.current_count)),
+        ("waiting", str(found_group.waiting)),
+        ("start", found_group.starts),
         ("within", group.within if group else ""),
         ("prefer", ", ".join(group.prefer) if group else ""),
         ("slices", _slices(group) if group else ""),
         ("roles", ", ".join(f"{count} {role}" for role, count in group.roles) if group else ""),
         ("rails", group.rails if group else ""),
         ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
-        *(("level", f"{level.label}: {level.text}") for level in one.levels),
+        *(("level", f"{level.label}: {level.text}") for level in found_group.levels),
         ("unplaced", f"{hangs_on.member} ({hangs_on.fitting} of {hangs_on.wanted} members fit)" if hangs_on else ""),
         ("refused by", some(hangs_on.nodes) if hangs_on else ""),
         ("decision", decision),
         ("source", source),
     ]
-    return Table(("", ""), [cells(name, fact) for name, fact in told if fact])
+    return Table(("", ""), [cells(name, fact) for name, fact in rows if fact])
 
 
-def member_table(one: FoundGroup) -> Table:
+def member_table(found_group: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
-    listed = [(pod, one.members.pods[uid].state) for uid, pod in one.ordered]
-    rows = [cells(pod.metadata.name, _TEXTS[state], pod.spec.node_name) for pod, state in listed]
+    members = [(pod, found_group.members.pods[uid].state) for uid, pod in found_group.ordered]
+    rows = [cells(pod.metadata.name, _TEXTS[state], pod.spec.node_name) for pod, state in members]
     return Table(("MEMBER", "STATE", "NODE"), rows, "members")
 
 
@@ -147,20 +171,24 @@ _TEXTS: Mapping[MemberState, str] = {
 }
 
 
-def as_item(one: FoundGroup) -> dict[str, object]:
+def as_item(found_group: FoundGroup) -> dict[str, object]:
     """Return a group as JSON values."""
-    group, domain, hangs_on = one.group if isinstance(one.group, Group) else None, one.domain, one.hangs_on
+    group, domain, hangs_on = (
+        found_group.group if isinstance(found_group.group, Group) else None,
+        found_group.domain,
+        found_group.hangs_on,
+    )
     return {
-        "metadata": {"namespace": one.key.namespace, "name": one.members.title},
-        "namespace": one.key.namespace,
-        "name": one.members.title,
-        "source": _SOURCES[one.key.naming],
-        "state": one.state,
-        "why": one.why if one.waiting else "",
-        "start": one.starts,
+        "metadata": {"namespace": found_group.key.namespace, "name": found_group.members.title},
+        "namespace": found_group.key.namespace,
+        "name": found_group.members.title,
+        "source": _SOURCES[found_group.key.naming],
+        "state": found_group.state,
+        "why": found_group.why if found_group.waiting else "",
+        "start": found_group.starts,
         "min": group.min if group else None,
-        "bound": one.members.current_count,
-        "waiting": one.waiting,
+        "bound": found_group.members.current_count,
+        "waiting": found_group.waiting,
         "within": group.within if group else "",
         "prefer": list(group.prefer) if group else [],
         "slices": [group_slice._asdict() for group_slice in group.slices] if group else [],
@@ -169,7 +197,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "domain": {"label": domain[0], "value": domain[1]} if domain else None,
         "levels": [
             {"label": level.label, "domains": list(level.domains), "hops": level.hops, "crossing": level.crossing}
-            for level in one.levels
+            for level in found_group.levels
         ],
         "hangs_on": {
             "member": hangs_on.member,
@@ -183,9 +211,9 @@ def as_item(one: FoundGroup) -> dict[str, object]:
             {
                 "name": pod.metadata.name,
                 "uid": uid,
-                "state": _TEXTS[one.members.pods[uid].state],
+                "state": _TEXTS[found_group.members.pods[uid].state],
                 "node": pod.spec.node_name or "",
             }
-            for uid, pod in one.ordered
+            for uid, pod in found_group.ordered
         ],
     }

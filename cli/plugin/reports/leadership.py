@@ -32,10 +32,10 @@ def lease_name(scheduler: str) -> str:
 
 def judge(leases: Sequence[Lease], name: str, now: float) -> Leadership:
     """Judge the Lease of this name, in whichever namespace it was renewed last; ``now`` is UNIX time."""
-    ours = [lease for lease in leases if lease.metadata.name == name]
-    if not ours:
+    own_leases = [lease for lease in leases if lease.metadata.name == name]
+    if not own_leases:
         return Leadership(False, f"no scheduler leads: no namespace has a Lease {name!r}")
-    lease = max(ours, key=_renewed)
+    lease = max(own_leases, key=_renewed)
     key, holder = f"{lease.metadata.namespace}/{name}", lease.spec.holder_identity or ""
     if not holder or lease.spec.renew_time is None:
         return Leadership(False, f"no scheduler leads: its Lease {key!r} was released")

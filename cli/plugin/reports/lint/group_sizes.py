@@ -39,21 +39,21 @@ class Member:
     """Pods of one template and the group that they name; a label of the template gives a name as a text does."""
 
     file: str
-    there: PodPlace
+    pod_place: PodPlace
     asked: GroupRequest
     made: MadePods
 
     @property
     def object_key(self) -> tuple[object, ...]:
-        return self.file, self.there.whole.line, self.there.whole.path
+        return self.file, self.pod_place.whole.line, self.pod_place.whole.path
 
     @property
     def namespace(self) -> str:
-        return str(self.there.whole.at("metadata", "namespace").value or "")
+        return str(self.pod_place.whole.at("metadata", "namespace").value or "")
 
     @property
     def annotation(self) -> Place:
-        return self.there.pod.at("metadata", "annotations", names.GROUP)
+        return self.pod_place.pod.at("metadata", "annotations", names.GROUP)
 
     @property
     def min(self) -> int:
@@ -62,19 +62,19 @@ class Member:
     @property
     def role(self) -> str | None:
         """The value of the label with the pods' role; None if it is not known."""
-        labels = self.there.pod.at("metadata", "labels").value
-        known = role_labels(self.there) | (labels if isinstance(labels, dict) else {})
+        labels = self.pod_place.pod.at("metadata", "labels").value
+        known = role_labels(self.pod_place) | (labels if isinstance(labels, dict) else {})
         role = known.get(self.asked.role_from) if self.asked.role_from is not None else None
         return role if isinstance(role, str) else None
 
     def says(self, rule: str, place: Place | None = None, *, is_note: bool = False) -> GroupFinding:
-        return GroupFinding(self.file, self.there.owner, place or self.annotation, rule, is_note)
+        return GroupFinding(self.file, self.pod_place.owner, place or self.annotation, rule, is_note)
 
 
 def judge_groups(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[GroupFinding]:
     """Yield what is wrong with the groups of all files, given each pod or template with its file."""
-    by_place = {(file, there.whole.line, there.pod.path): (file, there) for file, there in pods}
-    members = [member for file, there in by_place.values() for member in _members(file, there)]
+    by_place = {(file, pod_place.whole.line, pod_place.pod.path): (file, pod_place) for file, pod_place in pods}
+    members = [member for file, pod_place in by_place.values() for member in _members(file, pod_place)]
     for several in _unnamed(members):
         yield from _judge(several, members)
     for several in (*_labelled(members), *_named(members)):
@@ -123,12 +123,12 @@ def _named(members: Iterable[Member]) -> Iterator[list[Member]]:
             ]
 
 
-def _members(file: str, there: PodPlace) -> Iterator[Member]:
-    asked = _asked(there.pod)
-    if asked is None or (there.owner.startswith("Pod/") and asked.name is None):
+def _members(file: str, pod_place: PodPlace) -> Iterator[Member]:
+    asked = _asked(pod_place.pod)
+    if asked is None or (pod_place.owner.startswith("Pod/") and asked.name is None):
         return
-    for made in made_pods(there):
-        yield Member(file, there, asked, made)
+    for made in made_pods(pod_place):
+        yield Member(file, pod_place, asked, made)
 
 
 def _asked(pod: Place) -> GroupRequest | None:
@@ -244,7 +244,7 @@ def _shapes(members: Sequence[Member]) -> Iterator[GroupFinding]:
     shapes = set[bytes]()
     for member in members:
         try:
-            pod_info = read_template(member.there)
+            pod_info = read_template(member.pod_place)
         except msgspec.ValidationError:
             return
         if isinstance(pod_info, PodInfo):
@@ -261,7 +261,7 @@ def _other_label(member: Member) -> Iterator[GroupFinding]:
     domain = (key or "").partition("/")[0]
     if key is None or key in labels or not any(known.startswith(f"{domain}/") for known in labels):
         return
-    kind, use = member.there.owner.partition("/")[0], member.made.replica_label or next(iter(labels))
+    kind, use = member.pod_place.owner.partition("/")[0], member.made.replica_label or next(iter(labels))
     yield member.says(f"name_from: label {key!r} does not tell the groups of a {kind} apart: use {use!r}")
 
 
@@ -270,11 +270,11 @@ def _other_role(member: Member) -> Iterator[GroupFinding]:
 
     An index, which differs in one template, may be a role too.
     """
-    key, labels = member.asked.role_from or "", role_labels(member.there)
+    key, labels = member.asked.role_from or "", role_labels(member.pod_place)
     domain = key.partition("/")[0]
     if member.role is not None or key.endswith("-index") or not any(label.startswith(f"{domain}/") for label in labels):
         return
-    kind = member.there.owner.partition("/")[0]
+    kind = member.pod_place.owner.partition("/")[0]
     yield member.says(f"role_from: label {key!r} does not tell the roles of a {kind} apart: use {next(iter(labels))!r}")
 
 
@@ -321,7 +321,7 @@ def _proposal(member: Member, others: Sequence[Member], total: int) -> str:
     """Return the label by which a group without a name would have all pods of a replica; empty if there is none."""
     for several in _replicas(member for member in others if member.asked.name is member.asked.name_from is None):
         size = _size(several)
-        if any(one.there is member.there for one in several) and size is not None and size > total:
+        if any(one.pod_place is member.pod_place for one in several) and size is not None and size > total:
             return f"; name_from {member.made.replica_label!r} makes a group of the {size} pods of each replica"
     return ""
 
@@ -329,10 +329,10 @@ def _proposal(member: Member, others: Sequence[Member], total: int) -> str:
 def _without_group(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[GroupFinding]:
     """Yield a note for each object of which the pods of a replica have interfaces, and no group."""
     members = [
-        Member(file, there, GroupRequest(), made)
-        for file, there in pods
-        if _has_interfaces(there.pod) and not _has_pod_group(there.pod)
-        for made in made_pods(there)
+        Member(file, pod_place, GroupRequest(), made)
+        for file, pod_place in pods
+        if _has_interfaces(pod_place.pod) and not _has_pod_group(pod_place.pod)
+        for made in made_pods(pod_place)
     ]
     for several in _replicas(members):
         first, size = several[0], _size(several)
@@ -341,7 +341,7 @@ def _without_group(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[GroupFindin
                 "its pods are in no group and start one by one: name_from "
                 f"{first.made.replica_label!r} makes a group of the {size} pods of each replica"
             )
-            yield first.says(rule, first.there.pod.at("metadata", "annotations"), is_note=True)
+            yield first.says(rule, first.pod_place.pod.at("metadata", "annotations"), is_note=True)
 
 
 def _has_interfaces(pod: Place) -> bool:

@@ -78,9 +78,9 @@ class MadePods:
         return self if group.values == 1 else replace(self, pods=group.pods, controllers=1)
 
 
-def made_pods(there: PodPlace) -> Iterator[MadePods]:
+def made_pods(pod_place: PodPlace) -> Iterator[MadePods]:
     """Yield what is made of a template: a LeaderWorkerSet may make leaders and workers of one."""
-    return _KINDS.get(there.owner.partition("/")[0], _unknown)(there)
+    return _KINDS.get(pod_place.owner.partition("/")[0], _unknown)(pod_place)
 
 
 def _product(*numbers: int | None) -> int | None:
@@ -98,9 +98,9 @@ def _number(place: Place, default: int | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _above(there: PodPlace, steps: int = 1) -> Place:
+def _above(pod_place: PodPlace, steps: int = 1) -> Place:
     """Return what contains the template, so many steps above it."""
-    return there.whole.at(*there.pod.path[len(there.whole.path) : -steps])
+    return pod_place.whole.at(*pod_place.pod.path[len(pod_place.whole.path) : -steps])
 
 
 def _unknown(_: PodPlace) -> Iterator[MadePods]:
@@ -111,12 +111,12 @@ def _pod(_: PodPlace) -> Iterator[MadePods]:
     yield MadePods(1)
 
 
-def _replicas(there: PodPlace) -> Iterator[MadePods]:
-    yield MadePods(_number(_above(there).at("replicas"), 1))
+def _replicas(pod_place: PodPlace) -> Iterator[MadePods]:
+    yield MadePods(_number(_above(pod_place).at("replicas"), 1))
 
 
-def _stateful_set(there: PodPlace) -> Iterator[MadePods]:
-    pods, policy = _number(there.whole.at("spec", "replicas"), 1), there.whole.at("spec", "podManagementPolicy")
+def _stateful_set(pod_place: PodPlace) -> Iterator[MadePods]:
+    pods, policy = _number(pod_place.whole.at("spec", "replicas"), 1), pod_place.whole.at("spec", "podManagementPolicy")
     at_first = None if policy.value == "Parallel" or not pods else 1
     yield MadePods(pods, at_first=at_first, wait=Wait(policy, "OrderedReady"))
 
@@ -140,12 +140,12 @@ def _job_labels(part: str, pods: int | None, jobs: int | None) -> Mapping[str, L
     return dict.fromkeys(keys, LabelGroup(part, pods, jobs))
 
 
-def _job(there: PodPlace) -> Iterator[MadePods]:
-    job = _above(there)
+def _job(pod_place: PodPlace) -> Iterator[MadePods]:
+    job = _above(pod_place)
     yield MadePods(_parallel(job), labels=_job_labels("", _parallel(job), 1), later=_later(job))
 
 
-def _job_set(there: PodPlace) -> Iterator[MadePods]:
+def _job_set(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read one of a JobSet's replicated jobs, which may wait for earlier ones.
 
     With ``InOrder`` its Jobs are made when all Jobs of those before it are ready, with ``dependsOn`` when all Jobs of
@@ -155,9 +155,9 @@ def _job_set(there: PodPlace) -> Iterator[MadePods]:
     pkg/controllers/depends_on.go, dependencyReachedStatus; pkg/controllers/jobset_controller.go,
     labelAndAnnotateObject and addNamespacedJobNodeSelector; pkg/webhooks/pod_webhook.go, ValidateCreate.
     """
-    replicated, job = _above(there, 3), _above(there)
+    replicated, job = _above(pod_place, 3), _above(pod_place)
     pods, replicas, index = _parallel(job), _number(replicated.at("replicas"), 1), replicated.path[-1]
-    exclusive, by_selector = _exclusive_topology(there.whole, replicated)
+    exclusive, by_selector = _exclusive_topology(pod_place.whole, replicated)
     has_followers = exclusive is not None and not by_selector and bool(pods)
     whole_set = LabelGroup("", _product(pods, replicas), 1)
     yield MadePods(
@@ -165,7 +165,7 @@ def _job_set(there: PodPlace) -> Iterator[MadePods]:
         replicas,
         at_first=1 if has_followers else None,
         controller=index,
-        after=_earlier_jobs(there.whole, replicated),
+        after=_earlier_jobs(pod_place.whole, replicated),
         wait=Wait(exclusive, until="the first of their Job has a node") if exclusive is not None else None,
         labels={
             f"{_JOB_SET}/job-key": LabelGroup(index, pods, replicas),
@@ -220,12 +220,12 @@ def _dependencies(replicated: Place) -> Iterator[tuple[Place, str]]:
             yield entry, name
 
 
-def _mpi_job(there: PodPlace) -> Iterator[MadePods]:
+def _mpi_job(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read one of an MPIJob's templates; the launcher's pods are those of a Job.
 
     Source: mpi-operator, pkg/apis/kubeflow/v2beta1/default.go, and types.go, LauncherCreationPolicy.
     """
-    replicas, policy = _above(there), there.whole.at("spec", "launcherCreationPolicy")
+    replicas, policy = _above(pod_place), pod_place.whole.at("spec", "launcherCreationPolicy")
     if replicas.path[-1] == "Launcher":
         after = {"workers": Wait(policy)} if policy.value == "WaitForWorkersReady" else {}
         yield MadePods(_number(replicas.at("replicas"), 1), controller="launcher", after=after)
@@ -233,36 +233,36 @@ def _mpi_job(there: PodPlace) -> Iterator[MadePods]:
         yield MadePods(_number(replicas.at("replicas"), 0), controller="workers")
 
 
-def _training_job(there: PodPlace) -> Iterator[MadePods]:
+def _training_job(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read one of a training job's templates, whose number a controller may change if it is elastic.
 
     Source: training-operator, pkg/apis/kubeflow.org/v1/defaulting_utils.go, setDefaultReplicas.
     """
-    is_elastic = there.whole.at("spec", "elasticPolicy").value is not None
-    yield MadePods(None if is_elastic else _number(_above(there).at("replicas"), 1))
+    is_elastic = pod_place.whole.at("spec", "elasticPolicy").value is not None
+    yield MadePods(None if is_elastic else _number(_above(pod_place).at("replicas"), 1))
 
 
-def _leader_worker_set(there: PodPlace) -> Iterator[MadePods]:
-    yield from _leaders_and_workers(there, there.whole, there.whole.at("spec"))
+def _leader_worker_set(pod_place: PodPlace) -> Iterator[MadePods]:
+    yield from _leaders_and_workers(pod_place, pod_place.whole, pod_place.whole.at("spec"))
 
 
-def _disaggregated_set(there: PodPlace) -> Iterator[MadePods]:
+def _disaggregated_set(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read a role, which is a LeaderWorkerSet in each slice; its annotations are that set's.
 
     Source: lws, api/disaggregatedset/v1/disaggregatedset_types.go, Slices and RoleScalingExternal, and
     pkg/controllers/disaggregatedset/lws_manager.go, Create.
     """
-    index = there.pod.path[len(there.whole.path) + 2]
-    role = there.whole.at("spec", "roles", index)
+    index = pod_place.pod.path[len(pod_place.whole.path) + 2]
+    role = pod_place.whole.at("spec", "roles", index)
     is_external = role.at("scaling", "mode").value == "External"
-    slices = None if is_external else _number(there.whole.at("spec", "slices"), 1)
+    slices = None if is_external else _number(pod_place.whole.at("spec", "slices"), 1)
     # A role of v1alpha1 has the fields of the set's spec itself.
     spec = role if role.at("spec").value is None else role.at("spec")
-    yield from _leaders_and_workers(there, role, spec, index, slices)
+    yield from _leaders_and_workers(pod_place, role, spec, index, slices)
 
 
 def _leaders_and_workers(
-    there: PodPlace, of_set: Place, spec: Place, part: str = "", copies: int | None = 1
+    pod_place: PodPlace, of_set: Place, spec: Place, part: str = "", copies: int | None = 1
 ) -> Iterator[MadePods]:
     """Read a template of a LeaderWorkerSet; that of the workers is the leaders' too, if they have none.
 
@@ -274,7 +274,7 @@ def _leaders_and_workers(
     exclusive = of_set.at("metadata", "annotations", f"{_LWS}/exclusive-topology")
     replicas, policy = _product(_number(spec.at("replicas"), 1), copies), spec.at("startupPolicy")
     size = _number(spec.at("leaderWorkerTemplate", "size"), 1)
-    is_leaders = there.pod.path[-1] == "leaderTemplate"
+    is_leaders = pod_place.pod.path[-1] == "leaderTemplate"
     if is_leaders or spec.at("leaderWorkerTemplate", "leaderTemplate").value is None:
         yield _leaders(part, replicas)
     if not is_leaders:
@@ -306,13 +306,13 @@ def _replica_labels(part: str, pods: int | None, replicas: int | None) -> Mappin
     }
 
 
-def _dynamo_graph(there: PodPlace) -> Iterator[MadePods]:
+def _dynamo_graph(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read a component, which is a LeaderWorkerSet if it has several nodes, and else a Deployment.
 
     Source: dynamo, deploy/operator/api/v1beta1/dynamocomponentdeployment_types.go, Multinode and Replicas. A service
     of v1alpha1 is a component.
     """
-    component = there.pod if there.pod.renamed else _above(there)
+    component = pod_place.pod if pod_place.pod.renamed else _above(pod_place)
     replicas, nodes = _number(component.at("replicas"), 1), _number(component.at("multinode", "nodeCount"), 1)
     if nodes == 1:
         yield MadePods(replicas)
@@ -321,14 +321,14 @@ def _dynamo_graph(there: PodPlace) -> Iterator[MadePods]:
         yield _workers(component.path[-1], nodes, replicas)
 
 
-def _storm_service(there: PodPlace) -> Iterator[MadePods]:
+def _storm_service(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read a role of a RoleSet, which is what a StormService makes several of.
 
     Source: aibrix, pkg/controller/constants/stormservice.go, RoleSetNameLabelKey and PodSetNameLabelKey, set by
     pkg/controller/roleset/utils.go, renderStormServicePod, and pkg/controller/podset/podset_controller.go,
     createPodFromTemplate.
     """
-    role, sets = _above(there), _number(there.whole.at("spec", "replicas"), 1)
+    role, sets = _above(pod_place), _number(pod_place.whole.at("spec", "replicas"), 1)
     replicas, size = _number(role.at("replicas"), None), _number(role.at("podGroupSize"), 1)
     pods = _product(replicas, size)
     labels = {"roleset-name": LabelGroup("", pods, sets)}
@@ -337,7 +337,7 @@ def _storm_service(there: PodPlace) -> Iterator[MadePods]:
     yield MadePods(pods, sets, controller=role.path[-1], labels=labels, replica_label="roleset-name")
 
 
-def _ray(there: PodPlace) -> Iterator[MadePods]:
+def _ray(pod_place: PodPlace) -> Iterator[MadePods]:
     """Read head, a worker group, or the submitter of a RayJob, which is made when the cluster is ready.
 
     Source: kuberay, ray-operator/controllers/ray/utils/util.go, GetWorkerGroupDesiredReplicas; common/pod.go,
@@ -345,8 +345,8 @@ def _ray(there: PodPlace) -> Iterator[MadePods]:
     numOfHosts is above 1; rayjob_controller.go, JobDeploymentStatusInitializing; raycluster_controller.go,
     buildHeadPod and buildWorkerPod: SetControllerReference.
     """
-    group = _above(there)
-    if there.pod.path[-1] == "submitterPodTemplate":
+    group = _above(pod_place)
+    if pod_place.pod.path[-1] == "submitterPodTemplate":
         wait = Wait(group.at("submissionMode"), "K8sJobMode")
         clusters = group.at("rayClusterSpec", "workerGroupSpecs").value
         workers = [f"workers{index}" for index in range(len(clusters) if isinstance(clusters, list) else 0)]
@@ -354,7 +354,7 @@ def _ray(there: PodPlace) -> Iterator[MadePods]:
     elif group.path[-1] == "headGroupSpec":
         yield MadePods(1, controller="head", labels={"ray.io/cluster": LabelGroup("", 1, 1)}, owns_pods=True)
     else:
-        yield _ray_workers(_above(there, 3), group)
+        yield _ray_workers(_above(pod_place, 3), group)
 
 
 def _ray_workers(cluster: Place, group: Place) -> MadePods:

@@ -235,9 +235,9 @@ def _has_containers(spec: Place) -> bool:
 def _expand(place: Place, pattern: Path) -> Iterator[Place]:
     """Yield the values at a path below a place."""
     if "*" not in pattern:
-        there = place.at(*pattern)
-        if there.value is not None:
-            yield there
+        value_place = place.at(*pattern)
+        if value_place.value is not None:
+            yield value_place
         return
     star = pattern.index("*")
     several = place.at(*pattern[:star])

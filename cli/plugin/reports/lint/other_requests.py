@@ -72,32 +72,32 @@ class _Requests:
     remarks: list[tuple[Place, str]] = field(default_factory=list)
 
 
-def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Advice:
+def advise(pod_place: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Advice:
     """Return what to write in place of a pod's requests to other systems, and what to remove."""
-    pod = there.pod
+    pod = pod_place.pod
     annotations = pod.at("metadata", "annotations").value
     keys = annotations.keys() if isinstance(annotations, dict) else set[str]()
     scheduler = pod.at("spec", "schedulerName").value
-    limits = _limits(there)
+    limits = _limits(pod_place)
     ours = [name for name in limits if name in _OURS]
     has_annotation = not keys.isdisjoint((names.REQUEST, names.RIT_REQUEST))
     is_asking = has_annotation or bool(ours)
     requests = _Requests()
     _read_device_limits(limits, requests)
-    _read_networks(there, networks, requests, has_devices=bool(requests.remarks))
+    _read_networks(pod_place, networks, requests, has_devices=bool(requests.remarks))
     _read_claims(pod, networks, requests)
     has_request = bool(requests.remarks)
-    _read_host_devices(there, requests, is_asking=is_asking)
+    _read_host_devices(pod_place, requests, is_asking=is_asking)
     is_placed, wants_vfs = scheduler in schedulers, bool(requests.remarks)
     remarks = [*requests.remarks, *_two_gpus(limits)]
     if not (wants_vfs or is_asking or is_placed):
-        remarks += _unknown_networks(there, networks, schedulers)
+        remarks += _unknown_networks(pod_place, networks, schedulers)
     if ours and not is_placed and not has_annotation:
         remarks.append((limits[ours[0]][0], _needs_scheduler(schedulers)))
     elif wants_vfs and not is_asking:
         remarks += _host_network(pod)
         remarks.insert(0, (_annotations_place(pod), _line(requests, schedulers)))
-    remarks += _device_names(there)
+    remarks += _device_names(pod_place)
     is_refused = (is_placed and has_request) or bool(ours and not is_placed)
     return Advice(remarks, is_refused, is_for_others=wants_vfs and not is_asking)
 
@@ -143,10 +143,10 @@ def _line(requests: _Requests, schedulers: Sequence[str]) -> str:
     )
 
 
-def _limits(there: PodPlace) -> dict[str, tuple[Place, int]]:
+def _limits(pod_place: PodPlace) -> dict[str, tuple[Place, int]]:
     """Return the extended resources of all containers, each with its first place and its sum."""
     found: dict[str, tuple[Place, int]] = {}
-    for container in _containers(there):
+    for container in _containers(pod_place):
         resources = container.at("resources")
         both = [resources.at("limits"), resources.at("requests")]
         # A Dynamo service has extended resources below `custom`.
@@ -161,17 +161,17 @@ def _limits(there: PodPlace) -> dict[str, tuple[Place, int]]:
     return found
 
 
-def _containers(there: PodPlace) -> Iterator[Place]:
-    spec = there.pod.at("spec")
+def _containers(pod_place: PodPlace) -> Iterator[Place]:
+    spec = pod_place.pod.at("spec")
     for kind in ("initContainers", "containers"):
         several = spec.at(kind)
         for index in range(len(several.value) if isinstance(several.value, list) else 0):
             yield several.at(str(index))
-    if there.pod.renamed:
+    if pod_place.pod.renamed:
         # Of Dynamo, of Argo's workflows and of KServe's models.
         yield from (spec.at(kind) for kind in ("mainContainer", "container", "script", "model"))
         # Of a Dynamo service the resources are beside its pod.
-        yield there.pod
+        yield pod_place.pod
 
 
 def _read_device_limits(limits: Mapping[str, tuple[Place, int]], requests: _Requests) -> None:
@@ -192,23 +192,25 @@ def _read_device_limits(limits: Mapping[str, tuple[Place, int]], requests: _Requ
         requests.remarks.append((place, rule))
 
 
-def _attachments(there: PodPlace) -> dict[str, Place]:
+def _attachments(pod_place: PodPlace) -> dict[str, Place]:
     """Return the annotations by which other programs attach networks; KServe's are the object's own, too."""
-    sources = [there.pod.at("metadata", "annotations")]
-    if there.pod.renamed.get("metadata") == "":
-        sources.append(there.whole.at("metadata", "annotations"))
+    sources = [pod_place.pod.at("metadata", "annotations")]
+    if pod_place.pod.renamed.get("metadata") == "":
+        sources.append(pod_place.whole.at("metadata", "annotations"))
     found = {
         key: source.at(key) for source in reversed(sources) for key in _ATTACHING if source.at(key).value is not None
     }
     return {key: found[key] for key in _ATTACHING if key in found}
 
 
-def _unknown_networks(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Iterator[tuple[Place, str]]:
+def _unknown_networks(
+    pod_place: PodPlace, networks: Networks, schedulers: Sequence[str]
+) -> Iterator[tuple[Place, str]]:
     """Yield what to write for Multus' networks that the manifests do not define.
 
     Their devices are often not in the pod: network-resources-injector adds the limits.
     """
-    for key, place in _attachments(there).items():
+    for key, place in _attachments(pod_place).items():
         entries = [entry for entry in networks.of_multus(place.value) if entry.name not in networks.others]
         if key in (_MULTUS, _DEFAULT_NETWORK) and entries:
             line = json.dumps([entry.interface for entry in entries])
@@ -219,8 +221,8 @@ def _unknown_networks(there: PodPlace, networks: Networks, schedulers: Sequence[
             )
 
 
-def _read_networks(there: PodPlace, networks: Networks, requests: _Requests, *, has_devices: bool) -> None:
-    places = _attachments(there)
+def _read_networks(pod_place: PodPlace, networks: Networks, requests: _Requests, *, has_devices: bool) -> None:
+    places = _attachments(pod_place)
     texts = {key: place.value for key, place in places.items()}
     entries = networks.of_multus(texts.get(_MULTUS)) + networks.of_gke(texts.get(_GKE))
     # Of more networks than devices the others need none: a bond's own attachment, or a bridge.
@@ -254,8 +256,8 @@ def _read_claims(pod: Place, networks: Networks, requests: _Requests) -> None:
             requests.remarks.append((claim, f"{rule}, and where containers name it"))
 
 
-def _read_host_devices(there: PodPlace, requests: _Requests, *, is_asking: bool) -> None:
-    volumes = there.pod.at("spec", "volumes")
+def _read_host_devices(pod_place: PodPlace, requests: _Requests, *, is_asking: bool) -> None:
+    volumes = pod_place.pod.at("spec", "volumes")
     for index in range(len(volumes.value) if isinstance(volumes.value, list) else 0):
         path = volumes.at(str(index)).at("hostPath", "path")
         parts = path.value.rstrip("/").split("/") if isinstance(path.value, str) else []
@@ -264,7 +266,7 @@ def _read_host_devices(there: PodPlace, requests: _Requests, *, is_asking: bool)
             requests.remarks.append((path, f"shows {what} of the host: remove volume and mounts"))
     if not requests.remarks and not is_asking:
         return
-    for container in _containers(there):
+    for container in _containers(pod_place):
         privileged = container.at("securityContext", "privileged")
         if privileged.value is True:
             rule = "a privileged container opens every device of the host, other pods' VFs too. RDMA does not need it"
@@ -283,9 +285,9 @@ def _host_network(pod: Place) -> Iterator[tuple[Place, str]]:
             yield spec.at("dnsPolicy"), "is for the host's network: remove it"
 
 
-def _device_names(there: PodPlace) -> Iterator[tuple[Place, str]]:
+def _device_names(pod_place: PodPlace) -> Iterator[tuple[Place, str]]:
     """Yield where RDMA devices are named by hand, in variables and in arguments."""
-    for container in _containers(there):
+    for container in _containers(pod_place):
         variables = container.at("env")
         for index in range(len(variables.value) if isinstance(variables.value, list) else 0):
             variable = variables.at(str(index))

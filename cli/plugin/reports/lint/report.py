@@ -43,10 +43,12 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
     for file, text in files:
         order.setdefault(file, len(order))
         try:
-            objects.extend((file, there) for there in pods(text))
+            objects.extend((file, manifest) for manifest in pods(text))
         except ManifestError as error:
             found.append(Finding(file, error.line, "", "", f"not YAML: {error.rule}"))
-    networks = read_networks((there.kind, there.whole) for _, there in objects if isinstance(there, WithoutPods))
+    networks = read_networks(
+        (manifest.kind, manifest.whole) for _, manifest in objects if isinstance(manifest, WithoutPods)
+    )
     checked = examine(objects, schedulers, networks)
     found += checked.findings
     found.sort(key=lambda finding: (order[finding.file], finding.line))
@@ -75,19 +77,19 @@ def examine(
     checked = Checked()
     without: dict[str, list[Finding]] = {}
     looked_at: list[tuple[str, PodPlace]] = []
-    for file, there in objects:
-        if isinstance(there, PodPlace):
-            looked_at.append((file, there))
-            checked.findings += _pod(file, there, schedulers)
-            advice = advise(there, networks, schedulers)
-            remarks = [Finding(file, place.line, there.owner, place.field, rule) for place, rule in advice.remarks]
+    for file, manifest in objects:
+        if isinstance(manifest, PodPlace):
+            looked_at.append((file, manifest))
+            checked.findings += _pod(file, manifest, schedulers)
+            advice = advise(manifest, networks, schedulers)
+            remarks = [Finding(file, place.line, manifest.owner, place.field, rule) for place, rule in advice.remarks]
             (checked.findings if advice.is_refused else checked.notes).extend(remarks)
             checked.others += advice.is_for_others
             continue
-        if there.has_pods:
-            without.setdefault(there.kind, []).append(_without(file, there))
+        if manifest.has_pods:
+            without.setdefault(manifest.kind, []).append(_without(file, manifest))
         elsewhere = [
-            Finding(file, at.line, there.owner, at.field, rule) for at, rule in requests_elsewhere(there.whole)
+            Finding(file, at.line, manifest.owner, at.field, rule) for at, rule in requests_elsewhere(manifest.whole)
         ]
         checked.notes += elsewhere
         checked.others += bool(elsewhere)
@@ -114,8 +116,8 @@ def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[
     return Answer(document, (Table(("",), rows, empty=empty),), notes, status=1 if found else 0)
 
 
-def _without(file: str, there: WithoutPods) -> Finding:
-    return Finding(file, there.whole.line, there.owner, "", "no pod template was found in it")
+def _without(file: str, manifest: WithoutPods) -> Finding:
+    return Finding(file, manifest.whole.line, manifest.owner, "", "no pod template was found in it")
 
 
 def _note(several: Sequence[Finding]) -> str:
@@ -128,9 +130,9 @@ def _line(one: Finding) -> str:
     return ": ".join(filter(None, (f"{one.file}:{one.line}", one.subject, one.field, one.rule)))
 
 
-def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Finding]:
-    pod, found = there.pod, list[tuple[Place, str]]()
-    found += _misplaced(there)
+def _pod(file: str, pod_place: PodPlace, schedulers: tuple[str, ...]) -> list[Finding]:
+    pod, found = pod_place.pod, list[tuple[Place, str]]()
+    found += _misplaced(pod_place)
     annotations = pod.at("metadata", "annotations")
     if isinstance(annotations.value, dict):
         found += _annotations(annotations)
@@ -141,20 +143,20 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
     if request is not None:
         found += _containers(pod, request, annotations)
     if not found:
-        found += _as_the_scheduler(there)
+        found += _as_the_scheduler(pod_place)
     if pod.at("spec", "schedulerName").value in schedulers:
         found += other_groups(pod)
     ordered = sorted(found, key=lambda finding: finding[0].line)
-    return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in ordered]
+    return [Finding(file, place.line, pod_place.owner, place.field, rule) for place, rule in ordered]
 
 
-def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
+def _misplaced(pod_place: PodPlace) -> Iterator[tuple[Place, str]]:
     """Yield the annotations of all that contains a template: of the object, and as in a CronJob of its Jobs."""
-    start = len(there.whole.path)
-    for depth in range(len(there.pattern)):
-        own = there.whole.at(*there.pod.path[start : start + depth], "metadata", "annotations")
-        metadata = there.pod.renamed.get("metadata", "metadata")
-        around = (*there.pod.path[start : start + depth], *there.pattern[depth:])
+    start = len(pod_place.whole.path)
+    for depth in range(len(pod_place.pattern)):
+        own = pod_place.whole.at(*pod_place.pod.path[start : start + depth], "metadata", "annotations")
+        metadata = pod_place.pod.renamed.get("metadata", "metadata")
+        around = (*pod_place.pod.path[start : start + depth], *pod_place.pattern[depth:])
         where = render((*around, *([metadata] if metadata else []), "annotations"))
         for key in own.value if isinstance(own.value, dict) else ():
             if key in _OF_PODS or key.startswith(names.REQUEST_OF):
@@ -212,15 +214,15 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
             yield annotations.at(key), f"[{index}].containers: {name!r} is not a container of this pod"
 
 
-def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
+def _as_the_scheduler(pod_place: PodPlace) -> Iterator[tuple[Place, str]]:
     """Apply the scheduler's own reading of a pod, which refuses some more."""
     try:
-        pod_info = read_template(there)
+        pod_info = read_template(pod_place)
     except msgspec.ValidationError as unreadable:
-        yield there.pod, f"not a pod: {unreadable}"
+        yield pod_place.pod, f"not a pod: {unreadable}"
         return
     if isinstance(pod_info, Refused):
-        yield _place_of(there.pod, pod_info.reason)
+        yield _place_of(pod_place.pod, pod_info.reason)
 
 
 def _place_of(pod: Place, reason: str) -> tuple[Place, str]:

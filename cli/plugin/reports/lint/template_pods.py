@@ -17,21 +17,21 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.gpus import gpu_kind
 
 
-def read_template(there: PodPlace) -> PodInfo | Refused | None:
+def read_template(pod_place: PodPlace) -> PodInfo | Refused | None:
     """Return what the scheduler reads; None if it asks its plug-ins, which are not here. Raise ValidationError."""
-    value: dict[str, Any] = dict(there.pod.value) if isinstance(there.pod.value, dict) else {}
-    for part in there.pod.renamed:
-        value[part] = there.pod.at(part).value or {}
-    if main := main_containers(there.pod):
+    value: dict[str, Any] = dict(pod_place.pod.value) if isinstance(pod_place.pod.value, dict) else {}
+    for part in pod_place.pod.renamed:
+        value[part] = pod_place.pod.at(part).value or {}
+    if main := main_containers(pod_place.pod):
         others = value["spec"].get("containers")
         value["spec"] = {**value["spec"], "containers": main + (others if isinstance(others, list) else [])}
     metadata: Any = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
     # A template's pods have a controller, which is their group if that has no name.
-    kind, _, name = there.owner.partition("/")
+    kind, _, name = pod_place.owner.partition("/")
     of_template: dict[str, Any] = {}
     if kind != "Pod":
         of_template["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
-        of_template["labels"] = _labels(there.pod, metadata)
+        of_template["labels"] = _labels(pod_place.pod, metadata)
     read = msgspec.convert({**value, "metadata": {"name": "", **metadata, **of_template}}, Pod)
     # The pods of another scheduler have their claims from it, and their VFs from its extender.
     others = any(kind != GPU for kind, _ in asked_kinds(read.annotations))
