@@ -160,7 +160,7 @@ class EventCorrelator:
             self._buckets.popitem(last=False)
         if bucket.take(now) > 0:
             return None
-        key = (uid, reason, message)
+        key = (uid, reason, message[:_MAX_MESSAGE])
         if (last_record := self._records.pop(key, None)) is not None:
             record = EventRecord(last_record.name, last_record.count + 1, last_record.first)
         self._records[key] = record
@@ -170,7 +170,7 @@ class EventCorrelator:
 
     def forget(self, uid: str, reason: str, message: str) -> None:
         """Record that an event no longer exists: API servers delete them after an hour."""
-        self._records.pop((uid, reason, message), None)
+        self._records.pop((uid, reason, message[:_MAX_MESSAGE]), None)
 
 
 def event_reason(report: Report) -> str:

@@ -42,3 +42,13 @@ def test_the_correlator_remembers_a_limited_number_of_events() -> None:
         correlator.correlate(f"u{number}", "Failed", "why", EventRecord("e", 1, ""), 0.0)
     again = correlator.correlate("first", "Failed", "why", EventRecord("new", 1, ""), 0.0)
     assert again == EventRecord("new", 1, "")
+
+
+def test_of_a_message_only_as_much_counts_as_is_written() -> None:
+    """A message may be as long as an object's text, and thousands are remembered."""
+    correlator, written = EventCorrelator(), "x" * 1024
+    correlator.correlate("u", "Failed", f"{written}1", EventRecord("e1", 1, "t1"), 0.0)
+    again = correlator.correlate("u", "Failed", f"{written}2", EventRecord("e2", 1, "t2"), 1.0)
+    assert again == EventRecord("e1", 2, "t1")
+    correlator.forget("u", "Failed", f"{written}3")
+    assert correlator.correlate("u", "Failed", written, EventRecord("e3", 1, "t3"), 2.0) == EventRecord("e3", 1, "t3")
