@@ -31,9 +31,7 @@ _ANOTHER_UID_TEXT = "Precondition failed"
 
 
 async def evict(client: Client, order: Evict) -> EvictionResult:
-    """Send one request, so that disruption budgets and admission apply; the machine tries again later if the API server
-    rejected it or did not answer.
-    """
+    """Send one request; disruption budgets and admission apply. The machine tries again if it is rejected or lost."""
     pod = order.pod.metadata
     eviction = {
         "apiVersion": "policy/v1",

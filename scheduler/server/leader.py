@@ -125,9 +125,7 @@ class Election:
         metrics.LEADER.labels(self._name).set(0)
 
     async def release(self) -> None:
-        """Release the lease if it is ours, so that the next leader need not wait until it expires; write nothing after
-        that.
-        """
+        """Release the lease if it is ours, so that the next leader need not wait; write nothing after that."""
         self._step_down()
         try:
             lease = await self._get()

@@ -191,7 +191,6 @@ class Loop:
         return True
 
     def _take_next(self) -> list[Instruction]:
-        """Process the next entry of the list, or the next message."""
         for entry in self._list or ():
             return self._take(entry, self._list_time) if entry is not None else []
         self._list = None
@@ -262,9 +261,6 @@ class Loop:
         self._reports.put(report)
 
     async def _wait(self) -> None:
-        """Sleep until a message arrives, something is due, the first Binding may start or the Lease may be certain
-        again.
-        """
         if self._has_max_binds:
             await asyncio.sleep(_BATCH_S)
         try:

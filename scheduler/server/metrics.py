@@ -102,7 +102,7 @@ class DecisionTiming:
 
 
 class ProfileMetrics:
-    """The metrics of one profile: the pods of one schedulerName."""
+    """The metrics of one schedulerName."""
 
     def __init__(self, profile: str) -> None:
         results = ("scheduled", "unschedulable", "error")
@@ -124,7 +124,6 @@ class ProfileMetrics:
             POINT_S.labels(point, status, self._profile).observe(phase_s)
 
     def bind(self, outcome: Outcome, duration_s: float) -> None:
-        """Count the definite outcome of a Binding."""
         is_bound = outcome.kind == "bound"
         BINDS.labels(outcome.kind).inc()
         self._bind_s["Success" if is_bound else "Error"].observe(duration_s)

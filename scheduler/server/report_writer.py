@@ -101,7 +101,6 @@ class ReportWriter:
             self._condition_lanes.wake()
 
     def put_rates(self, report: ReportRates) -> None:
-        """Queue a pod's condition about its rates in place of one that waits."""
         pod = report.pod.metadata
         self._of_rates.put(pod.namespace, pod.uid, report)
         self._condition_lanes.wake()

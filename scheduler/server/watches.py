@@ -182,9 +182,7 @@ class Reflectors:
             task.cancel()
 
     async def _follow_optional(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
-        """Follow the first path that is served; while none is served, there are no objects, and the paths are tried
-        again.
-        """
+        """Follow the first path that is served; while none is, there are no objects, and all are tried again."""
         is_empty, looks = False, 0 if self._event_counts[kind] else _MOMENTS
         while turn == self._turn:
             event_count = self._event_counts[kind]
