@@ -27,9 +27,9 @@ from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.selecting_objects import Service
-from scheduler.server.bind import binding
 from scheduler.server.reports import status_patch
 from scheduler.server.watches import SOURCES
+from scheduler.server.writes import binding
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import msgspec
 from bench.loads import scheduler_load as load
 from mooring import names
 from mooring.kube.client import JSON, MERGE_PATCH, Client
-from scheduler.server.bind import MEDIA_TYPE, encode
 from scheduler.server.pb.binding_pb2 import ObjectMeta
+from scheduler.server.writes import MEDIA_TYPE, encode
 
 # An extended resource of every node, as many as it has VFs.
 COUNTED = "example.com/vf"

@@ -25,9 +25,9 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server import metrics
-from scheduler.server.bind import bind
 from scheduler.server.http.claimed_devices import read_claimed_devices
 from scheduler.server.loop import ApiClients, Loop
+from scheduler.server.writes import bind
 
 _T = TypeVar("_T")
 # Seconds for which nodes are evaluated before other tasks have their turn.

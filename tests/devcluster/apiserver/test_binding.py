@@ -6,8 +6,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from scheduler.server.bind import MAGIC, MEDIA_TYPE
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta, Unknown
+from scheduler.server.writes import MAGIC, MEDIA_TYPE
 from tests.devcluster.apiserver.conftest import pod
 from tests.support.polling import eventually
 

@@ -17,7 +17,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.server.bind import bind, binding
+from scheduler.server.writes import bind, binding
 
 PODS = "/api/v1/namespaces/default/pods"
 Create = Callable[..., Any]
@@ -219,7 +219,7 @@ async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost, the repetition refused, and then the first one arrives: the pod is ours."""
-    monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
+    monkeypatch.setattr("scheduler.server.writes.ON_ITS_WAY_S", 0.01)
     pod = make_pod()
     decision = _decision(pod)
     seen, unseen = _shown(pod, assignment="ours"), _shown(pod)
@@ -245,7 +245,7 @@ async def test_a_denial_counts_only_once_no_earlier_copy_can_still_arrive(
     make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost, the repetition denied, and then the first one arrives: the pod is ours."""
-    monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
+    monkeypatch.setattr("scheduler.server.writes.ON_ITS_WAY_S", 0.01)
     pod = make_pod()
     decision = _decision(pod)
     seen, unseen = _shown(pod, assignment="ours"), _shown(pod)

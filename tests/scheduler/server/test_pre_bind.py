@@ -30,9 +30,9 @@ from scheduler.kube.storage_objects import (
     SELECTED_NODE,
     PersistentVolumeClaim,
 )
-from scheduler.server.bind import pre_bind
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
+from scheduler.server.writes import pre_bind
 from scheduler.state.machine import Machine
 from tests.scheduler.volume_store import HOST, on
 from tests.support.polling import eventually

@@ -26,9 +26,9 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.server.bind import MAGIC, binding
 from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup import load_signing_key
+from scheduler.server.writes import MAGIC, binding
 from scheduler.state.machine import Machine
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))

@@ -13,8 +13,8 @@ from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rate
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.cycle.instructions import WriteRates
 from scheduler.kube.objects import Pod
-from scheduler.server import bind as module
-from scheduler.server.bind import write_rates
+from scheduler.server import writes as module
+from scheduler.server.writes import write_rates
 from tests.scheduler.server.stage import PODS, MakeNode, MakePf, Stage
 from tests.support.polling import eventually
 
