@@ -87,7 +87,9 @@ def targets(demand: GroupDemand, room: MemberRoom) -> Iterator[Target]:
         is_last = keys[0] == group.within
         if anchors:
             labels, is_shared = _common_labels(room.nodes, keys, anchors)
-            if is_last or (is_shared and not _lacks_label(labels, group)):
+            # Without the level's label or that of ``within``, a row is in no domain of the level.
+            lacks_label = _NO_VALUE in (labels[0][1], labels[-1 if group.within else 0][1])
+            if is_last or (is_shared and not lacks_label):
                 domain = Domain(labels)
                 parts = partial(_parts, level, domain.flags(room.nodes), count)
                 yield Target(domain, min_members if is_last else count, parts)
@@ -143,11 +145,6 @@ def _common_labels(nodes: NodeColumns, keys: Sequence[str], rows: Sequence[int])
     """Return the values that most of these rows have, and whether all of them do."""
     labels = [_labels(nodes, keys, row) for row in rows]
     return max(sorted(set(labels)), key=labels.count), len(set(labels)) == 1
-
-
-def _lacks_label(labels: _Labels, group: Group) -> bool:
-    """Return whether a row is in no domain of a level because it lacks the level's label or that of ``within``."""
-    return labels[0][1] == _NO_VALUE or (bool(group.within) and labels[-1][1] == _NO_VALUE)
 
 
 class _Level:

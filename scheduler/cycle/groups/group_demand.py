@@ -171,12 +171,12 @@ def _common_labels(members: Sequence[PodInfo], terms_of: Callable[[AffinityInfo]
     """Yield the labels of the terms that all of these members have and that select all of them."""
     infos = list({member.affinity_info: member for member in members})
     for term in terms_of(infos[0]):
-        if all(term in terms_of(info) and _selects(term, info) for info in infos):
+        scope = term.scope
+        if all(
+            term in terms_of(info) and info.namespace in scope.namespaces and scope.selector.selects(info.labels)
+            for info in infos
+        ):
             yield term.key
-
-
-def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
-    return affinity_info.namespace in term.scope.namespaces and term.scope.selector.selects(affinity_info.labels)
 
 
 def reads_other_nodes(pod_info: PodInfo) -> bool:

@@ -129,7 +129,9 @@ class GroupSnapshot:
         if self._rules_read_changes():
             return list(self.binds)
         node_names = self.changed_nodes()
-        return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
+        binds = self.binds.values()
+        nodes = ({bind.assigned.node} if bind.plan is None else bind.plan.nodes() for bind in binds)
+        return [uid for uid, names in zip(self.binds, nodes, strict=True) if not node_names.isdisjoint(names)]
 
     def _rules_read_changes(self) -> bool:
         live = self._live.cache
@@ -153,10 +155,6 @@ class GroupSnapshot:
         """Return the nodes and uids of the pods for which any member has to leave room, and from when on."""
         by_node = reserved.counting_for_owner(self.demand.group.key, self.demand.priority)
         return {(node, pod.uid, reserved.since_of(pod.uid)) for node, pods in by_node.items() for pod in pods}
-
-
-def _nodes_of(bind: Bind) -> Sequence[str]:
-    return (bind.assigned.node,) if bind.plan is None else tuple(bind.plan.nodes())
 
 
 def _reads_labels(member: PodInfo) -> bool:
