@@ -182,11 +182,9 @@ class _Level:
         return [number for number, _ in counts.most_common() if number >= 0]
 
     def smallest(self, count: int) -> Iterator[int]:
-        """Yield the domains that admit this many members, the smallest first."""
         yield from range(int(np.searchsorted(self._counts, count)), len(self._counts))
 
     def largest(self, count: int) -> Iterator[int]:
-        """Yield the domains that admit this many members of any shape, the largest first."""
         order = np.argsort(self._partial_counts, kind="stable")
         yield from order[self._partial_counts[order] >= count][::-1].tolist()
 

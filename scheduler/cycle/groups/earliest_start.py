@@ -49,8 +49,8 @@ class EarliestStart:
     def run(self, now: float, promise: Reservation | None, *, seeks_earlier: bool) -> Turns[Start | None]:
         """Return the earliest start; None if no declared end makes room.
 
-        Without ``seeks_earlier``, a ``promise`` that still holds is returned. If its nodes change in each round, the
-        last start is returned: the caller reviews it when nodes have changed.
+        Without ``seeks_earlier``, a ``promise`` that still holds is returned. Nodes may change in each round: the
+        caller reviews the start when they have changed.
         """
         start, nodes = None, self.live.cache.nodes
         for _ in range(_MOST_ROUNDS):

@@ -200,10 +200,7 @@ class _DomainSearch:
         yield from targets(demand, self.room)
 
     def _try_target(self, target: Target) -> Turns[tuple[Target | GroupUnschedulable, int]]:
-        """Make attempts in a domain until all members fit; then repeat the one that placed most.
-
-        Return the result, and how many members were tried.
-        """
+        """Repeat the attempt in a domain that placed most members; return how many members were tried, too."""
         snapshot = self.snapshot
         best, best_count, shortage = None, target.min_members - 1, None
         count, extra_count, is_cut = 0, 0, False
@@ -245,10 +242,7 @@ class _DomainSearch:
             yield from (on_rails(order, demand.group, networks) for order in orders)
 
     def _fill(self, members: Sequence[PodInfo], target: Target) -> Turns[tuple[Refusals, int]]:
-        """Place as many members in a domain as fit, if enough can; return why others do not, and how many were tried.
-
-        The parts of the domain are filled one after another. Members that fit in none of them go anywhere in it.
-        """
+        """Place as many members in a domain as fit, first in its parts; return what `place_members` does."""
         snapshot, group, nodes = self.snapshot, self.demand.group, self.snapshot.nodes
         if group.slices:
             slices = SlicePlacement(snapshot, snapshot.place_member)
@@ -279,17 +273,15 @@ def _refusal(demand: GroupDemand, reason: str, events: ClusterEvent) -> GroupUns
 
 
 def _shortage(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> GroupUnschedulable:
-    """Return how many members fit in a domain, and why the first that fits nowhere does not."""
     binds, refusal = tuple(snapshot.binds.values()), next(iter(refusals.values()))
     refusal = _with_group(snapshot, refusal, target.min_members, target.domain.rows(snapshot.nodes))
     return GroupUnschedulable(len(binds), snapshot.demand.min_members, refusal, target.domain.text, binds)
 
 
 def _of_all_domains(snapshot: GroupSnapshot, best: GroupUnschedulable) -> GroupUnschedulable:
-    """Return why a member fits in no domain, if no member fits anywhere: the tried domain then represents all of them.
+    """Return why a member fits in no domain, if none fits anywhere: the tried domain then represents all of them.
 
-    This does not apply if placed members determine the domain, or if the member would fit on networks that were not
-    tried.
+    Placed members determine the domain, and the member may fit on networks that were not tried.
     """
     demand, nodes, member = snapshot.demand, snapshot.nodes, best.refusal.pod_info
     label = demand.group.within

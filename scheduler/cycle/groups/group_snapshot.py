@@ -67,7 +67,6 @@ class GroupSnapshot:
         return (yield from budget.evaluate(place))
 
     def place_on(self, member: PodInfo, node_name: str) -> Turns[bool]:
-        """Put a member on this node if it fits there; return whether it does."""
         rows = rows_of([node_name], self.nodes)
         decision = yield from self.place_member(member, Among(self.nodes.flags(rows)))
         if isinstance(decision, Bind):

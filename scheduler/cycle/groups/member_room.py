@@ -31,7 +31,6 @@ class Partition(NamedTuple):
     domain_count: int
 
     def sums(self, amounts: Amounts) -> Amounts:
-        """Return the sum in each domain of amounts by row."""
         return _sums(self.domain_of_row, amounts[self.rows], self.domain_count)
 
     def split(self, nodes: NodeColumns, key: str) -> tuple["Partition", Rows]:
@@ -184,7 +183,6 @@ def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) ->
 
 
 def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[Amounts, int]]:
-    """Yield for each resource the free amounts of the rows, and the amount that a member needs."""
     yield from ((nodes.free(line, rows), demand) for line, demand in enumerate(needs(member)) if demand)
     for name, demand in member.resources.items():
         if demand and name not in LINES and (scalar := nodes.scalar(name)) is not None:

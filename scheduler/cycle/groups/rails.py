@@ -211,10 +211,7 @@ def _with_room(
 
 
 def _networks_in(rows: Rows, nodes: NodeColumns) -> Sequence[str]:
-    """Return the networks of some nodes, those of most nodes first; in natural order, or plain order if there are many.
-
-    The inventory of one node must not use up the choices.
-    """
+    """Return the networks of nodes, those of most first: the inventory of one node must not use up the choices."""
     models, counts = np.unique(nodes.models.ids[rows], return_counts=True)
     # Many nodes have the same networks.
     counts_by_networks, node_counts = Counter[Networks](), Counter[str]()
@@ -232,7 +229,7 @@ def _candidates(
 ) -> Sequence[str]:
     """Return the networks to try for an interface: those that members name, the most frequent first, or otherwise all.
 
-    A member that names a network fits on no other. If not all are needed, members without a name may use all networks.
+    If not all members are needed, those without a name may use all networks.
     """
     member_counts = Counter(member.interfaces[k].network for member in members if k < len(member.interfaces))
     names = [network for network in member_counts if network]

@@ -54,7 +54,6 @@ class SlicePlacement:
     _member_refusal: Unschedulable | None = None
 
     def place(self, members: Sequence[PodInfo], rows: Rows, room: MemberRoom) -> Turns[None]:
-        """Place as many slices in some rows as fit."""
         demand, nodes = self.snapshot.demand, self.snapshot.nodes
         self.snapshot.budget.charge_column(nodes.size)
         self._domains = domains = slice_domains(demand.group.slices, nodes, one_domain(rows))
@@ -137,7 +136,6 @@ class SlicePlacement:
         return list(dict.fromkeys((*first, *for_rest.tolist(), *largest_first.tolist())))
 
     def _place_each(self, members: Sequence[PodInfo], domain: int, *, is_whole: bool) -> Turns[bool]:
-        """Place members in a domain of the narrowest level, the largest first."""
         level, (rows, domain_of_row, _) = self._domains.levels[-1], self._domains.narrowest
         among = Among(self.snapshot.nodes.flags(rows[domain_of_row == domain]), level.slice.within)
         snapshot, bind_count = self.snapshot, len(self.snapshot.binds)

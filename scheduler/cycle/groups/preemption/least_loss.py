@@ -78,10 +78,9 @@ class VictimGoal:
 
 
 class RowVictims:
-    """The victims on each row of a snapshot for one more member of the group.
+    """The victims on each row of a snapshot for one more member of the group; ``dry_run_count`` is the work so far.
 
-    ``dry_run_count`` counts dry runs and work that takes as long. Members with VFs find no victims on ``stuck_nodes``:
-    these do not release the VFs of the pods that leave.
+    Members with VFs find no victims on ``stuck_nodes``: these do not release the VFs of the pods that leave.
     """
 
     def __init__(
@@ -233,7 +232,6 @@ class VictimPlacement:
         return self._slices.get(uid, self.among)
 
     def place(self, members: Sequence[PodInfo]) -> Turns[None]:
-        """Put members on the snapshot, and remove their victims, until enough members have a place."""
         snapshot, demand = self.row_victims.snapshot, self.row_victims.demand
         if demand.group.slices:
             yield from self._place_slices(members)

@@ -85,7 +85,6 @@ class GroupPreemption:
         self._victims = PotentialVictims(live.cache, groups)
 
     def search(self, demand: GroupDemand, budget: GroupBudget, now: float) -> Turns[PreemptionResult]:
-        """Search for victims of a group of which too few members fit, turn by turn."""
         if (result := self._pending_result(demand, now)) is not None:
             return result
         if not self._victims.has_below(demand.priority):
