@@ -45,7 +45,10 @@ def nodes_of_spares(machine: Machine) -> set[str]:
 
 
 def _twice(reservations: list[Reservation], machine: Machine, begins: Mapping[str, float]) -> Iterator[str]:
-    """Yield VFs that are reserved for two owners of one priority at one time: spares are gone when a promise begins."""
+    """Yield VFs that are reserved for two owners of one priority at one time: spares are gone when a promise begins.
+
+    A group's members may wait for the room of its own spares.
+    """
     starts = [one.since for one in reservations if one.cause == "backfill"]
     first_start = min(starts, default=0.0)
     owners = dict[tuple[str, str, int], Reservation]()
@@ -58,7 +61,8 @@ def _twice(reservations: list[Reservation], machine: Machine, begins: Mapping[st
                 other = owners.setdefault((room.node, vf.pci, room.priority), one)
                 first, second = sorted((one, other), key=lambda promise: promise.since)
                 is_over = first.until is not None and first.until <= second.since
-                if other is not one and not is_over and {one.cause, other.cause} != {"spare", "backfill"}:
+                is_own = other is one or (one.group is not None and one.group == other.group)
+                if not is_over and not is_own and {one.cause, other.cause} != {"spare", "backfill"}:
                     yield f"{vf.pci} of {room.node} is reserved for {other.key} and {one.key}"
 
 
