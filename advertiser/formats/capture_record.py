@@ -27,13 +27,16 @@ _BY_MAC = re.compile(r"[a-z]{2}x[0-9a-f]{12}", re.ASCII)
 def dump_capture_record(host: Host) -> str:
     """Return the record as JSON, without altnames that contain a MAC address."""
     altnames = {
-        netdev: [name for name in found if not _BY_MAC.fullmatch(name)] for netdev, found in host.altnames.items()
+        netdev: [name for name in altnames_of_netdev if not _BY_MAC.fullmatch(name)]
+        for netdev, altnames_of_netdev in host.altnames.items()
     }
     return dump(
         {
             "v": 1,
             "boot": host.boot,
-            "altnames": {netdev: found for netdev, found in altnames.items() if found},
+            "altnames": {
+                netdev: altnames_of_netdev for netdev, altnames_of_netdev in altnames.items() if altnames_of_netdev
+            },
             "programs": dict(host.programs),
             "preparing": sorted(host.preparing),
             "eswitch": dict(host.eswitch),
@@ -45,13 +48,13 @@ def dump_capture_record(host: Host) -> str:
 def restore_record(host: Host, text: str) -> Host:
     """Return ``host``, read from a captured tree, with the data of the record ``text``; raise RecordError."""
     document = parse(text, FILE, RecordError).version(1).fields(_KNOWN)
-    held = document.required("held").fields().items()
+    entries = document.required("held").fields().items()
     altnames = document.required("altnames").fields().items()
     programs = document.required("programs").fields().items()
     return replace(
         host,
         boot=document.required("boot").string(longest=64),
-        ledger={address: _held(address, value) for address, value in held},
+        ledger={address: _held(address, value) for address, value in entries},
         unsettled=frozenset(),
         altnames={netdev: tuple(name.string(longest=128) for name in value.items(_MOST)) for netdev, value in altnames},
         programs={program: value.string(longest=128) for program, value in programs},

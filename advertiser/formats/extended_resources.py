@@ -42,12 +42,12 @@ def counted_resources(
     """Return the count of each resource that the offer names, and of ``mooring.dev/gpu``."""
     held = tuple(held)
     vfs = _counted_vfs(inventory, held)
-    known = {
+    counts = {
         names.RIT_DEVICES: _WITHOUT_END,
         names.RESERVED_MBPS: _counted_mbps(inventory, held),
         RESOURCE: gpus,
     }
-    return {name: known.get(name, vfs) for name in offered}
+    return {name: counts.get(name, vfs) for name in offered}
 
 
 def dump_resources(counts: Mapping[str, int]) -> str:
@@ -69,10 +69,10 @@ def _counted_mbps(inventory: Inventory, held: Collection[HeldVf]) -> int:
     for pf in inventory.pfs:
         port = port_of[pf.name]
         offers[port] = min(offers.get(port, pf.offer_mbps), pf.offer_mbps)
-    reserved = Counter[str]()
+    rates = Counter[str]()
     for vf in held:
-        reserved[port_of.get(vf.pf, vf.pf)] += vf.min_tx_rate
-    return sum(max(offers.get(port, 0), reserved[port]) for port in offers.keys() | reserved)
+        rates[port_of.get(vf.pf, vf.pf)] += vf.min_tx_rate
+    return sum(max(offers.get(port, 0), rates[port]) for port in offers.keys() | rates)
 
 
 def counted_gpus(inventory: GpuInventory, of_pods: Collection[str]) -> int:

@@ -24,11 +24,11 @@ def pfs_document(
     inventory: Inventory, settings: Settings, held: Mapping[str, LedgerEntry | None]
 ) -> list[dict[str, object]]:
     """Return the document. ``settings`` are the kernel's by PF and VF, ``held`` the ledger's entries by PCI address."""
-    found = [(pf, _pf(pf, settings.get(pf.name, {}), held)) for pf in inventory.pfs]
+    pages = [(pf, _pf(pf, settings.get(pf.name, {}), held)) for pf in inventory.pfs]
     rates: Counter[str] = Counter()
-    for pf, (_, rate) in found:
+    for pf, (_, rate) in pages:
         rates[_cable(pf)] += rate
-    return [{**document, "used_tx_rate": rates[_cable(pf)]} for pf, (document, _) in found]
+    return [{**document, "used_tx_rate": rates[_cable(pf)]} for pf, (document, _) in pages]
 
 
 def _cable(pf: Pf) -> str:
@@ -39,20 +39,20 @@ def _pf(
     pf: Pf, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]
 ) -> tuple[dict[str, object], int]:
     """Return a PF's document, and the sum of its own VFs' min rates."""
-    found = {index: _settings(pf, index, settings, held) for index in pf.vfs}
+    settings_of_vfs = {index: _settings(pf, index, settings, held) for index in pf.vfs}
     usable = pf.usable
     entries = {index: held.get(pf.vf_pci(index)) for index in pf.vfs}
     shares = {index for index, entry in entries.items() if entry is not None and entry.share}
-    used = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
+    indexes_in_use = {index for index in pf.vfs if index not in usable or pf.vf_pci(index) in held}
     document = {
         "name": pf.name,
         "used_tx_rate": 0,
         "capacity_tx_rate": pf.offer_mbps,
-        "used_vfs": len(used),
+        "used_vfs": len(indexes_in_use),
         "capacity_vfs": len(pf.vfs),
-        "vfs": [_vf(index, vf, allocated=index in used) for index, vf in found.items()],
+        "vfs": [_vf(index, vf, allocated=index in indexes_in_use) for index, vf in settings_of_vfs.items()],
     }
-    return document, sum(vf.min_tx_rate or 0 for index, vf in found.items() if index not in shares)
+    return document, sum(vf.min_tx_rate or 0 for index, vf in settings_of_vfs.items() if index not in shares)
 
 
 def _settings(

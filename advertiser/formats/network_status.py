@@ -61,8 +61,8 @@ def network_statuses(
     for uid, pcis in vfs.items():
         entries = [entry for pci in sorted(pcis) if (entry := ledger.get(pci)) is not None and _is_given(entry, uid)]
         if len(entries) == len(pcis) and len({entry.container for entry in entries}) == 1:
-            ordered = sorted(entries, key=lambda entry: (len(entry.ifname), entry.ifname))
-            yield NetworkStatus(entries[0].pod, uid, dump([_interface(entry) for entry in ordered]))
+            entries_by_name = sorted(entries, key=lambda entry: (len(entry.ifname), entry.ifname))
+            yield NetworkStatus(entries[0].pod, uid, dump([_interface(entry) for entry in entries_by_name]))
 
 
 def _is_given(entry: LedgerEntry, uid: str) -> bool:

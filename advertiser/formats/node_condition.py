@@ -43,8 +43,11 @@ class ConditionState:
 
 def observed_condition(kind: str, conditions: Iterable[_Condition]) -> ConditionState | None:
     """Return the node's condition of type ``kind``, None if there is none."""
-    found = (condition for condition in conditions if condition.type == kind)
-    return next((ConditionState(condition.status, condition.reason, condition.message) for condition in found), None)
+    conditions_of_kind = (condition for condition in conditions if condition.type == kind)
+    return next(
+        (ConditionState(condition.status, condition.reason, condition.message) for condition in conditions_of_kind),
+        None,
+    )
 
 
 def condition_patch(kind: str, wanted: ConditionState, before: ConditionState | None, now: datetime) -> bytes:

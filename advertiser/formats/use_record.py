@@ -93,7 +93,7 @@ def read_use(text: str) -> NodeUse:
 
 
 def _reasons(value: Value) -> dict[str, str]:
-    return {_address(pci, one): one.string(longest=_LONGEST) for pci, one in value.fields().items()}
+    return {_address(pci, item): item.string(longest=_LONGEST) for pci, item in value.fields().items()}
 
 
 def pod_devices(checkpoint: str, gpus: Mapping[str, str]) -> tuple[dict[str, tuple[str, ...]], tuple[PodDevices, ...]]:
@@ -116,7 +116,7 @@ def pod_devices(checkpoint: str, gpus: Mapping[str, str]) -> tuple[dict[str, tup
 
 def _ids(found: object) -> list[object]:
     if isinstance(found, dict):
-        return [one for ids in found.values() for one in ids]
+        return [device for ids in found.values() for device in ids]
     return list(found) if isinstance(found, list) else []
 
 
@@ -131,7 +131,7 @@ def _address(text: str, value: Value) -> str:
 
 
 def _addresses(value: Value) -> tuple[str, ...]:
-    return tuple(names.address(one) for one in value.items(_MOST))
+    return tuple(names.address(item) for item in value.items(_MOST))
 
 
 def _pools(value: Value) -> dict[str, tuple[str, ...]]:

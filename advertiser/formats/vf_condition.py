@@ -13,9 +13,9 @@ _MOST_NAMED = 5
 def condition_of(found: VfFaults) -> ConditionState:
     """Return the condition for the server's report."""
     faults = [fault for fault in (found.unavailable, *found.faults) if fault]
-    named = [f"{entry.path}: {entry.why}" for entry in found.foreign[:_MOST_NAMED]]
-    more = found.count - len(named)
-    texts = [*faults, *named, *([f"and {more} more foreign entries"] if more > 0 else [])]
+    lines = [f"{entry.path}: {entry.why}" for entry in found.foreign[:_MOST_NAMED]]
+    rest = found.count - len(lines)
+    texts = [*faults, *lines, *([f"and {rest} more foreign entries"] if rest > 0 else [])]
     if not texts:
         return ConditionState(
             "False", "VfsAvailable", "pods can get VFs, and the record folders hold no foreign entries"

@@ -42,13 +42,13 @@ class LostVf:
 
     def event(self, node: str, now: str) -> dict[str, object]:
         """Return the Event at the time ``now``."""
-        what = (
+        loss = (
             "no longer exists, for example because its PF's driver was reloaded"
             if self.gone
             else "is back in the host's network namespace although this pod holds it"
         )
         message = (
-            f"VF {self.vf} of {self.pf} ({self.pci}) {what}: the pod has lost that VF; delete the pod to get another VF"
+            f"VF {self.vf} of {self.pf} ({self.pci}) {loss}: the pod has lost that VF; delete the pod to get another VF"
         )
         name = f"vf-lost.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, now)
@@ -210,9 +210,9 @@ def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
 
 
 def _gone_vfs(host: Host) -> Iterator[LostVf]:
-    existing = {vf.address for function in host.functions for vf in function.vfs.values() if vf.exists}
+    addresses = {vf.address for function in host.functions for vf in function.vfs.values() if vf.exists}
     for pci, entry in host.ledger.items():
-        if entry is None or pci in existing or pci in host.unsettled or not should_be_away(entry, host):
+        if entry is None or pci in addresses or pci in host.unsettled or not should_be_away(entry, host):
             continue
         yield LostVf(entry.pod, entry.uid, entry.pf, entry.vf, pci, gone=True)
 

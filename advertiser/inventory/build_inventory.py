@@ -60,7 +60,7 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
     """Return the inventory of the node ``node``; never raise, whatever the facts are."""
     pfs: list[Pf] = []
     keys: list[PortKey | None] = []
-    ignored: list[IgnoredNic] = []
+    other_nics: list[IgnoredNic] = []
     warnings: list[VfWarning] = []
     for function in host.functions:
         netdev = port.main_netdev(function.netdevs)
@@ -72,9 +72,9 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
             terms = _terms(function, offer, host, node)
             warnings += _warnings(function, pf, repairs_guids=terms.repair_node_guid)
         except UnfitError as unfit:
-            ignored.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
+            other_nics.append(IgnoredNic(function.address, str(unfit), netdev.name if netdev else None))
     inventory = Inventory(host.boot, with_ports(pfs, keys), host.programs, handlers=host.runtime_handlers)
-    return InventoryResult(inventory, tuple(ignored), tuple(warnings))
+    return InventoryResult(inventory, tuple(other_nics), tuple(warnings))
 
 
 def _warnings(function: PciFunction, pf: Pf, *, repairs_guids: bool) -> Iterator[VfWarning]:
@@ -89,11 +89,19 @@ def _warnings(function: PciFunction, pf: Pf, *, repairs_guids: bool) -> Iterator
             pf.name, pf.usable, f"the PF's RDMA device has the invalid name {name!r}, which is not published"
         )
     without = [index for index, vf in sorted(function.vfs.items()) if node_guid.is_missing(vf.node_guid)]
-    found = Indexes.of(index for index in without if index in pf.usable)
-    if found and pf.link == "ethernet":
-        yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is rebound")
-    elif found and not repairs_guids and any(function.lacks_guid(function.vfs[index]) for index in found):
-        yield VfWarning(pf.name, found, "no GUID, and the offer's repair_node_guid is false: their ports stay down")
+    usable_indexes = Indexes.of(index for index in without if index in pf.usable)
+    if usable_indexes and pf.link == "ethernet":
+        yield VfWarning(
+            pf.name, usable_indexes, "no node GUID: rdma_cm fails until a MAC is set and the driver is rebound"
+        )
+    elif (
+        usable_indexes
+        and not repairs_guids
+        and any(function.lacks_guid(function.vfs[index]) for index in usable_indexes)
+    ):
+        yield VfWarning(
+            pf.name, usable_indexes, "no GUID, and the offer's repair_node_guid is false: their ports stay down"
+        )
 
 
 def _describe(
@@ -253,10 +261,10 @@ def _judged(
 ) -> Iterator[tuple[int, tuple[str, int]]]:
     """Yield index, reason and reserved min rate in Mb/s of each VF that cannot be used."""
     for index in range(layout.vfs):
-        found = unusable_reason(index, function.vfs.get(index), layout, context)
+        reason = unusable_reason(index, function.vfs.get(index), layout, context)
         # A VF that the operator has set aside is listed only if a rate is still reserved on it.
-        if found is not None and (index in on_offer or found[1]):
-            yield index, found
+        if reason is not None and (index in on_offer or reason[1]):
+            yield index, reason
 
 
 def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
@@ -268,7 +276,7 @@ def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
 
 def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
     """Raise UnfitError if readers would reject an inventory with this PF: one invalid PF would hide all others."""
-    if pf.name in (other.name for other in others):
+    if pf.name in (earlier_pf.name for earlier_pf in others):
         raise UnfitError(f"the netdev {pf.name!r} belongs to another PF, too")
     try:
         read_inventory(dump_inventory(Inventory("", (pf,))))

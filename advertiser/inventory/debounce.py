@@ -72,15 +72,15 @@ def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: ScanPer
 
 
 def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], sightings: dict[VfKey, Sighting], at: ScanPeriod) -> Pf:
-    published: dict[_Reason, list[int]] = {}
+    reasons: dict[_Reason, list[int]] = {}
     for index, reason in _reasons(pf):
-        shown: _Reason | None = reason
+        public_reason: _Reason | None = reason
         if may_be_transient(reason[0]):
             sightings[pf.pci, index] = sighting = _sighted(before.get((pf.pci, index)), reason, at)
-            shown = sighting.published
-        if shown is not None:
-            published.setdefault(shown, []).append(index)
-    return replace(pf, out=tuple(Out(Indexes.of(indexes), *reason) for reason, indexes in published.items()))
+            public_reason = sighting.published
+        if public_reason is not None:
+            reasons.setdefault(public_reason, []).append(index)
+    return replace(pf, out=tuple(Out(Indexes.of(indexes), *reason) for reason, indexes in reasons.items()))
 
 
 def _reasons(pf: Pf) -> Iterator[tuple[int, _Reason]]:

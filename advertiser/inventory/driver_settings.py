@@ -51,8 +51,8 @@ def settings_of(function: PciFunction, link: LinkType) -> frozenset[str]:
     """Return the names of the settings that a PF supports."""
     if link == "infiniband":
         return _INFINIBAND if function.driver in SETS_INFINIBAND_VFS else frozenset()
-    taken = _BY_DRIVER.get(function.driver or "", frozenset())
-    return taken if manages_switch(function) else _UNMANAGED
+    names = _BY_DRIVER.get(function.driver or "", frozenset())
+    return names if manages_switch(function) else _UNMANAGED
 
 
 def refused_settings(settings: VfSettings, function: PciFunction, link: LinkType) -> tuple[str, ...]:
@@ -62,10 +62,10 @@ def refused_settings(settings: VfSettings, function: PciFunction, link: LinkType
     settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c), and the drivers that
     support them are listed.
     """
-    taken = settings_of(function, link)
-    if link == "ethernet" and taken == frozenset():
+    names = settings_of(function, link)
+    if link == "ethernet" and names == frozenset():
         return ()
-    return tuple(name for name in settings.to_fields() if name not in taken)
+    return tuple(name for name in settings.to_fields() if name not in names)
 
 
 def manages_switch(function: PciFunction) -> bool:

@@ -112,8 +112,8 @@ class PciFunction:
 
     def lacks_guid(self, vf: Vf) -> bool:
         """Return whether a VF has no node GUID; false if that of the PF reads zero too, and so nothing is known."""
-        own = self.rdma[0].node_guid if self.rdma else None
-        return node_guid.is_missing(vf.node_guid) and not node_guid.is_missing(own)
+        guid = self.rdma[0].node_guid if self.rdma else None
+        return node_guid.is_missing(vf.node_guid) and not node_guid.is_missing(guid)
 
 
 @dataclass(frozen=True, slots=True)

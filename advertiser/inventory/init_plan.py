@@ -146,7 +146,7 @@ def _vf_count(function: PciFunction, pf: str, init: Init) -> int:
 def _check_users(function: PciFunction, pf: str, link: LinkType, vfs: int, uses: HostFacts) -> None:
     """Raise ForbiddenError if a VF is in use, because all VFs have to go for another number of them."""
     if users := dict(_users(function, link, uses)):
-        examples = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
+        examples = ", ".join(f"{address} ({user})" for address, user in sorted(users.items())[:3])
         present = _number(function, "numvfs")
         why = f"has {present} VFs, the offer asks for {vfs}, and {len(users)} are in use: {examples}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
@@ -170,12 +170,12 @@ def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, fun
     link state "auto": mlx5's VFs start with the policy Down (mlx5_ib_get_vf_config in the kernel's
     drivers/infiniband/hw/mlx5/ib_virt.c), with which no port of theirs becomes active.
     """
-    taken = replace(wished, **dict.fromkeys(left_out))
-    if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(function, link):
-        return replace(taken, spoofchk=True)
-    if link == "infiniband" and taken.link_state is None and "link_state" in settings_of(function, link):
-        return replace(taken, link_state="auto")
-    return taken
+    settings = replace(wished, **dict.fromkeys(left_out))
+    if link == "ethernet" and settings.spoofchk is None and "spoofchk" in settings_of(function, link):
+        return replace(settings, spoofchk=True)
+    if link == "infiniband" and settings.link_state is None and "link_state" in settings_of(function, link):
+        return replace(settings, link_state="auto")
+    return settings
 
 
 def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure: OSError) -> ForbiddenError:
@@ -188,9 +188,9 @@ def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure:
 
 def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
     """Return the error for a driver that reported success, but created only ``made`` VFs."""
-    what = f"the driver {function.driver!r} accepted sriov_numvfs {plan.vfs} without an error, but made {made}"
+    fault = f"the driver {function.driver!r} accepted sriov_numvfs {plan.vfs} without an error, but made {made}"
     why = "too few rings are free, virtual machines use VFs, or the firmware is being reset"
-    return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
+    return ForbiddenError(f"{plan.pf}: {fault}: {why}; see the kernel's log")
 
 
 def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: Collection[str]) -> tuple[int, ...]:
@@ -201,8 +201,8 @@ def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: 
     """
     if not terms.repair_node_guid or (link == "infiniband" and "guid" not in settings_of(function, link)):
         return ()
-    lacking = (index for index, vf in sorted(function.vfs.items()) if _lacks_guid(function, vf, link))
-    return tuple(index for index in lacking if index not in terms.set_aside and function.vfs[index].address not in held)
+    indexes = (index for index, vf in sorted(function.vfs.items()) if _lacks_guid(function, vf, link))
+    return tuple(index for index in indexes if index not in terms.set_aside and function.vfs[index].address not in held)
 
 
 def _lacks_guid(function: PciFunction, vf: Vf, link: LinkType) -> bool:

@@ -32,9 +32,9 @@ def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
     """Return the values that the offer's globs match; values that the NIC lacks are empty."""
     netdev = port.main_netdev(function.netdevs)
     at = port.read_port(netdev, function.rdma)
-    own = () if at is None else (pf_name(function.address), *(device.name for device in function.rdma))
+    own_names = () if at is None else (pf_name(function.address), *(device.name for device in function.rdma))
     return Candidate(
-        names=own if netdev is None else (netdev.name, *host.altnames.get(netdev.name, ())),
+        names=own_names if netdev is None else (netdev.name, *host.altnames.get(netdev.name, ())),
         node=node,
         pci=function.address,
         vendor=(function.vendor or "").removeprefix("0x"),
@@ -79,11 +79,11 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
     for index, entry in enumerate(offer.entries):
         if entry.terms is None or entry.terms.init is None or not entry.is_for(node):
             continue
-        unfit = [(function.address, _unfit(function)) for function, each in candidates if entry.matches(each)]
+        unfit = [(function.address, _unfit(function)) for function, candidate in candidates if entry.matches(candidate)]
         if all(why is not None for _, why in unfit):
             advice = "if that is intended, limit the entry to other nodes with `node` in its match"
-            found = _found(unfit) if unfit else f"no NIC of this node matches it{_nearest(entry, candidates)}"
-            yield f"pfs[{index}] of the offer has init, but {found}: {advice}"
+            fault = _found(unfit) if unfit else f"no NIC of this node matches it{_nearest(entry, candidates)}"
+            yield f"pfs[{index}] of the offer has init, but {fault}: {advice}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +102,30 @@ class EntryMatch:
 def entry_matches(host: Host, offer: Offer, node: str) -> Iterator[EntryMatch]:
     """Yield each entry of the offer that can match a PF of this node, with the PFs that it matches."""
     candidates = [(function, candidate(function, host, node)) for function in host.functions]
-    pfs = [each for function, each in candidates if _unfit(function) is None]
+    pfs = [candidate for function, candidate in candidates if _unfit(function) is None]
     for index, entry in enumerate(offer.entries):
         if not entry.is_for(node):
             continue
-        found = [pf for pf in pfs if entry.matches(pf)]
-        earlier = [pf for pf in found if any(other.matches(pf) for other in offer.entries[:index])]
-        fault = f"it matches no PF of this node{_nearest(entry, candidates)}" if entry.terms and not found else ""
-        decides = tuple(pf.names[0] for pf in found if pf not in earlier)
-        yield EntryMatch(index, decides, tuple(each.names[0] for each in earlier), fault)
+        matches = [pf for pf in pfs if entry.matches(pf)]
+        earlier = [pf for pf in matches if any(earlier_entry.matches(pf) for earlier_entry in offer.entries[:index])]
+        fault = f"it matches no PF of this node{_nearest(entry, candidates)}" if entry.terms and not matches else ""
+        decides = tuple(pf.names[0] for pf in matches if pf not in earlier)
+        yield EntryMatch(index, decides, tuple(pf.names[0] for pf in earlier), fault)
 
 
 def _nearest(entry: OfferEntry, candidates: Sequence[tuple[PciFunction, Candidate]]) -> str:
     """Return a text with the PF that matches most selectors of an entry, and the differences; empty without PFs."""
-    pfs = [each for function, each in candidates if _unfit(function) is None]
+    pfs = [candidate for function, candidate in candidates if _unfit(function) is None]
     if not pfs:
         return ""
     nearest = max(pfs, key=entry.nearness)
-    differing = ", ".join(f"{name} {values!r}, not {glob!r}" for name, glob, values in entry.mismatches(nearest))
-    return f" (nearest is {nearest.names[0]} at {nearest.pci}: {differing})"
+    differences = ", ".join(f"{name} {values!r}, not {glob!r}" for name, glob, values in entry.mismatches(nearest))
+    return f" (nearest is {nearest.names[0]} at {nearest.pci}: {differences})"
 
 
 def _found(unfit: list[tuple[str, str | None]]) -> str:
-    some = ", ".join(f"{address} ({why})" for address, why in unfit[:_MOST_NAMED])
-    return f"no NIC that it matches can have VFs: {some}"
+    examples = ", ".join(f"{address} ({why})" for address, why in unfit[:_MOST_NAMED])
+    return f"no NIC that it matches can have VFs: {examples}"
 
 
 def _unfit(function: PciFunction) -> str | None:

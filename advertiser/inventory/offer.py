@@ -139,13 +139,13 @@ class OfferEntry:
 
     def mismatches(self, candidate: Candidate) -> list[tuple[str, str, str]]:
         """Return each selector that does not match a PF, with its glob and the PF's value, names separated by "/"."""
-        differing = (each for each in self.match if not _matches(candidate, *each))
-        return [(selector, glob, "/".join(_values(candidate, selector))) for selector, glob in differing]
+        differences = (glob for glob in self.match if not _matches(candidate, *glob))
+        return [(selector, glob, "/".join(_values(candidate, selector))) for selector, glob in differences]
 
     def nearness(self, candidate: Candidate) -> tuple[int, float]:
         """Return a key that is larger for a PF which more selectors match, or whose other values are more alike."""
-        differing = self.mismatches(candidate)
-        return -len(differing), sum(SequenceMatcher(None, glob, value).ratio() for _, glob, value in differing)
+        differences = self.mismatches(candidate)
+        return -len(differences), sum(SequenceMatcher(None, glob, value).ratio() for _, glob, value in differences)
 
     def is_for(self, node: str) -> bool:
         """Return whether the entry can match a PF of this node."""
@@ -197,12 +197,12 @@ def _entry(value: Value, index: int) -> OfferEntry:
 
 def _refuse_two_ranges(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
     """Reject an offer that distributes VFs of one PF over entries: only the first entry would count."""
-    known = set[Match]()
+    matches = set[Match]()
     for item, entry in zip(items, entries, strict=True):
         match = item.fields().optional("match", Value.fields)
-        if entry.match in known and match is not None and "#" in str(match.raw.get("name")):
+        if entry.match in matches and match is not None and "#" in str(match.raw.get("name")):
             match.required("name").fail(f"an earlier entry matches the same PFs: an entry {_WHOLE_PF}")
-        known.add(entry.match)
+        matches.add(entry.match)
 
 
 def _refuse_contradictions(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
@@ -211,11 +211,11 @@ def _refuse_contradictions(items: Sequence[Value], entries: Sequence[OfferEntry]
     A PF without the VLAN would connect pods to the network outside that VLAN, and one without the namespaces would
     connect the pods of all others.
     """
-    known: dict[str, Terms] = {}
+    terms_by_name: dict[str, Terms] = {}
     for item, entry in zip(items, entries, strict=True):
         if entry.terms is None:
             continue
-        first = known.setdefault(entry.terms.network, entry.terms)
+        first = terms_by_name.setdefault(entry.terms.network, entry.terms)
         for name, here, earlier in (
             ("vlan", entry.terms.vlan, first.vlan),
             ("namespaces", ", ".join(entry.terms.access.namespaces), ", ".join(first.access.namespaces)),

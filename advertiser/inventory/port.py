@@ -41,8 +41,8 @@ def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
 
     Ignores representors (of VFs, SFs or other PFs) and IPoIB children. If a function has two ports, returns the first.
     """
-    own = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
-    return min(own, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
+    own_netdevs = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
+    return min(own_netdevs, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
 
 
 def is_representor(netdev: Netdev) -> bool:
@@ -95,11 +95,11 @@ def obstacle(function: PciFunction, mode: EswitchMode | None) -> str | None:
     A bond is not an obstacle in legacy mode: it joins only the PFs' netdevs, and each PF still configures its own VFs.
     mlx5 builds no hardware LAG of PFs with VFs in that mode (mlx5_lag_check_prereq in lag.c of Linux 6.12).
     """
-    own = [other for other in function.netdevs if not (other.child or is_representor(other))]
+    own_netdevs = [other for other in function.netdevs if not (other.child or is_representor(other))]
     if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"
     # An IPoIB PF has one netdev per port, also with mlx4; dev_port distinguishes the ports of a function.
-    if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
+    if len({other.dev_port for other in own_netdevs}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
         return "two ports on one PCI function"
     return None
 

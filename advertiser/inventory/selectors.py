@@ -35,11 +35,11 @@ _ALL_VFS = Indexes((1 << LAST + 1) - 1)
 def read_match(value: Value) -> tuple[Match, Indexes]:
     """Return the globs, and the VFs that are set aside because ``name`` lists others; raise the value's error."""
     globs, set_aside = list[tuple[str, str]](), Indexes()
-    for selector, each in value.fields(SELECTORS).items():
+    for selector, selector_value in value.fields(SELECTORS).items():
         if selector == "name":
-            glob, set_aside = _name(each)
+            glob, set_aside = _name(selector_value)
         else:
-            glob = _read(selector, each)
+            glob = _read(selector, selector_value)
         globs.append((selector, glob))
     return tuple(globs), set_aside
 
@@ -65,12 +65,12 @@ def _name(value: Value) -> tuple[str, Indexes]:
     if not separator:
         return name, Indexes()
     try:
-        offered = Indexes.parse(ranges)
+        indexes = Indexes.parse(ranges)
     except ValueError as wrong:
         value.fail(f"{shorten(value.raw)}: {wrong}; write the VFs as in 'ens1f0#0-3,8'")
-    if not name or not offered:
+    if not name or not indexes:
         value.fail(f"{shorten(value.raw)} lacks the PF's name or its VFs: write them as in 'ens1f0#0-3,8'")
-    return name, _ALL_VFS - offered
+    return name, _ALL_VFS - indexes
 
 
 def _id(selector: str, value: Value, text: str) -> str:

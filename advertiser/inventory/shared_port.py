@@ -51,14 +51,14 @@ def with_ports(pfs: Sequence[Pf], keys: Sequence[PortKey | None]) -> tuple[Pf, .
     """
     counts = Counter(key for key in keys if key is not None)
     names: dict[PortKey, str] = {}
-    found = []
+    pfs_with_ports = []
     for pf, key in zip(pfs, keys, strict=True):
         if key is not None and counts[key] > 1:
             name = names.setdefault(key, key[1] if key[0] == "offer" else pf.pci)
-            found.append(replace(pf, port=name))
+            pfs_with_ports.append(replace(pf, port=name))
         else:
-            found.append(pf)
-    return tuple(found)
+            pfs_with_ports.append(pf)
+    return tuple(pfs_with_ports)
 
 
 def _is_set(number: Text) -> bool:

@@ -21,19 +21,19 @@ def shared_vlans(offer: Offer) -> Iterator[str]:
     vlans: dict[str, Indexes] = {}
     access: dict[str, Access] = {}
     for terms in (entry.terms for entry in offer.entries if entry.terms is not None):
-        own = terms.allow.vlan if terms.vlan is None else Indexes.of([terms.vlan])
-        vlans[terms.network] = vlans.get(terms.network, Indexes()) | own
+        vlans_of_terms = terms.allow.vlan if terms.vlan is None else Indexes.of([terms.vlan])
+        vlans[terms.network] = vlans.get(terms.network, Indexes()) | vlans_of_terms
         access[terms.network] = terms.access
     for network in (name for name in vlans if access[name].namespaces):
-        shared, others = Indexes(), []
-        for other, own in vlans.items():
-            if (both := own & vlans[network]) and not _admits(access[network], access[other]):
-                shared |= both
-                others.append(other)
-        if others:
+        shared, other_networks = Indexes(), []
+        for other, vlans_of_terms in vlans.items():
+            if (common_vlans := vlans_of_terms & vlans[network]) and not _admits(access[network], access[other]):
+                shared |= common_vlans
+                other_networks.append(other)
+        if other_networks:
             yield (
                 f"{access[network].refused(None, network)}, but pods of other namespaces can have vlan {shared} on "
-                f"{_named(others)}: use different VLANs, unless the networks have separate switches"
+                f"{_named(other_networks)}: use different VLANs, unless the networks have separate switches"
             )
 
 
@@ -43,5 +43,5 @@ def _admits(own: Access, other: Access) -> bool:
 
 
 def _named(networks: Sequence[str]) -> str:
-    more = f" and {hidden} more" if (hidden := len(networks) - _MOST_NAMED) > 0 else ""
-    return f"network{'s' if len(networks) > 1 else ''} {', '.join(map(repr, networks[:_MOST_NAMED]))}{more}"
+    suffix = f" and {hidden_count} more" if (hidden_count := len(networks) - _MOST_NAMED) > 0 else ""
+    return f"network{'s' if len(networks) > 1 else ''} {', '.join(map(repr, networks[:_MOST_NAMED]))}{suffix}"

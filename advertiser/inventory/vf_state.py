@@ -48,9 +48,9 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
     A pod that holds the VF by its assignment is not a reason: the scheduler knows that from the assignment.
     """
     address = vf_address(layout.vf0, layout.stride, index)
-    held = _holder_without_assignment(index, address, context)
-    if held is not None:
-        return held
+    holder = _holder_without_assignment(index, address, context)
+    if holder is not None:
+        return holder
     why = context.obstacle or _misplaced(vf, address) or _held_wrongly(vf, address, context)
     why = why or _drained(index, context) or _not_given(address, context) or _unfit(vf, address, context)
     why = why or (context.without_guid.get(index) if address not in context.host.ledger else None)
@@ -69,9 +69,9 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
     entry = context.host.ledger[address]
     if entry is None:
         return "its ledger entry cannot be read", 0
-    assigned = context.cluster_facts.assigned
+    assignments = context.cluster_facts.assigned
     # Compare uid, PF, index and address, as the scheduler does: an assignment with a PF's old name does not count.
-    if assigned is None or (entry.uid, context.pf, index, address) in assigned:
+    if assignments is None or (entry.uid, context.pf, index, address) in assignments:
         return None
     return f"{HELD_BY}{entry.uid}", entry.reserved_mbps
 

@@ -46,15 +46,15 @@ def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node:
         for function in functions
     ]
     links = _links(facts, sources)
-    shared = _shared_uuids(sources)
+    duplicates = _shared_uuids(sources)
     gpus, out = list[Gpu](), list[GpuOut]()
     for source in sources:
-        address, found = source.function.address, _uuid(source)
-        why = next(_why_out(source, shared), "")
-        if why or found is None:
+        address, uuid = source.function.address, _uuid(source)
+        why = next(_why_out(source, duplicates), "")
+        if why or uuid is None:
             out.append(GpuOut(address, why[:LONGEST_WHY]))
         else:
-            gpus.append(_gpu(source, found, links.get(address)))
+            gpus.append(_gpu(source, uuid, links.get(address)))
     return GpuInventory(tuple(gpus), tuple(out))
 
 
@@ -98,54 +98,54 @@ def _gpu(one: _Sources, uuid: str, link: int | None) -> Gpu:
     )
 
 
-def _model(one: _Sources) -> str | None:
-    nvidia = one.nvidia.model if one.nvidia else None
-    found = one.nvml.model or nvidia or one.function.product_name or one.entry.model
-    return found[:LONGEST_MODEL] if found else None
+def _model(source: _Sources) -> str | None:
+    nvidia = source.nvidia.model if source.nvidia else None
+    model = source.nvml.model or nvidia or source.function.product_name or source.entry.model
+    return model[:LONGEST_MODEL] if model else None
 
 
-def _memory_mb(one: _Sources) -> int | None:
-    size = one.nvml.memory_bytes if one.nvml.memory_bytes is not None else _integer(one.function.vram)
-    return size // _MIB if size else one.entry.memory_mb
+def _memory_mb(source: _Sources) -> int | None:
+    size = source.nvml.memory_bytes if source.nvml.memory_bytes is not None else _integer(source.function.vram)
+    return size // _MIB if size else source.entry.memory_mb
 
 
-def _uuid(one: _Sources) -> str | None:
+def _uuid(source: _Sources) -> str | None:
     """Return the UUID in the form of the vendor's runtime; AMD's derives from the GPU's unique id."""
-    amd = amd_uuid(read_hexadecimal(one.function.unique_id) or one.kfd.unique_id)
-    nvidia = one.nvidia.uuid if one.nvidia else None
-    return next((text for text in (one.nvml.uuid, nvidia, amd, one.entry.uuid) if text and is_uuid(text)), None)
+    amd = amd_uuid(read_hexadecimal(source.function.unique_id) or source.kfd.unique_id)
+    nvidia = source.nvidia.uuid if source.nvidia else None
+    return next((text for text in (source.nvml.uuid, nvidia, amd, source.entry.uuid) if text and is_uuid(text)), None)
 
 
 def _shared_uuids(sources: Iterable[_Sources]) -> set[str]:
     """Return the UUIDs that several GPUs have, for example because the GPU file was copied from another node."""
-    seen, twice = set[str](), set[str]()
+    uuids, duplicates = set[str](), set[str]()
     for uuid in filter(None, map(_uuid, sources)):
-        (twice if uuid in seen else seen).add(uuid)
-    return twice
+        (duplicates if uuid in uuids else uuids).add(uuid)
+    return duplicates
 
 
-def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
+def _why_out(source: _Sources, duplicates: set[str]) -> Iterator[str]:
     """Yield every reason why a GPU is out, the most helpful first."""
-    if one.entry.out is not None:
-        yield one.entry.out or "the GPU file excludes it"
-    if one.exposed:
-        yield one.exposed
-    function = one.function
+    if source.entry.out is not None:
+        yield source.entry.out or "the GPU file excludes it"
+    if source.exposed:
+        yield source.exposed
+    function = source.function
     if function.driver is None:
         yield "no driver"
     elif function.driver != _DRIVERS[function.vendor]:
         yield f"bound to {function.driver}"
-    yield from _why_cut(one)
-    yield from _why_unhealthy(one.nvml)
-    uuid = _uuid(one)
+    yield from _why_cut(source)
+    yield from _why_unhealthy(source.nvml)
+    uuid = _uuid(source)
     if uuid is None:
         yield "its UUID is unknown"
-    elif uuid in shared:
+    elif uuid in duplicates:
         yield f"another GPU has the UUID {uuid} too"
-    if one.cdi is None:
+    if source.cdi is None:
         yield _NO_CDI
-    elif isinstance(one.cdi, Contradiction):
-        yield f"CDI devices {one.cdi.first} and {one.cdi.second} define it differently"
+    elif isinstance(source.cdi, Contradiction):
+        yield f"CDI devices {source.cdi.first} and {source.cdi.second} define it differently"
 
 
 def _why_unhealthy(nvml: NvmlGpu) -> Iterator[str]:
@@ -156,20 +156,20 @@ def _why_unhealthy(nvml: NvmlGpu) -> Iterator[str]:
         yield f"Xid {', '.join(map(str, xids))} since the advertiser started"
 
 
-def _why_cut(one: _Sources) -> Iterator[str]:
+def _why_cut(source: _Sources) -> Iterator[str]:
     """Yield why a GPU is not available as a whole."""
-    if one.nvidia is not None and one.nvidia.excluded:
+    if source.nvidia is not None and source.nvidia.excluded:
         yield "NVIDIA's driver excludes it"
-    if one.nvml.mig or (one.nvidia is not None and one.nvidia.instances):
+    if source.nvml.mig or (source.nvidia is not None and source.nvidia.instances):
         yield "MIG is on"
-    if (one.function.partition or "") not in _WHOLE:
-        yield f"compute partition {one.function.partition}"
+    if (source.function.partition or "") not in _WHOLE:
+        yield f"compute partition {source.function.partition}"
 
 
 def _links(facts: GpuFacts, sources: Sequence[_Sources]) -> dict[str, int]:
     """Return the groups of linked GPUs; if no links are found, the groups in the operator's file."""
-    if shown := link_groups(facts):
-        return shown
+    if groups := link_groups(facts):
+        return groups
     words = {source.function.address: source.entry.link for source in sources if source.entry.link is not None}
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words.values()))}
     return {address: numbers[word] for address, word in words.items()}

@@ -60,15 +60,15 @@ def read_gpus_file(text: str, path: str) -> tuple[GpuEntry, ...]:
 
 def entry_of(entries: Iterable[GpuEntry], node: str, pci: str) -> GpuEntry:
     """Combine the entries that match a GPU: the first entry with a value wins."""
-    matching = [entry for entry in entries if fnmatchcase(node, entry.node) and fnmatchcase(pci, entry.pci)]
+    matches = [entry for entry in entries if fnmatchcase(node, entry.node) and fnmatchcase(pci, entry.pci)]
     return GpuEntry(
-        uuid=next((entry.uuid for entry in matching if entry.uuid is not None), None),
-        model=next((entry.model for entry in matching if entry.model is not None), None),
-        memory_mb=next((entry.memory_mb for entry in matching if entry.memory_mb is not None), None),
-        numa=next((entry.numa for entry in matching if entry.numa is not None), None),
-        pcie=next((entry.pcie for entry in matching if entry.pcie is not None), None),
-        link=next((entry.link for entry in matching if entry.link is not None), None),
-        out=next((entry.out for entry in matching if entry.out is not None), None),
+        uuid=next((entry.uuid for entry in matches if entry.uuid is not None), None),
+        model=next((entry.model for entry in matches if entry.model is not None), None),
+        memory_mb=next((entry.memory_mb for entry in matches if entry.memory_mb is not None), None),
+        numa=next((entry.numa for entry in matches if entry.numa is not None), None),
+        pcie=next((entry.pcie for entry in matches if entry.pcie is not None), None),
+        link=next((entry.link for entry in matches if entry.link is not None), None),
+        out=next((entry.out for entry in matches if entry.out is not None), None),
     )
 
 

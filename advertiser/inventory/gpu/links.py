@@ -24,18 +24,18 @@ def link_groups(facts: GpuFacts) -> dict[str, int]:
 def _neighbours(facts: GpuFacts) -> Neighbours:
     """Return the GPUs that each GPU reaches; both ends must show the link."""
     nvml = facts.nvml or {}
-    switched = {address for address, gpu in nvml.items() if gpu.switched}
+    gpus_of_switch = {address for address, gpu in nvml.items() if gpu.switched}
     hives = {function.address: function.hive for function in facts.functions if (function.hive or "0") != "0"}
     # KFD shows links between the GPUs of a hive (kfd_create_vcrat_image_gpu), so a hive means the same.
-    shown: dict[str, Set[str]] = {
-        address: {peer for peer, hive in hives.items() if hive == own} for address, own in hives.items()
+    peers_of: dict[str, Set[str]] = {
+        address: {peer for peer, hive in hives.items() if hive == own_hive} for address, own_hive in hives.items()
     }
-    shown |= {address: node.xgmi | shown.get(address, frozenset()) for address, node in facts.kfd.items()}
+    peers_of |= {address: node.xgmi | peers_of.get(address, frozenset()) for address, node in facts.kfd.items()}
     for address, gpu in nvml.items():
-        shown[address] = gpu.nvlinks | (switched if gpu.switched else frozenset())
+        peers_of[address] = gpu.nvlinks | (gpus_of_switch if gpu.switched else frozenset())
     return {
-        address: {peer for peer in peers if peer != address and address in shown.get(peer, ())}
-        for address, peers in shown.items()
+        address: {peer for peer in peers if peer != address and address in peers_of.get(peer, ())}
+        for address, peers in peers_of.items()
     }
 
 
@@ -51,19 +51,19 @@ def _groups(neighbours: Neighbours) -> Iterator[frozenset[str]]:
 
 
 def _largest(neighbours: Neighbours, left: Set[str]) -> frozenset[str]:
-    ordered = sorted(left)
-    if all(neighbours[address] >= left - {address} for address in ordered):
+    addresses = sorted(left)
+    if all(neighbours[address] >= left - {address} for address in addresses):
         return frozenset(left)
-    if len(ordered) > _MOST_EXACT:
-        return max((_grown(neighbours, address, ordered) for address in ordered), key=len)
-    sizes = range(max(len(neighbours[address] & left) for address in ordered) + 1, 0, -1)
-    candidates = (frozenset(combination) for size in sizes for combination in combinations(ordered, size))
+    if len(addresses) > _MOST_EXACT:
+        return max((_grown(neighbours, address, addresses) for address in addresses), key=len)
+    sizes = range(max(len(neighbours[address] & left) for address in addresses) + 1, 0, -1)
+    candidates = (frozenset(combination) for size in sizes for combination in combinations(addresses, size))
     return next(candidate for candidate in candidates if _all_linked(neighbours, candidate))
 
 
-def _grown(neighbours: Neighbours, first: str, ordered: Iterable[str]) -> frozenset[str]:
+def _grown(neighbours: Neighbours, first: str, addresses: Iterable[str]) -> frozenset[str]:
     group = frozenset({first})
-    for address in ordered:
+    for address in addresses:
         if address not in group and group <= neighbours[address]:
             group |= {address}
     return group
