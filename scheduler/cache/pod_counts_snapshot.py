@@ -11,6 +11,7 @@ labels are checked again before they count (`is_outdated`).
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 
+from scheduler.cache.counters import shift
 from scheduler.cache.pod_counts import (
     TERM_KINDS,
     CountedTerms,
@@ -21,7 +22,7 @@ from scheduler.cache.pod_counts import (
     selects,
     weighted_terms,
 )
-from scheduler.cache.row_counts import RowCounts, shift
+from scheduler.cache.row_counts import RowCounts
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
 # Number of questions that are kept, and of distinct pods for which it is kept which terms select them.

@@ -1,24 +1,13 @@
-"""Counts by row: a dictionary for few rows, an array for many; and counters without zeros."""
+"""Counts by row: a dictionary for few rows, an array for many."""
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
 _MAX_DICT_ROWS = 64
-K = TypeVar("K", bound=Hashable)
-
-
-def shift(counts: Counter[K], key: K, by: int) -> None:
-    """Add to the count of a key; a key with count 0 is removed."""
-    if count := counts[key] + by:
-        counts[key] = count
-    else:
-        del counts[key]
 
 
 class RowCounts:

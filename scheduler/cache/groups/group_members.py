@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from mooring.annotations.group import GroupRequest
-from scheduler.cache.row_counts import shift
+from scheduler.cache.counters import shift
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod, unix_time
 

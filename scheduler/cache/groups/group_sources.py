@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mooring import names
 from mooring.annotations.group import GroupRequest, Rails, Slice, difference, roles_conflict, slices_conflict
 from mooring.kube.events import Change, Changed, Identity, Unreadable
-from scheduler.cache.row_counts import shift
+from scheduler.cache.counters import shift
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from scheduler.cache.row_counts import shift
+from scheduler.cache.counters import shift
 from scheduler.kube.objects import NodeSelector, Quantity
 from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import NOTHING, Selector, read_selector

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mooring.kube.events import Change, Changed, Identity
-from scheduler.cache.row_counts import shift
+from scheduler.cache.counters import shift
 from scheduler.cache.volumes.plan import VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import Capacities, PvIndex
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
