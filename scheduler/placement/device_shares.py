@@ -1,7 +1,6 @@
-"""Divide a pod's VFs among the devices that it has claimed: below the PCIe roots of each, as many as of any other, or
-one more. Pure.
+"""Divide a pod's VFs among its claimed devices: below the PCIe roots of each as many as of any other, or one more.
 
-Which VF goes to which device is free, because the order of a claim's devices is not under its owner's control.
+Which VF goes to which device is free, because the order of a claim's devices is not under its owner's control. Pure.
 """
 
 from collections import Counter

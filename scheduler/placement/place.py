@@ -20,10 +20,8 @@ from scheduler.placement.bin_packing import Bin, Item, Packing, SharedPorts, pac
 from scheduler.placement.memo import Memo
 from scheduler.placement.steps import OutOfSteps, Steps
 
-# About 5 ms. Up to 8 VFs rarely need a third of it.
-BUDGET = 3_000
-# About 25 ms: what is searched before others have their turn.
-SEARCH_TURN = 15_000
+# About 5 ms, of which up to 8 VFs rarely need a third; and 25 ms, after which others have their turn.
+BUDGET, SEARCH_TURN = 3_000, 15_000
 # Number of cached outcomes, of up to 10 KiB each for a node with 16 PFs, and of up to 40 KiB with 256.
 MAX_OUTCOMES = 1024
 # VFs of an ordinary request.
