@@ -26,7 +26,15 @@ from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import OUT_OF_BUDGET, SEARCH_CONTINUES, Placement
 from scheduler.placement.steps import Steps
-from scheduler.plugins.interface import FilterPlugin, ReservePlugin, ScorePlugin, Texts, UsageFilter, UsageFilterPlugin
+from scheduler.plugins.interface import (
+    FilterPlugin,
+    ReservePlugin,
+    ScorePlugin,
+    Texts,
+    UsageFilter,
+    UsageFilterPlugin,
+    UsageScorer,
+)
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
 # Narrow types: the first decision about a shape touches new memory, and page faults are a large part of its time.
@@ -87,7 +95,9 @@ class SignatureScores:
         snapshot._open_rows = self._open_rows.copy()
         snapshot._prepare()
         snapshot._codes, snapshot._totals = self._codes.copy(), self._totals.copy()
-        snapshot._usage_scores = self._usage_scores.copy()
+        snapshot._usage_parts = [
+            (*scorer, part.copy()) for scorer, (*_, part) in zip(snapshot._scorers, self._usage_parts, strict=True)
+        ]
         if rows := {*self._nodes.changes.since(since), *nodes.changes.since(since)}:
             snapshot._evaluate_usage(np.array(sorted(rows), np.intp), steps)
         snapshot._changes_end = nodes.changes.end
@@ -178,8 +188,7 @@ class SignatureScores:
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
         fact_scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts or ()}
-        names = (name for _, name, _ in self._scorers)
-        return fact_scores | dict(zip(names, self._usage_scores[:, row].tolist(), strict=True))
+        return fact_scores | {name: part.item(row) for _, name, _, part in self._usage_parts}
 
     def refusals(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
         for code, (plugin, texts) in enumerate(self._legend, start=1):
@@ -203,8 +212,9 @@ class SignatureScores:
         self._fact_scores: Marks = np.zeros(capacity, np.int32)
         # None until a row passes: pods that pass nowhere have no score.
         self._fact_parts: list[tuple[ScorePlugin, Scores]] | None = None
-        # A line for each scorer.
-        self._usage_scores: Scores = np.zeros((len(self._scorers), capacity), np.int16)
+        self._usage_parts: list[tuple[int, str, UsageScorer, Scores]] = [
+            (*scorer, np.zeros(capacity, np.int16)) for scorer in self._scorers
+        ]
         self._filter_by_facts(rows, steps)
         # A slice reads and writes the arrays in place: a first decision is about thousands of rows.
         self._evaluate_usage(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
@@ -281,7 +291,7 @@ class SignatureScores:
         if self._fact_parts is None:
             self._score_facts()
         scores = self._fact_scores[at].copy()
-        for (weight, _, scorer), part in zip(self._scorers, self._usage_scores, strict=True):
+        for weight, _, scorer, part in self._usage_parts:
             part[at] = part_scores = scorer(view)
             scores += weight * part_scores
         return scores
@@ -289,9 +299,9 @@ class SignatureScores:
     def _evaluate_usage_of(self, row: int) -> None:
         """Evaluate one row as `_evaluate_usage` does for many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
-        for usage_filter in () if code else self._filters:
-            if mark := usage_filter[1].judge(view):
-                code = self._code_of_mark(*usage_filter, mark)
+        for plugin, usage_filter, codes_of in () if code else self._filters:
+            if mark := usage_filter.judge(view):
+                code = codes_of.get(mark) or self._code_of_mark(plugin, usage_filter, codes_of, mark)
                 break
         self._codes[row] = code
         if code:
@@ -300,7 +310,7 @@ class SignatureScores:
         if self._fact_parts is None:
             self._score_facts()
         score = self._fact_scores.item(row)
-        for (weight, _, scorer), part in zip(self._scorers, self._usage_scores, strict=True):
+        for weight, _, scorer, part in self._usage_parts:
             part[row] = part_scores = scorer(view)
             score += weight * part_scores
         self._totals[row] = score
