@@ -10,8 +10,8 @@ from cli.plugin.reports.objects import Node, Pod
 from mooring.kube.access import AccessError, context_names, context_namespace, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from scheduler.kube import jobs
 from scheduler.kube.objects import NodeOutline
+from scheduler.kube.selecting_objects import Job
 
 # A person waits at the keyboard, in seconds.
 _PATIENCE_S = 3.0
@@ -43,7 +43,7 @@ async def _read(reader: Reader, kind: str, namespace: str) -> list[str]:
         case "node":
             return [one.metadata.name for one in await reader.must("/api/v1/nodes", Node)]
         case "job":
-            return [one.metadata.name for one in await reader.must(f"/apis/batch/v1{scope}/jobs", jobs.Job)]
+            return [one.metadata.name for one in await reader.must(f"/apis/batch/v1{scope}/jobs", Job)]
         case "group":
             return [one.members.title for one in found_groups.find(await read_members(reader, scope))]
         case _:

@@ -14,7 +14,8 @@ from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.natural_order import natural
 from scheduler.cache.groups import group_sources
-from scheduler.kube import jobs, objects
+from scheduler.kube import objects
+from scheduler.kube.selecting_objects import JOB_PATHS, Job
 
 UNDECIDABLE = "cannot decide again without all nodes and pods"
 _UNDECIDABLE = explain.DecisionReport("none", UNDECIDABLE, {})
@@ -35,7 +36,7 @@ async def run(reader: Reader, invocation: Invocation) -> Answer:
 async def _explain_job(reader: Reader, invocation: Invocation, name: str) -> Answer:
     """Explain the groups of a Job's pods; without a group the first pod that waits, or the first of all."""
     job, listed, found = await asyncio.gather(
-        reader.one(f"/apis/batch/v1/namespaces/{invocation.namespace}/jobs/{name}", jobs.Job),
+        reader.one(f"/apis/batch/v1/namespaces/{invocation.namespace}/jobs/{name}", Job),
         reader.must(f"/api/v1/namespaces/{invocation.namespace}/pods", objects.Pod),
         read_groups(reader, invocation),
     )
@@ -162,7 +163,7 @@ async def read_objects(reader: Reader, module: ModuleType) -> Mapping[type[Any],
     paths: Mapping[type[Any], str] = module.PATHS
     optional: Mapping[type[Any], Sequence[str]] = {
         **group_sources.PATHS,
-        jobs.Job: jobs.PATHS,
+        Job: JOB_PATHS,
         objects.RuntimeClass: objects.RUNTIME_CLASS_PATHS,
     }
     listed = await asyncio.gather(

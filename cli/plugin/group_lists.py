@@ -9,7 +9,8 @@ from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports import found_groups
 from cli.plugin.reports.objects import Event, Node, Pod
 from scheduler.cache.groups import group_sources
-from scheduler.kube import jobs, objects
+from scheduler.kube import objects
+from scheduler.kube.selecting_objects import JOB_PATHS, Job
 
 
 async def read_groups(reader: Reader, invocation: Invocation) -> list[found_groups.FoundGroup]:
@@ -34,7 +35,7 @@ async def read_members(reader: Reader, scope: str) -> found_groups.ListedObjects
     """Return pods, PodGroups of each kind, and Jobs of a namespace or, where ``scope`` is empty, of all."""
     listed, listed_jobs, of_kinds = await asyncio.gather(
         reader.must(f"/api/v1{scope}/pods", objects.Pod),
-        reader.optional([_scoped(path, scope) for path in jobs.PATHS], jobs.Job),
+        reader.optional([_scoped(path, scope) for path in JOB_PATHS], Job),
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)

@@ -21,9 +21,9 @@ from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
 from scheduler.cache.groups import group_sources
 from scheduler.cache.volumes import volume_cache as volume_cache
-from scheduler.kube import jobs, objects
-from scheduler.kube.jobs import Job
+from scheduler.kube import objects
 from scheduler.kube.objects import Node, Pod, RuntimeClass
+from scheduler.kube.selecting_objects import JOB_PATHS, Job
 from scheduler.server.writes import WriteResult
 from scheduler.state.cluster_objects import PATHS
 
@@ -32,7 +32,7 @@ SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", 
 # Optional kinds: their API may not be served, or this account may not read it. Each has its paths in order.
 OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {
     **group_sources.PATHS,
-    Job: jobs.PATHS,
+    Job: JOB_PATHS,
     RuntimeClass: objects.RUNTIME_CLASS_PATHS,
 }
 _ALL_KINDS = SOURCES.keys() | OPTIONAL.keys()

@@ -17,8 +17,8 @@ from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
-from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.selecting_objects import Job
 from scheduler.pending.event_hints import of_assigned_pod, of_departure, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.binding_cycle import BindingCycle

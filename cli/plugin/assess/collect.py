@@ -11,7 +11,8 @@ from cli.plugin.bundle.contents import AROUND
 from cli.plugin.reading import Reader, ReportProgress, Source
 from mooring.kube.nesting import without_deep_nesting
 from scheduler.cache.groups import group_sources
-from scheduler.kube import jobs, objects
+from scheduler.kube import objects
+from scheduler.kube.selecting_objects import JOB_PATHS
 
 # Kinds with pod templates; the value is the kind, which the items of a list lack.
 WORKLOADS: Mapping[str, str] = {
@@ -42,7 +43,7 @@ KINDS: Mapping[str, str] = {
     PODS: "Pod",
     **AROUND,
     **WORKLOADS,
-    **dict.fromkeys(jobs.PATHS, "Job"),
+    **dict.fromkeys(JOB_PATHS, "Job"),
     ATTACHMENTS: "NetworkAttachmentDefinition",
     **dict.fromkeys(CLAIMS, "ResourceClaim"),
     **dict.fromkeys(SLICES, "ResourceSlice"),

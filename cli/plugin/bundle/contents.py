@@ -9,7 +9,8 @@ from mooring import names
 from mooring.annotations.request import asks_for_vfs
 from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES_PATH, POLICY
 from scheduler.cache.groups import group_sources
-from scheduler.kube import jobs, objects
+from scheduler.kube import objects
+from scheduler.kube.selecting_objects import JOB_PATHS
 
 NODES, PODS, EVENTS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/events"
 VERSION = "/version"
@@ -75,7 +76,7 @@ def lists(uids: set[str]) -> list[BundledList]:
         BundledList(POLICIES_PATH, POLICY, takes=lambda policy: _name(policy).startswith("mooring-")),
         BundledList(BINDINGS_PATH, BINDING, takes=_binds_ours),
         *(BundledList(path, "PodGroup") for path in of_groups),
-        *(BundledList(path, "Job") for path in jobs.PATHS),
+        *(BundledList(path, "Job") for path in JOB_PATHS),
         *(BundledList(path, "RuntimeClass") for path in objects.RUNTIME_CLASS_PATHS),
         *(BundledList(path, kind) for path, kind in AROUND.items()),
         BundledList("/apis/apps/v1/deployments", "Deployment", _OURS),

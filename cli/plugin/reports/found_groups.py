@@ -17,10 +17,10 @@ from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_members import Member, Members, MemberState, node_times
 from scheduler.cache.groups.group_sources import PATHS, AnyPodGroup, Group, PodGroups, read_group
 from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused
-from scheduler.kube.jobs import Job
 from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
+from scheduler.kube.selecting_objects import Job
 from scheduler.pending.groups.promises import promise_in
 
 UNLISTED = "no right to list its PodGroup"

@@ -17,9 +17,9 @@ from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.kube.jobs import Job
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_groups import GroupPolicy
+from scheduler.kube.selecting_objects import Job
 from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
 from scheduler.pending.part import Part
 from scheduler.queue.queue import Queue

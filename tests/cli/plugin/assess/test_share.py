@@ -24,7 +24,7 @@ from cli.plugin.bundle.archive import reading
 from cli.plugin.reports.recompute import PATHS
 from devcluster.demo.plugin_cluster import GPU, PLANTED
 from scheduler.cache.groups import group_sources
-from scheduler.kube.jobs import Job
+from scheduler.kube.selecting_objects import Job
 
 
 @pytest.fixture(scope="session")

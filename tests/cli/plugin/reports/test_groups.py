@@ -13,9 +13,9 @@ from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
 from scheduler.cache.groups.group_sources import AnyPodGroup
-from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
+from scheduler.kube.selecting_objects import Job
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
 _GROUP = {"name": "train", "min": 3, "within": "rack"}

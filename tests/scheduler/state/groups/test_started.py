@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
-from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
+from scheduler.kube.selecting_objects import Job
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, identity, told
 
