@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import msgspec
 
 from mooring import names
+from scheduler.cache.groups.group_sources import CONDITION_TYPES
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import RatesReason, Report, ReportGroup, ReportRates, WriteRates
 from scheduler.kube.objects import Condition, Pod
-from scheduler.kube.pod_groups import CONDITION_TYPES
 from scheduler.state.rates.pod_rates import CONDITION
 
 # The API server rejects an event with a longer note.

@@ -9,11 +9,11 @@ import pytest
 from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
-from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

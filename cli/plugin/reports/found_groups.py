@@ -173,14 +173,9 @@ def find(objects: ListedObjects) -> list[FoundGroup]:
     for members in groups:
         if not any(pods[uid].spec.scheduler_name in objects.schedulers for uid in members.pods):
             continue
-        group = read_group(
-            members.key, groups.pod_groups.get(members.key).policy, members.requests or _asked(members, groups)
-        )
-        if (
-            members.key.has_pod_group
-            and groups.pod_groups.get(members.key).policy is None
-            and _is_unlisted(members.key, objects)
-        ):
+        entry = groups.pod_groups.get(members.key)
+        group = read_group(members.key, entry, members.requests or _asked(members, groups))
+        if members.key.has_pod_group and entry.group is None and _is_unlisted(members.key, objects):
             group = Refused(UNLISTED)
         members.set_min(group.min if isinstance(group, Group) else 0)
         members.judge()

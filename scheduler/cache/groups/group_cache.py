@@ -6,7 +6,6 @@ from typing import NamedTuple
 from scheduler.cache.groups.group_members import Member, Members, MemberState
 from scheduler.cache.groups.group_sources import PodGroups
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.kube.pod_groups import GroupPolicy
 
 
 class PlacedMembers(NamedTuple):
@@ -130,8 +129,8 @@ class GroupCache:
         """Return the min of a group that is disrupted as a whole; 0 for another group, or if it is unknown."""
         if not key.has_pod_group:
             return self._annotated_min(self.placed(key))
-        policy, _, is_whole = self.pod_groups.get(key)
-        return policy.min if is_whole and isinstance(policy, GroupPolicy) else 0
+        entry = self.pod_groups.get(key)
+        return entry.min if entry.is_whole else 0
 
     def _annotated_min(self, uids: list[str]) -> int:
         """Return the largest min of members by annotation; 0 if each of them may be preempted by itself."""

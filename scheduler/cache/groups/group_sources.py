@@ -1,27 +1,99 @@
 """What a group asks for: read from its PodGroup and its waiting members' annotations, whatever the order of events.
 
 The APIs of PodGroups are optional: while one is not served, or this account may not read it, it has no PodGroups.
+``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's. They differ in ``disruptionMode``, which is a
+word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``). With
+``parentCompositePodGroupName`` (KEP-6012, 1.37) several PodGroups may only start together.
+``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' API (apis/scheduling/v1alpha1/types.go there).
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from mooring import names
-from mooring.annotations.group import GroupRequest, Rails, Slice, difference, roles_conflict, slices_conflict
+from mooring.annotations.group import (
+    MOST_MEMBERS,
+    GroupRequest,
+    Rails,
+    Slice,
+    difference,
+    roles_conflict,
+    slices_conflict,
+)
 from mooring.kube.events import Change, Changed, Identity, Unreadable
 from scheduler.cache.counters import shift
 from scheduler.kube.group_membership import GroupKey, Naming
+from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_groups import (
-    CONDITION_TYPES,
-    CoschedulingPodGroup,
-    GroupPolicy,
-    PodGroup,
-    disrupted_as_a_whole,
-    read_pod_group,
+
+# The versions of scheduling.k8s.io, the newest first, with the type of the condition that reports whether enough
+# members have a node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
+CONDITION_TYPES: Mapping[str, str] = MappingProxyType(
+    {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
 )
+# The disruption modes of the two versions.
+_SINGLE, _WHOLE = frozenset({"Pod", "single"}), frozenset({"PodGroup", "all"})
+
+
+class Gang(Struct):
+    min_count: Int32 = 0
+
+
+class SchedulingPolicy(Struct):
+    """One of the two: all or nothing (gang), or one by one (basic)."""
+
+    gang: Gang | None = None
+    basic: dict[str, object] | None = None
+
+
+class TopologyConstraint(Struct):
+    key: str = ""
+
+
+class SchedulingConstraints(Struct):
+    topology: list[TopologyConstraint] | None = None
+
+
+class PodGroupSpec(Struct):
+    scheduling_policy: SchedulingPolicy | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: list[NamedItem] | None = None
+    disruption_mode: str | dict[str, object] | None = None
+    priority: Int32 | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class PodGroupStatus(Struct):
+    conditions: list[Condition] | None = None
+
+
+class PodGroupMetadata(Metadata):
+    """An object's metadata, with the number that changes with its spec."""
+
+    generation: int = 0
+
+
+class PodGroup(Struct):
+    metadata: PodGroupMetadata
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class CoschedulingSpec(Struct):
+    min_member: Int32 = 0
+
+
+class CoschedulingPodGroup(Struct):
+    """The PodGroup of scheduler-plugins; its minResources and scheduleTimeoutSeconds affect no decision here."""
+
+    metadata: Metadata
+    spec: CoschedulingSpec = msgspec.field(default_factory=CoschedulingSpec)
+
 
 # Maximum number of different requests in a group: all nodes are evaluated for each. Labels do not count.
 MOST_SHAPES = 64
@@ -33,23 +105,47 @@ PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
 }
 _NAMINGS: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
 _APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": "scheduling.x-k8s.io"}
-# A PodGroup's policy, why it is not supported, or None while there is no PodGroup.
-PolicyOrRefusal = GroupPolicy | Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A set of pods that start together or not at all.
+
+    At least ``min`` of them start, all on nodes with one value of the label ``within``, if that is not empty. If
+    possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
+    is None if that of the members counts. Room for ``spares`` more members is kept. Each of the ``slices``, from wide
+    to narrow, is in one domain of its label. Each of the ``roles`` has at least so many members at the start.
+    """
+
+    key: GroupKey
+    min: int
+    within: str = ""
+    prefer: tuple[str, ...] = ()
+    rails: Rails | None = None
+    priority: int | None = None
+    spares: int = 0
+    slices: tuple[Slice, ...] = ()
+    roles: tuple[tuple[str, int], ...] = ()
 
 
 class PodGroupEntry(NamedTuple):
-    """A PodGroup with its policy; only the item is None if it cannot be read.
+    """A PodGroup and what it says of the group, or why that is not supported; both are None if there is no PodGroup.
 
-    ``is_whole``: the group may only be disrupted as a whole. An unreadable PodGroup could say so.
+    ``is_whole``: the group may only be disrupted as a whole. An unreadable PodGroup, without ``item``, could say so.
     """
 
-    policy: PolicyOrRefusal = None
+    group: Group | Refused | None = None
     item: AnyPodGroup | None = None
     is_whole: bool = False
 
     @property
+    def min(self) -> int:
+        """Return 0 if it is unknown."""
+        return self.group.min if isinstance(self.group, Group) else 0
+
+    @property
     def priority(self) -> int | None:
-        return self.policy.priority if isinstance(self.policy, GroupPolicy) else None
+        return self.group.priority if isinstance(self.group, Group) else None
 
 
 _NO_POD_GROUP = PodGroupEntry()
@@ -81,7 +177,7 @@ class PodGroups:
             shift(self._priorities, priority, -1)
         match event:
             case Changed(_, item):
-                entry = self._entries[key] = PodGroupEntry(_read(item), item, disrupted_as_a_whole(item))
+                entry = self._entries[key] = PodGroupEntry(_read(key, item), item, disrupted_as_a_whole(item))
                 if entry.priority is not None:
                     shift(self._priorities, entry.priority, 1)
             case Unreadable(_, why):
@@ -96,71 +192,88 @@ class PodGroups:
         return [Identity(key.name, key.namespace) for key in lost_keys]
 
 
-def _read(pod_group: AnyPodGroup) -> PolicyOrRefusal:
+def _read(key: GroupKey, pod_group: AnyPodGroup) -> Group | Refused:
     try:
-        return read_pod_group(pod_group)
+        return read_pod_group(key, pod_group)
     except ValueError as fault:
         return Refused(f"its PodGroup is not supported: {fault}")
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A set of pods that start together or not at all.
-
-    At least ``min`` of them start, all on nodes with one value of the label ``within``, if that is not empty. If
-    possible, they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority``
-    is None if that of the members counts. Room for ``spares`` more members is kept. Each of the ``slices``, from wide
-    to narrow, is in one domain of its label. Each of the ``roles`` has at least so many members at the start.
-    """
-
-    key: GroupKey
-    min: int
-    within: str = ""
-    prefer: tuple[str, ...] = ()
-    rails: Rails | None = None
-    priority: int | None = None
-    spares: int = 0
-    slices: tuple[Slice, ...] = ()
-    roles: tuple[tuple[str, int], ...] = ()
-
-
-def read_group(key: GroupKey, policy: PolicyOrRefusal, requests: Collection[GroupRequest]) -> Group | Refused:
+def read_group(key: GroupKey, entry: PodGroupEntry, requests: Collection[GroupRequest]) -> Group | Refused:
     """Return a group, or why its members are not scheduled; ``requests`` are the waiting members' annotations."""
-    if isinstance(policy, Refused):
-        return policy
-    if policy is None and key.has_pod_group:
+    group = entry.group
+    if isinstance(group, Refused):
+        return group
+    if group is None and key.has_pod_group:
         # The other API may have a PodGroup with this name.
         return Refused(f"its PodGroup ({_APIS[key.naming]}) does not exist, or the API server does not serve that API")
     if len(requests) > 1:
         return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
     request = next(iter(requests), GroupRequest())
-    if policy is not None and (contradiction := _contradiction(policy, request)):
+    if group is not None and (contradiction := _contradiction(group, request, is_whole=entry.is_whole)):
         return Refused(f"annotation {names.GROUP!r}.{contradiction}")
-    policy = policy or GroupPolicy(request.least or 1, request.within or "")
-    return Group(
-        key,
-        policy.min,
-        policy.within,
-        request.prefer,
-        request.rails,
-        policy.priority,
-        request.spares or 0,
-        request.slices,
-        request.roles,
+    return replace(
+        group or Group(key, request.least or 1, request.within or ""),
+        prefer=request.prefer,
+        rails=request.rails,
+        spares=request.spares or 0,
+        slices=request.slices,
+        roles=request.roles,
     )
 
 
-def _contradiction(policy: GroupPolicy, request: GroupRequest) -> str:
+def _contradiction(group: Group, request: GroupRequest, *, is_whole: bool) -> str:
     """Return how an annotation contradicts its PodGroup; empty if it does not."""
     for field, value, group_value in (
-        ("min", request.min, policy.min),
-        ("within", request.within, policy.within or None),
-        ("disruption", request.disruption, "group" if policy.is_whole else "pod"),
+        ("min", request.min, group.min),
+        ("within", request.within, group.within or None),
+        ("disruption", request.disruption, "group" if is_whole else "pod"),
     ):
         if value is not None and value != group_value:
             says = "does not set it" if group_value is None else f"sets {group_value!r}"
             return f"{field}: {value!r} contradicts its PodGroup, which {says}"
-    if rule := slices_conflict(request.slices, policy.min, policy.within, request.spares or 0):
+    if rule := slices_conflict(request.slices, group.min, group.within, request.spares or 0):
         return f"slices: {rule}"
-    rule = roles_conflict(request, policy.min)
+    rule = roles_conflict(request, group.min)
     return f"roles: {rule}" if rule else ""
+
+
+def read_pod_group(key: GroupKey, pod_group: AnyPodGroup) -> Group:
+    """Return what a PodGroup says of its group; raise ValueError with the unsupported field."""
+    if isinstance(pod_group, CoschedulingPodGroup):
+        return Group(key, _checked_count("minMember", max(pod_group.spec.min_member, 1)))
+    spec = pod_group.spec
+    if spec.parent_composite_pod_group_name:
+        parent = spec.parent_composite_pod_group_name
+        raise ValueError(f"its parentCompositePodGroupName {parent!r} (CompositePodGroup) is not supported")
+    if spec.resource_claims:
+        raise ValueError("its resourceClaims (dynamic resource allocation) are not supported")
+    topology = spec.scheduling_constraints.topology if spec.scheduling_constraints else None
+    if topology and (len(topology) > 1 or not topology[0].key):
+        raise ValueError("schedulingConstraints.topology must name one key")
+    if unknown_modes := sorted(_disruption_modes(spec) - _SINGLE - _WHOLE):
+        raise ValueError(f"disruptionMode {unknown_modes[0]!r} is not known")
+    within = topology[0].key if topology else ""
+    return Group(key, _min_count(spec.scheduling_policy), within, priority=spec.priority)
+
+
+def disrupted_as_a_whole(pod_group: AnyPodGroup) -> bool:
+    """Return whether the members may only be disrupted all together; True also for an unknown mode."""
+    return isinstance(pod_group, PodGroup) and bool(_disruption_modes(pod_group.spec) - _SINGLE)
+
+
+def _disruption_modes(spec: PodGroupSpec) -> set[str]:
+    mode = spec.disruption_mode
+    return {mode} if isinstance(mode, str) else {name for name, value in (mode or {}).items() if value is not None}
+
+
+def _min_count(policy: SchedulingPolicy | None) -> int:
+    if policy is None or (policy.gang is None) == (policy.basic is None):
+        raise ValueError("schedulingPolicy must be either gang or basic")
+    return _checked_count("minCount", policy.gang.min_count) if policy.gang is not None else 1
+
+
+def _checked_count(name: str, count: int) -> int:
+    if not 1 <= count <= MOST_MEMBERS:
+        raise ValueError(f"{name} {count} is not from 1 to {MOST_MEMBERS}")
+    return count

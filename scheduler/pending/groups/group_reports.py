@@ -16,12 +16,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_members import Members
-from scheduler.cache.groups.group_sources import AnyPodGroup
+from scheduler.cache.groups.group_sources import CONDITION_TYPES, AnyPodGroup, PodGroup
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import unix_time
-from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
 from scheduler.pending.part import Part
 
 K = TypeVar("K", bound=Hashable)
@@ -143,7 +142,7 @@ class GroupReports(Part):
 
     def _condition(self, key: GroupKey, pod_group: PodGroup) -> _Condition | None:
         """Return the condition if it must be written; None if it is up to date."""
-        members, policy = self._group_cache.get(key), self._group_cache.pod_groups.get(key).policy
+        members, min_members = self._group_cache.get(key), self._group_cache.pod_groups.get(key).min
         shown_conditions = {
             (condition.status, condition.reason, condition.message)
             for condition in pod_group.status.conditions or ()
@@ -158,8 +157,8 @@ class GroupReports(Part):
         assigned_pods = map(self._cache.assigned, members.of("placed"))
         bound_count = sum(assigned_pod is not None and not assigned_pod.assumed for assigned_pod in assigned_pods)
         bound_count += members.successes_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
-        if isinstance(policy, GroupPolicy) and bound_count >= policy.min:
-            return _Condition("True", "Scheduled", f"members bound: {bound_count}, needed: at least {policy.min}")
+        if min_members and bound_count >= min_members:
+            return _Condition("True", "Scheduled", f"members bound: {bound_count}, needed: at least {min_members}")
         refusal = self._refusals.get(key)
         return None if refusal in shown_conditions else refusal
 

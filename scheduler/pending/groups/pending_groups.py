@@ -18,7 +18,6 @@ from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.kube.selecting_objects import Job
 from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
 from scheduler.pending.part import Part
@@ -134,7 +133,8 @@ class PendingGroups(Part):
         if current.priority != previous.priority or (previous.is_whole and not current.is_whole):
             # Its members may be victims now, each by itself.
             self.queue.move_on_event(ClusterEvent.ROOM, now)
-        if self.reports.pod_group_changed(key, previous.item, current.item, now) or current.policy != previous.policy:
+        is_change = (current.group, current.is_whole) != (previous.group, previous.is_whole)
+        if self.reports.pod_group_changed(key, previous.item, current.item, now) or is_change:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
@@ -293,8 +293,7 @@ class PendingGroups(Part):
         if members is None:
             self._backoffs.pop(key, None)
         else:
-            policy = self.group_cache.pod_groups.get(key).policy
-            members.set_min(policy.min if isinstance(policy, GroupPolicy) else 0)
+            members.set_min(self.group_cache.pod_groups.get(key).min)
         if members is None or not members.count("waiting"):
             if self._states.pop(key, None) is not None:
                 self._changes.drop(key)
@@ -323,7 +322,7 @@ class PendingGroups(Part):
     def _read(self, key: GroupKey) -> tuple[Group | None, str]:
         """Return a group, None if it is rejected, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self.group_cache.pod_groups.get(key).policy, members.requests)
+        group = read_group(key, self.group_cache.pod_groups.get(key), members.requests)
         if isinstance(group, Refused):
             return None, group.reason
         if members.refusal:

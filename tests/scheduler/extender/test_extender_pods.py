@@ -8,6 +8,7 @@ import pytest
 from mooring import names
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity, Synced
+from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender import wire_format
@@ -16,7 +17,6 @@ from scheduler.extender.extender_pods import UNKNOWN_NODE, UNKNOWN_POD, Verdict
 from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome, Refused
-from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine

@@ -14,9 +14,9 @@ from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import Access
 from mooring.kube.client import STRATEGIC_PATCH, Client
+from scheduler.cache.groups.group_sources import CONDITION_TYPES, PodGroup
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
 from scheduler.server import watches
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
@@ -61,7 +61,7 @@ async def test_a_cluster_without_pod_groups_is_followed_all_the_same() -> None:
     async with ApiServer() as server:
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, _):
-            assert machine.state.group_cache.pod_groups.get(KEY).policy is None
+            assert machine.state.group_cache.pod_groups.get(KEY).group is None
 
 
 @pytest.mark.usefixtures("often")
@@ -81,7 +81,7 @@ async def test_an_api_that_is_served_later_is_found(
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, client):
             await _create(client, group, version, **spec)
-            await until(lambda: machine.state.group_cache.pod_groups.get(key).policy is not None)
+            await until(lambda: machine.state.group_cache.pod_groups.get(key).group is not None)
 
 
 @pytest.mark.usefixtures("often")
@@ -89,10 +89,10 @@ async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along() -> N
     """A custom resource definition is deleted: its PodGroups do not stay for ever."""
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}})
-        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is not None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).group is not None)
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         server.cut_watches()
-        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).group is None)
 
 
 @pytest.mark.parametrize("kind", ["answer", "page"])
@@ -104,14 +104,14 @@ async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
     monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
-        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).policy is not None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY).group is not None)
         for path in OPTIONAL[PodGroup]:
             server.faults.plan(Fault("GET", path, kind, times=3, code=code))
         server.cut_watches()
         await until(lambda: not any(one.path in OPTIONAL[PodGroup] for one in server.faults.planned))
         assert machine.state.group_cache.pod_groups.get(KEY).is_whole
         await _create(client, GROUP, VERSION, "another", schedulingPolicy={"basic": {}})
-        await until(lambda: machine.state.group_cache.pod_groups.get(KEY._replace(name="another")).policy is not None)
+        await until(lambda: machine.state.group_cache.pod_groups.get(KEY._replace(name="another")).group is not None)
         assert machine.state.group_cache.pod_groups.get(KEY).is_whole
 
 

@@ -9,11 +9,17 @@ import pytest
 from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
 from scheduler.cache.groups import group_sources
-from scheduler.cache.groups.group_sources import Group
+from scheduler.cache.groups.group_sources import (
+    CoschedulingPodGroup,
+    Group,
+    PodGroup,
+    PodGroupEntry,
+    disrupted_as_a_whole,
+    read_pod_group,
+)
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group
 from scheduler.kube.pod_info import read_pod_info
 
 MakePod = Callable[..., Pod]
@@ -53,7 +59,7 @@ def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> Non
     assert read_pod_info(_pod(make_pod, text)) == Refused(
         "annotation 'mooring.dev/group'.role_from: label 'type' of the pod is missing or empty"
     )
-    assert group_sources.read_group(KEY, GroupPolicy(3), [asked]) == Refused(
+    assert group_sources.read_group(KEY, PodGroupEntry(Group(KEY, 3)), [asked]) == Refused(
         "annotation 'mooring.dev/group'.roles: min 3 is less than 4, the sum of roles"
     )
 
@@ -215,16 +221,20 @@ def test_the_clusters_own_pod_group_is_read_in_both_versions() -> None:
     gang, topology = {"gang": {"minCount": 4}}, {"topology": [{"key": RACK}]}
     older = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode="PodGroup", priority=7)
     newer = _pod_group(schedulingPolicy=gang, schedulingConstraints=topology, disruptionMode={"all": {}}, priority=7)
-    assert read_pod_group(older) == read_pod_group(newer) == GroupPolicy(4, RACK, is_whole=True, priority=7)
+    assert read_pod_group(KEY, older) == read_pod_group(KEY, newer) == Group(KEY, 4, RACK, priority=7)
+    assert disrupted_as_a_whole(older)
+    assert disrupted_as_a_whole(newer)
     one_by_one = _pod_group(schedulingPolicy={"basic": {}}, disruptionMode={"single": {}})
-    assert read_pod_group(one_by_one) == GroupPolicy(1)
+    assert read_pod_group(KEY, one_by_one) == Group(KEY, 1)
+    assert not disrupted_as_a_whole(one_by_one)
 
 
 def test_scheduler_plugins_pod_group_gives_its_number() -> None:
     """Training operators make them without being asked; a number that is missing is one."""
     document = {"metadata": {"name": "train"}, "spec": {"minMember": 3, "scheduleTimeoutSeconds": 10}}
-    assert read_pod_group(msgspec.convert(document, CoschedulingPodGroup)) == GroupPolicy(3)
-    assert read_pod_group(msgspec.convert({"metadata": {"name": "t"}}, CoschedulingPodGroup)) == GroupPolicy(1)
+    assert read_pod_group(KEY, msgspec.convert(document, CoschedulingPodGroup)) == Group(KEY, 3)
+    bare = msgspec.convert({"metadata": {"name": "t"}}, CoschedulingPodGroup)
+    assert read_pod_group(KEY, bare) == Group(KEY, 1)
 
 
 @pytest.mark.parametrize(
@@ -247,23 +257,23 @@ def test_scheduler_plugins_pod_group_gives_its_number() -> None:
 def test_a_pod_group_that_is_not_supported_is_refused(spec: dict[str, Any], reason: str) -> None:
     """What of it is not honoured is said."""
     with pytest.raises(ValueError, match=r".") as refused:
-        read_pod_group(_pod_group(**spec))
+        read_pod_group(KEY, _pod_group(**spec))
     assert str(refused.value) == reason
 
 
 def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     """Prefer and rails come from it; a number or a label of its own must be the PodGroup's."""
-    policy = GroupPolicy(4, RACK, priority=3)
+    on_racks, anywhere = PodGroupEntry(Group(KEY, 4, RACK, priority=3)), PodGroupEntry(Group(KEY, 4))
     added = GroupRequest(min=4, prefer=("leaf",), rails="index")
-    assert group_sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
-    assert group_sources.read_group(KEY, policy, [GroupRequest(min=5)]) == Refused(
+    assert group_sources.read_group(KEY, on_racks, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
+    assert group_sources.read_group(KEY, on_racks, [GroupRequest(min=5)]) == Refused(
         "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which sets 4"
     )
-    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
+    assert group_sources.read_group(KEY, anywhere, [GroupRequest(within=RACK)]) == Refused(
         f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which does not set it"
     )
-    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="pod")]) == Group(KEY, 4)
-    assert group_sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="group")]) == Refused(
+    assert group_sources.read_group(KEY, anywhere, [GroupRequest(disruption="pod")]) == Group(KEY, 4)
+    assert group_sources.read_group(KEY, anywhere, [GroupRequest(disruption="group")]) == Refused(
         "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which sets 'pod'"
     )
 
@@ -271,9 +281,9 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     """All members are told the same."""
     why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
-    assert group_sources.read_group(KEY, None, [GroupRequest()]) == Refused(why)
+    assert group_sources.read_group(KEY, PodGroupEntry(), [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")
-    assert group_sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == Refused(
-        "waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
-    )
-    assert group_sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)
+    assert group_sources.read_group(
+        named, PodGroupEntry(), [GroupRequest("train", 2), GroupRequest("train", 3)]
+    ) == Refused("waiting members differ in annotation 'mooring.dev/group'.min: 2, 3")
+    assert group_sources.read_group(named, PodGroupEntry(), [GroupRequest("train", 2)]) == Group(named, 2)

@@ -3,8 +3,7 @@
 import msgspec
 
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
-from scheduler.cache.groups.group_sources import AnyPodGroup, PodGroups
-from scheduler.kube.pod_groups import PodGroup
+from scheduler.cache.groups.group_sources import AnyPodGroup, PodGroup, PodGroups
 
 
 def _changed(name: str, priority: int | None) -> Changed[AnyPodGroup]:

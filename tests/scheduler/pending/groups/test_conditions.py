@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cache.groups.group_sources import CoschedulingPodGroup, PodGroup
 from scheduler.cycle.instructions import Instruction, ReportGroup
-from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
 

@@ -7,9 +7,9 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Identity, Removed
+from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_groups import PodGroup
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, as_bound, binds, changed

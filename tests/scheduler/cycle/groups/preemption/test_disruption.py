@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
