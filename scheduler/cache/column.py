@@ -56,8 +56,6 @@ class Judgements:
             self.codes[number] = NOT_KEPT
 
     def cover(self, count: int) -> None:
-        if len(self.texts) > _MOST_TEXTS:
-            self.texts, self.codes = {}, np.empty(0, np.int64)
         if len(self.codes) < count:
             codes = np.empty(count + count // 2, np.int64)
             codes[: len(self.codes)] = self.codes
@@ -127,7 +125,7 @@ class Column(Generic[Fact]):
         """
         steps = steps or Steps()
         if by is not None:
-            return self._spread_judgements(judge, rows, self.judgements(by), steps)
+            return self._spread_judgements(judge, rows, by, steps)
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids.take(rows)
@@ -150,9 +148,8 @@ class Column(Generic[Fact]):
         self._judgements[by] = judgements
         return judgements
 
-    def _spread_judgements(
-        self, judge: Callable[[Fact], int], rows: Rows, judgements: Judgements, steps: Steps
-    ) -> Amounts:
+    def _spread_judgements(self, judge: Callable[[Fact], int], rows: Rows, by: Hashable, steps: Steps) -> Amounts:
+        judgements = self.judgements(by)
         judgements.cover(len(self.values))
         ids = self.ids.take(rows)
         codes = judgements.codes.take(ids)
@@ -164,6 +161,9 @@ class Column(Generic[Fact]):
                 steps.judge()
                 judgements.codes[number] = judge(self.values[number])
             codes = judgements.codes.take(ids)
+        # Not before every row has its result: a call that continues would never end.
+        if len(judgements.texts) > _MOST_TEXTS:
+            self._judgements.pop(by, None)
         return codes
 
     def among(self, values: Collection[Fact], rows: Rows | slice) -> NDArray[np.bool_]:

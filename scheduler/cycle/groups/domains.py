@@ -10,7 +10,8 @@ the group, fill the tried domain with as few narrower domains as possible, one a
 likewise: consecutive ranks are then together on every level. Of equally few, choose those with the least room left.
 
 While members are placed, only the domains that contain them count: the narrowest level that they share, and wider
-levels. While none of their nodes is known, no member joins them in a domain that all must share.
+levels, where the narrower domains that have members are filled first. While none of their nodes is known, no member
+joins them in a domain that all must share.
 """
 
 from collections import Counter
@@ -172,14 +173,15 @@ class _Level:
         """How many of the group's members each domain admits if other members are left out."""
         return self._room.of_any(self._partition)[self._order]
 
-    @cached_property
-    def _member_domains(self) -> Sequence[int]:
-        """The domains that have placed members, those with most first."""
+    def member_domains(self, inside: Flags | None) -> Iterator[int]:
+        """Yield the domains that have placed members, those with most first."""
         rows, domain_of_row, _ = self._partition
         number_of_row = np.full(self._room.nodes.size, -1)
         number_of_row[rows] = np.argsort(self._order)[domain_of_row]
         counts = Counter(number_of_row[list(self._anchors)].tolist())
-        return [number for number, _ in counts.most_common() if number >= 0]
+        for number, _ in counts.most_common():
+            if number >= 0 and (inside is None or inside[self._first[number]]):
+                yield number
 
     def smallest(self, count: int) -> Iterator[int]:
         yield from range(int(np.searchsorted(self._counts, count)), len(self._counts))
@@ -196,13 +198,10 @@ class _Level:
         return self._room.nodes.flags(self._partition.rows[self._partition.domain_of_row == self._order[number]])
 
     def fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the domains that have members, then the fewest that admit this many, the largest first, with their
-        shares.
+        """Yield the fewest domains that admit this many members, the largest first, with their shares.
 
         Each is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before others.
         """
-        domains = self._member_domains
-        yield from ((number, count) for number in domains if inside is None or inside[self._first[number]])
         numbers = np.argsort(self._partial_counts, kind="stable")
         numbers = numbers[self._partial_counts[numbers] > 0]
         if inside is not None:
@@ -224,11 +223,26 @@ class _Level:
 
 
 def _parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
-    """Return the domains of a level to fill, ``inside`` a wider one if given, each after the narrower ones in it."""
-    parts = list[Flags]()
+    """Return the domains to fill, ``inside`` a wider one if given: those that have members, the narrow ones of all
+    levels first, then the fewest others.
+    """
+    return [*_parts_with_members(level, inside, count), *_fewest_parts(level, inside, count)]
+
+
+def _parts_with_members(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
     if level is None:
-        return parts
-    for number, share in level.fewest(inside, count):
+        return []
+    parts = _parts_with_members(level.narrower, inside, count)
+    for number in level.member_domains(inside):
         flags = level.flags(number)
-        parts += [*_parts(level.narrower, flags, share), flags]
+        parts += [*_fewest_parts(level.narrower, flags, count), flags]
+    return parts
+
+
+def _fewest_parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
+    """Return the fewest domains of a level, each after the narrower ones in it."""
+    parts = list[Flags]()
+    for number, share in level.fewest(inside, count) if level is not None else ():
+        flags = level.flags(number)
+        parts += [*_fewest_parts(level.narrower, flags, share), flags]
     return parts

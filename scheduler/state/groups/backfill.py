@@ -83,13 +83,17 @@ class Backfill(Part):
         """Requeue the first group if nodes of its promise have changed, pods there end later, or it is overdue."""
         if not self._is_on:
             self._run_times.changed_nodes.clear()
-        elif now >= max(self._next_review, self._next_search):
+        elif now >= self._due:
             self._next_review = now + _REVIEW_S
             self._review(now)
         return ()
 
     def next_due(self) -> float | None:
-        return self._next_review if self._is_on and self._state.pending_groups.has_any else None
+        return self._due if self._is_on and self._state.pending_groups.has_any else None
+
+    @property
+    def _due(self) -> float:
+        return max(self._next_review, self._next_search)
 
     def _review(self, now: float) -> None:
         groups, reservations, nodes = self._state.pending_groups, self._state.reservations, self._state.cache.nodes

@@ -1,8 +1,11 @@
 """What is kept of judgements about a column's values."""
 
+import contextlib
+
 import numpy as np
 
 from scheduler.cache.column import NOT_KEPT, Column
+from scheduler.placement.steps import Steps
 
 ROWS = np.arange(4)
 
@@ -72,3 +75,23 @@ def test_judgements_of_few_judges_and_few_texts_are_kept() -> None:
     texts = {code: text for text, code in kept.texts.items()}
     codes = column.spread(lambda value: kept.code(f"reason {value}"), ROWS, "texts").tolist()
     assert [texts[code] for code in codes] == ["reason v999", "reason b", "reason c", "reason d"]
+
+
+def test_a_call_that_continues_keeps_what_was_judged_before() -> None:
+    """However many texts there are: otherwise a decision that is made in turns would never end."""
+    count = 1000
+    column = _column(*(f"v{number}" for number in range(count)))
+
+    class Turn(Steps):
+        def judge(self) -> None:
+            super().judge()
+            if self.value_count > 300:
+                raise InterruptedError
+
+    turns = 0
+    while turns < 10:
+        turns += 1
+        with contextlib.suppress(InterruptedError):
+            column.spread(lambda value: column.judgements("texts").code(value), np.arange(count), "texts", Turn())
+            break
+    assert turns == 4

@@ -452,3 +452,18 @@ def test_a_rank_that_is_made_again_stays_in_the_racks_of_the_others_inside_a_wid
     racks.gone(bound[1])
     racks.see(racks.member("again", group))
     assert set(racks.placed(1.0)) <= used
+
+
+@pytest.mark.parametrize("within", [{}, {"within": "region"}])
+def test_a_member_that_is_made_again_stays_beside_the_others(racks: Racks, within: dict[str, str]) -> None:
+    """Its group has racks in two zones: a free rack of the group comes before an empty one, though most are there."""
+    for rack, zone, count in (("a", "x", 4), ("b", "y", 3)):
+        for number in range(count):
+            racks.nodes(f"{rack}-{number}", labels={RACK: rack, "zone": zone, "region": "r"})
+    group = json.dumps({"name": "train", "min": 7, "prefer": [RACK, "zone"], **within})
+    racks.see(*(racks.member(f"m{number}", group) for number in range(7)))
+    bound = racks.bound(*binds(racks.work()))
+    racks.gone(next(pod for pod in bound if (pod.spec.node_name or "").startswith("b")))
+    racks.nodes("c-0", labels={RACK: "c", "zone": "x", "region": "r"})
+    racks.see(racks.member("again", group))
+    assert racks.placed(1.0) == ["b"]

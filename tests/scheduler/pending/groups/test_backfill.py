@@ -372,3 +372,15 @@ def test_a_pod_that_begins_late_moves_a_promise_by_minutes(life: Life) -> None:
         life.work(1.0)
         starts.add(start_of(life))
     assert 2 <= len(starts) <= 5
+
+
+def test_nothing_is_due_until_the_next_search_may_start(life: Life) -> None:
+    """A search of a large cluster takes long: until its pause ends, the loop sleeps."""
+    life.nodes("n1", "n2")
+    life.nodes(*(f"small{number}" for number in range(1000)), vfs=0)
+    run(life, timed(life, "two", "2h"))
+    wait(life)
+    for _ in range(60):
+        life.work(0.05)
+        due = life.machine.next_due()
+        assert due is None or due > life.now
