@@ -156,3 +156,13 @@ def test_the_priority_of_a_group_bound_by_another_scheduler_counts_too(life: Lif
     assert _victims(life.work()) == []
     life.pod_group(**WHOLE)
     assert _victims(life.work(15.0)) == ["default/foreign"]
+
+
+def test_a_change_of_the_disruption_mode_alone_ends_a_contradiction(life: Life) -> None:
+    """Members whose annotation contradicts their PodGroup start once only that field of it is corrected."""
+    life.pod_group(**POLICY)
+    life.nodes("n1", "n2")
+    life.see(*(life.member(f"m{number}", group='{"disruption":"group"}', spec=OF_TRAIN) for number in range(2)))
+    assert binds(life.work()) == []
+    life.pod_group(**WHOLE)
+    assert len(binds(life.work(1.0))) == 2
