@@ -242,7 +242,9 @@ def _parts_with_members(level: _Level | None, inside: Flags | None, count: int) 
 def _fewest_parts(level: _Level | None, inside: Flags | None, count: int) -> list[Flags]:
     """Return the fewest domains of a level, each after the narrower ones in it."""
     parts = list[Flags]()
-    for number, share in level.fewest(inside, count) if level is not None else ():
+    if level is None:
+        return parts
+    for number, share in level.fewest(inside, count):
         flags = level.flags(number)
         parts += [*_fewest_parts(level.narrower, flags, share), flags]
     return parts
