@@ -59,10 +59,6 @@ class ScalarResource:
     allocatable: Amounts
     free: Amounts
 
-    @classmethod
-    def of(cls, capacity: int) -> "ScalarResource":
-        return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
-
     def copy(self) -> "ScalarResource":
         return ScalarResource(self.allocatable.copy(), self.free.copy())
 
@@ -146,7 +142,7 @@ class NodeColumns(NodeFacts):
         scalar = self._scalars.get(resource)
         if scalar is None and resource in self._publishers:
             make_room(self._scalars, _MOST_SCALARS)
-            scalar = self._scalars[resource] = ScalarResource.of(self._capacity)
+            scalar = self._scalars[resource] = ScalarResource(*np.zeros((2, self._capacity), np.int64))
             for row, node_info in enumerate(self.facts):
                 if node_info is not None:
                     amount = node_info.allocatable.get(resource, 0)

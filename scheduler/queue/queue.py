@@ -13,7 +13,7 @@ one signature either wait for events or have a probe, never neither; a probe tha
 signature is replaced at once, because its event may still help the others.
 
 An entry may stand for a group (`stand_for`). It has a name in place of a uid, and takes turns with other groups by age
-(`group_turns.py`). An urgent group comes before all others of its priority, and an event that can help it requeues it
+(`GroupTurns`). An urgent group comes before all others of its priority, and an event that can help it requeues it
 without backoff.
 
 No event is lost for an entry whose decision is in progress: `missed_since` returns what has happened since it began. A
@@ -32,8 +32,7 @@ from operator import attrgetter, or_
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue.entry import Entry, EntryHeap, SignatureGroup
-from scheduler.queue.group_turns import GroupTurns
+from scheduler.queue.entry import Entry, EntryHeap, GroupTurns, SignatureGroup
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0

@@ -167,7 +167,8 @@ class Loop:
     def _slice(self) -> bool:
         """Work for one slice; return whether there is more to do."""
         start_s = time.monotonic()
-        decides = self._are_decisions_due(start_s)
+        # Messages may have come first for too long; a list is processed as a whole.
+        decides = self._list is None and bool(self._inbox) and start_s - self._last_turn_s > _MESSAGES_S
         while time.monotonic() < start_s + _SLICE_S:
             try:
                 if decides:
@@ -178,10 +179,6 @@ class Loop:
                 _log.exception("bug: an event or a decision failed")
                 self._follow(self._machine.give_up(self._clock()))
         return True
-
-    def _are_decisions_due(self, now: float) -> bool:
-        """Return whether messages have come first for too long; a list is processed as a whole."""
-        return self._list is None and bool(self._inbox) and now - self._last_turn_s > _MESSAGES_S
 
     def _advance(self) -> bool:
         """Process one message, do what is due, or schedule one pod; return whether there was anything to do."""

@@ -191,7 +191,10 @@ class Capacities:
     def __init__(self, capacities: Mapping[str, _Capacity] | None = None) -> None:
         self._publishers: set[str] = set()
         self._capacities: dict[str, _Capacity] = {}
-        self.by_class = LabelIndex[_Capacity](_capacity_labels, lambda capacity: capacity.nodes.keys())
+        # All nodes of a capacity have the first label that its selector requires.
+        self.by_class = LabelIndex[_Capacity](
+            lambda capacity: capacity.nodes.equal[:1] or (None,), lambda capacity: capacity.nodes.keys()
+        )
         for key, capacity in (capacities or {}).items():
             self._put(key, capacity)
 
@@ -243,11 +246,6 @@ class Capacities:
     def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity
         self.by_class.put(key, capacity)
-
-
-def _capacity_labels(capacity: _Capacity) -> list[Label | None]:
-    """Return a label that all its nodes have; None without such a label."""
-    return [next(iter(capacity.nodes.equal), None)]
 
 
 def _read(capacity: CSIStorageCapacity) -> _Capacity:
