@@ -71,14 +71,12 @@ class VolumePlans:
         for subject, value in _facts_of(plan):
             self._facts.setdefault(subject, {})[uid] = value
 
-    def drop(self, uid: str) -> VolumePlan | None:
-        plan = self.by_uid.pop(uid, None)
+    def drop(self, uid: str) -> None:
         self.trial_uids.discard(uid)
-        for subject, _ in _facts_of(plan) if plan is not None else ():
+        for subject, _ in _facts_of(self.by_uid.pop(uid)):
             self._facts[subject].pop(uid)
             if not self._facts[subject]:
                 del self._facts[subject]
-        return plan
 
     def volume_of(self, claim: str) -> str:
         """Return the volume that is assumed for a claim; empty if there is none."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from scheduler.cache.counters import shift
+from scheduler.cache.volumes.plan import VolumePlan, VolumePlans
 from scheduler.kube.objects import NodeSelector, Quantity
 from scheduler.kube.resources import parse_quantity
 from scheduler.kube.selection.selectors import NOTHING, Selector, read_selector
@@ -79,24 +80,23 @@ class LabelIndex(Generic[Item]):
 
 
 class PvIndex:
-    """Volumes by name; `put` replaces an entry."""
+    """Volumes by name; `put` replaces an entry. A volume for which ``plans`` assume a claim is not free."""
 
-    def __init__(self, volumes: Iterable[PersistentVolume] = (), plan_counts: Mapping[str, int] | None = None) -> None:
+    def __init__(self, plans: VolumePlans, volumes: Iterable[PersistentVolume] = ()) -> None:
         self.by_class = LabelIndex[PersistentVolume](_volume_labels, lambda volume: affinity_keys(volume.affinity))
         self._volumes: dict[str, PersistentVolume] = {}
         self._by_claim: dict[str, dict[str, PersistentVolume]] = {}
-        # In the plans of how many pods each volume is, whether it exists or not.
-        self._plan_counts = Counter(plan_counts)
+        self._plans = plans
         # How many volumes of a class that no claim has are found by a label.
         self._free: Counter[tuple[str, Label | None]] = Counter()
         for volume in volumes:
             self.put(volume)
 
-    def copy(self) -> "PvIndex":
-        copy = PvIndex()
+    def copy(self, plans: VolumePlans) -> "PvIndex":
+        copy = PvIndex(plans)
         copy._volumes, copy.by_class = self._volumes.copy(), self.by_class.copy()
         copy._by_claim = {claim: volumes.copy() for claim, volumes in self._by_claim.items()}
-        copy._plan_counts, copy._free = self._plan_counts.copy(), self._free.copy()
+        copy._free = self._free.copy()
         return copy
 
     def get(self, name: str) -> PersistentVolume | None:
@@ -130,27 +130,24 @@ class PvIndex:
     def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
         return self._by_claim.get(claim, {}).values()
 
-    def count_plan(self, name: str, change: int) -> None:
-        """Count a volume in the plan of one more pod (1), or of one less (-1)."""
-        volume = self._volumes.get(name)
-        if volume is not None:
-            self._count_free(volume, -1)
-        shift(self._plan_counts, name, change)
-        if volume is not None:
-            self._count_free(volume, 1)
+    def count_plan(self, plan: VolumePlan, change: int) -> None:
+        """Stop counting the volumes of a plan that is about to be added or dropped (-1), and count them again (1)."""
+        for match in plan.matches:
+            if (volume := self._volumes.get(match.volume.metadata.name)) is not None:
+                self._count_free(volume, change)
 
     def has_free(self, storage_class: str, label: Label | None) -> bool:
         """Return whether a label finds a volume of a class that no claim has; for None, whether one requires none."""
         return (storage_class, label) in self._free
 
     def _count_free(self, volume: PersistentVolume, change: int) -> None:
-        if volume.spec.claim_ref is None and volume.metadata.name not in self._plan_counts:
+        if volume.spec.claim_ref is None and not self._plans.claim_of(volume.metadata.name):
             for label in _volume_labels(volume):
                 shift(self._free, (volume.storage_class, label), change)
 
-    def check(self, plan_counts: Mapping[str, int]) -> None:
-        fresh = PvIndex(self._volumes.values(), plan_counts)
-        assert (fresh._plan_counts, fresh._free) == (self._plan_counts, self._free), "free volumes are miscounted"
+    def check(self) -> None:
+        fresh = PvIndex(self._plans, self._volumes.values())
+        assert fresh._free == self._free, "free volumes are miscounted"
         assert fresh.by_class == self.by_class, "the volumes by class differ"
         assert fresh._by_claim == self._by_claim, "the volumes by claim differ"
 

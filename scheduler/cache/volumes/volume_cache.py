@@ -100,10 +100,10 @@ class VolumeCache:
     """All storage objects: namespaced ones by namespace/name, the others by name."""
 
     def __init__(self) -> None:
-        self.pv_index = PvIndex()
         self.capacities = Capacities()
         self.usage = Usage()
         self.plans = VolumePlans()
+        self.pv_index = PvIndex(self.plans)
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
         self._csi_nodes: dict[str, _CsiNode] = {}
@@ -117,7 +117,8 @@ class VolumeCache:
         snapshot = VolumeCache()
         snapshot.usage, snapshot.changes = self.usage.copy(), self.changes
         if has_volumes:
-            snapshot.pv_index, snapshot.plans = self.pv_index.copy(), self.plans.copy()
+            snapshot.plans = self.plans.copy()
+            snapshot.pv_index = self.pv_index.copy(snapshot.plans)
             snapshot.capacities, snapshot._csi_nodes = self.capacities, self._csi_nodes.copy()
             snapshot._claims, snapshot._classes = self._claims.copy(), self._classes.copy()
             snapshot._attachments = self._attachments.copy()
@@ -173,15 +174,16 @@ class VolumeCache:
     def assume(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         """Let later decisions see what was decided for a pod, or is tried for a member of a group, until `forget`."""
         self.changes += 1
+        self.pv_index.count_plan(plan, -1)
         self.plans.add(uid, plan, is_tried=is_tried)
-        for match in plan.matches:
-            self.pv_index.count_plan(match.volume.metadata.name, 1)
+        self.pv_index.count_plan(plan, 1)
 
     def forget(self, uid: str) -> None:
         self.changes += 1
-        plan = self.plans.drop(uid)
-        for match in plan.matches if plan is not None else ():
-            self.pv_index.count_plan(match.volume.metadata.name, -1)
+        if (plan := self.plans.by_uid.get(uid)) is not None:
+            self.pv_index.count_plan(plan, -1)
+            self.plans.drop(uid)
+            self.pv_index.count_plan(plan, 1)
 
     def take(self, kind: type[StorageObject], event: Change[StorageObject]) -> StorageChange:
         self.changes += 1
@@ -195,9 +197,8 @@ class VolumeCache:
         return change
 
     def check(self) -> None:
-        plans = self.plans.by_uid.values()
         self.capacities.check()
-        self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
+        self.pv_index.check()
         names = {name for attachments in self._attached_to.values() for name in attachments}
         assert names == self._attachments.keys(), "the attachments by node are not those that are there"
 

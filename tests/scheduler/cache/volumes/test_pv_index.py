@@ -1,5 +1,6 @@
 """Which node labels find a free volume."""
 
+from scheduler.cache.volumes.plan import Match, VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import PvIndex
 from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.volume_store import HOST, Store, on
@@ -13,7 +14,17 @@ def _disk(store: Store, node: str, claim: dict[str, str] | None = None) -> Persi
 
 def test_a_label_finds_a_free_volume_until_each_is_reserved_or_assumed(store: Store) -> None:
     """A volume may be assumed for several pods that share its claim; labels find those of their own class only."""
-    index = PvIndex([_disk(store, "n1"), _disk(store, "n2"), _disk(store, "n3", CLAIM)])
+    disk, plans = _disk(store, "n1"), VolumePlans()
+    index = PvIndex(plans, [disk, _disk(store, "n2"), _disk(store, "n3", CLAIM)])
+    plan = VolumePlan("n1", (Match(store.claim("shared"), disk),))
+
+    def assume(*uids: str) -> None:
+        index.count_plan(plan, -1)
+        for uid in plans.by_uid.keys() - set(uids):
+            plans.drop(uid)
+        for uid in uids:
+            plans.add(uid, plan)
+        index.count_plan(plan, 1)
 
     def free_nodes(storage_class: str = "late") -> list[str]:
         return [node for node in ("n1", "n2", "n3") if index.has_free(storage_class, (HOST, node))]
@@ -21,14 +32,13 @@ def test_a_label_finds_a_free_volume_until_each_is_reserved_or_assumed(store: St
     assert free_nodes() == ["n1", "n2"]
     assert not free_nodes("another")
     assert not index.has_free("late", None)
-    index.count_plan("disk-of-n1", 1)
-    index.count_plan("disk-of-n1", 1)
-    index.count_plan("disk-of-n1", -1)
+    assume("a", "b")
+    assume("b")
     index.put(_disk(store, "n1"))
     assert free_nodes() == ["n2"]
-    index.count_plan("disk-of-n1", -1)
+    assume()
     assert free_nodes() == ["n1", "n2"]
     index.put(_disk(store, "n2", CLAIM))
     index.remove("disk-of-n1")
     assert not free_nodes()
-    index.check({})
+    index.check()
