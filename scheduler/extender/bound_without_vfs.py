@@ -8,7 +8,6 @@ before, pods of a single namespace are therefore no proof, and each Binding thro
 evidence.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from mooring import names
@@ -18,6 +17,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
+from scheduler.placement.memo import Memo
 
 # The most recent pods that kube-scheduler has asked about; far more than are between its question and its Binding.
 _MAX_OFFERS = 1 << 14
@@ -32,7 +32,7 @@ class BoundWithoutVfs(Part):
     def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
         self._scheduler_name = scheduler_name
         self._pods: dict[str, Pod] = {}
-        self._offers: OrderedDict[str, None] = OrderedDict()
+        self._offers = Memo[str, bool](_MAX_OFFERS)
         # The pods that kube-scheduler seems to have bound itself.
         self._evidence: set[str] = set()
         # Whether kube-scheduler has bound through the extender, in this process or before.
@@ -48,22 +48,19 @@ class BoundWithoutVfs(Part):
 
     def offer(self, uid: str) -> None:
         """Record that kube-scheduler has received the nodes that fit a pod."""
-        self._offers[uid] = None
-        self._offers.move_to_end(uid)
-        if len(self._offers) > _MAX_OFFERS:
-            self._offers.popitem(last=False)
+        self._offers.keep(uid, True)
 
     def clear_evidence(self, uid: str) -> None:
         """Record that the extender was asked to bind a pod; a missing assignment is then not kube-scheduler's fault."""
-        self._offers.pop(uid, None)
+        self._offers.drop(uid)
         self._evidence.clear()
         self._has_bound = True
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Check a bound pod; report it once if it requests VFs and has none."""
         pod, uid = change.pod, change.assigned_pod.uid
-        has_offer, is_new = uid in self._offers, uid not in self._pods
-        self._offers.pop(uid, None)
+        has_offer, is_new = self._offers.get(uid), uid not in self._pods
+        self._offers.drop(uid)
         if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
             self._has_bound = True
         if not _is_bound_without_vfs(pod):
@@ -80,7 +77,7 @@ class BoundWithoutVfs(Part):
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._pods.pop(uid, None)
         self._evidence.discard(uid)
-        self._offers.pop(uid, None)
+        self._offers.drop(uid)
 
     def repeat_reports(self) -> Iterator[Instruction]:
         return (_report(pod) for pod in self._pods.values())

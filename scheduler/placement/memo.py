@@ -31,14 +31,16 @@ class Memo(Generic[Key, Value]):
 
     def keep(self, key: Key, value: Value, weight: int = 1) -> Value:
         """Keep a value; an ordinary one weighs 1."""
-        if (previous := self._values.pop(key, None)) is not None:
-            self._count -= previous[1]
+        self.drop(key)
         while self._values and self._count + weight > self._max_count:
-            _, dropped_weight = self._values.pop(next(iter(self._values)))
-            self._count -= dropped_weight
+            self.drop(next(iter(self._values)))
         self._values[key] = value, weight
         self._count += weight
         return value
+
+    def drop(self, key: Key) -> None:
+        _, weight = self._values.pop(key, (None, 0))
+        self._count -= weight
 
     def clear(self) -> None:
         self._values.clear()

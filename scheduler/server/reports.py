@@ -4,7 +4,6 @@
 in client-go's event correlator.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from scheduler.cache.groups.group_sources import CONDITION_TYPES
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import RatesReason, Report, ReportGroup, ReportRates, WriteRates
 from scheduler.kube.objects import Condition, Pod
+from scheduler.placement.memo import Memo
 from scheduler.state.rates.pod_rates import CONDITION
 
 # The API server rejects an event with a longer note.
@@ -149,28 +149,22 @@ class EventCorrelator:
     """The events that were written: a repetition is counted in the existing one, and too many are dropped."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[tuple[str, str, str], EventRecord] = OrderedDict()
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._records = Memo[tuple[str, str, str], EventRecord](_MEMORY)
+        self._buckets = Memo[str, TokenBucket](_MEMORY)
 
     def correlate(self, uid: str, reason: str, message: str, record: EventRecord, now: float) -> EventRecord | None:
         """Return how to write an event about the object ``uid``, ``record`` if it is new; None if it has too many."""
-        bucket = self._buckets.pop(uid, None) or TokenBucket(_EVENTS_PER_S, _EVENT_BURST, now)
-        self._buckets[uid] = bucket
-        if len(self._buckets) > _MEMORY:
-            self._buckets.popitem(last=False)
-        if bucket.take(now) > 0:
+        bucket = self._buckets.get(uid) or TokenBucket(_EVENTS_PER_S, _EVENT_BURST, now)
+        if self._buckets.keep(uid, bucket).take(now) > 0:
             return None
         key = (uid, reason, message[:_MAX_MESSAGE])
-        if (last_record := self._records.pop(key, None)) is not None:
+        if (last_record := self._records.get(key)) is not None:
             record = EventRecord(last_record.name, last_record.count + 1, last_record.first)
-        self._records[key] = record
-        if len(self._records) > _MEMORY:
-            self._records.popitem(last=False)
-        return record
+        return self._records.keep(key, record)
 
     def forget(self, uid: str, reason: str, message: str) -> None:
         """Record that an event no longer exists: API servers delete them after an hour."""
-        self._records.pop((uid, reason, message[:_MAX_MESSAGE]), None)
+        self._records.drop((uid, reason, message[:_MAX_MESSAGE]))
 
 
 def event_reason(report: Report) -> str:
