@@ -265,10 +265,11 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.placement is None:
             return None
-        # The exact VFs for which nominated pods wait stay reserved for them.
-        room_check = RoomCheck(pod_info, self._cache, self._reserved_room, Steps())
-        if (assignment := room_check.assignment(choice.row)) is not None:
-            return assignment
+        if self._reserved_room:
+            # The exact VFs for which nominated pods wait stay reserved for them.
+            room_check = RoomCheck(pod_info, self._cache, self._reserved_room, Steps())
+            if (assignment := room_check.assignment(choice.row)) is not None:
+                return assignment
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)
 
 

@@ -6,8 +6,7 @@ searches the other nodes neither for VFs nor for victims; a later decision about
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from scheduler.placement.place import SEARCH_TURN
 from scheduler.placement.steps import Steps
@@ -47,14 +46,15 @@ class PlacementBudget(Steps):
     def begin_turn(self) -> None:
         self._turn_start = self.spent
 
-    @contextmanager
-    def limit_values(self) -> Iterator[None]:
-        """Limit the values that one call evaluates; beyond that TurnSpent is raised. Evaluated values are kept."""
+    def limit_values(self) -> Self:
+        """Limit the values that one ``with`` block evaluates; more raise TurnSpent. Evaluated values are kept."""
         self._value_limit = self.value_count + self.values
-        try:
-            yield
-        finally:
-            self._value_limit = sys.maxsize
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._value_limit = sys.maxsize
 
     def judge(self) -> None:
         if self.value_count >= self._value_limit:

@@ -86,6 +86,9 @@ class ReservedRoom:
         snapshot._by_key, snapshot._by_uid, snapshot.now = self._by_key.copy(), self._by_uid.copy(), self.now
         return snapshot
 
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
     def all(self) -> list[Reservation]:
         return list(self._by_key.values())
 

@@ -177,7 +177,7 @@ class SignatureScores:
 
     @property
     def byte_count(self) -> int:
-        return bytes_of(len(self._codes), len(self._legend))
+        return _A_ROW * len(self._codes) + _A_REASON * len(self._legend)
 
     def passing_rows(self) -> Rows:
         return np.flatnonzero(self._codes == 0)
@@ -187,8 +187,10 @@ class SignatureScores:
 
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
-        fact_scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts or ()}
-        return fact_scores | {name: part.item(row) for _, name, _, part in self._usage_parts}
+        scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts} if self._fact_parts else {}
+        for _, name, _, part in self._usage_parts:
+            scores[name] = part.item(row)
+        return scores
 
     def refusals(self) -> Iterator[tuple[RowPlugin, Texts, Rows]]:
         for code, (plugin, texts) in enumerate(self._legend, start=1):
@@ -334,6 +336,6 @@ def row_capacity(nodes: NodeColumns) -> int:
     return nodes.size + nodes.size // _SPARE + _SPARE
 
 
-def bytes_of(rows: int, reasons: int = 0) -> int:
-    """Return about how many bytes the scores of so many rows take."""
-    return _A_ROW * rows + _A_REASON * reasons
+def bytes_of(rows: int) -> int:
+    """Return about how many bytes the scores of so many rows take, without reasons."""
+    return _A_ROW * rows

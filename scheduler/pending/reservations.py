@@ -19,9 +19,6 @@ class Reservations(ReservedRoom):
         super().__init__(end_of)
         self._queue = queue
 
-    def __len__(self) -> int:
-        return len(self._by_uid)
-
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that have reserved room on a node."""
         return [room for reservation in self.all() for room in reservation.rooms.values() if room.node == node]
