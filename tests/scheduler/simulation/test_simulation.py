@@ -41,7 +41,7 @@ DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (200, 208, 292), r
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
 # In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
-BACKFILL_SEEDS = (2, 4, 503)
+BACKFILL_SEEDS = (1, 4, 503)
 BACKFILL = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
 # In these runs the schedulers' machines show a wrong UNIX time.
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
