@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.annotations.inventory import CNI, CRI_SHIM, Pf
+from mooring.annotations.inventory import Pf
 from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 
@@ -190,9 +190,7 @@ class NodeFacts:
         self.cordoned[row] = facts.unschedulable
         self.taints[row] = tuple((taint.key, taint.value or "", taint.effect) for taint in facts.taints)
         self._publish(row, frozenset(facts.allocatable))
-        self.handlers[row] = facts.inventory.handlers if facts.inventory is not None else None
-        programs = facts.inventory.programs if facts.inventory is not None else {}
-        self.programs[row] = tuple((name, programs[name]) for name in (CNI, CRI_SHIM) if name in programs)
+        self.handlers[row], self.programs[row] = facts.handlers, facts.programs
 
     def _replace_labels(self, row: int, old_labels: Mapping[str, str], labels: Mapping[str, str]) -> None:
         if labels == old_labels:

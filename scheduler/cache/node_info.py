@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring import names
-from mooring.annotations.inventory import Inventory, read_inventory
+from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, read_inventory
 from mooring.annotations.rates import read_rates_in_force
 from mooring.errors import AnnotationError
 from scheduler.kube.objects import Node, Taint
@@ -59,6 +59,17 @@ class NodeInfo:
     # The text of that annotation and its parsed value, even if it does not count.
     rates_text: str | None = None
     node_rates: Mapping[str, int] | None = None
+
+    @property
+    def programs(self) -> tuple[tuple[str, str], ...]:
+        """The versions of the programs that read assignments, as far as the inventory names them."""
+        versions = self.inventory.programs if self.inventory is not None else {}
+        return tuple((name, versions[name]) for name in (CNI, CRI_SHIM) if name in versions)
+
+    @property
+    def handlers(self) -> frozenset[str] | None:
+        """The runtime handlers whose pods get VFs; None if they are unknown."""
+        return self.inventory.handlers if self.inventory is not None else None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
         """Return why nothing new may be assigned from the inventory at the monotonic time ``now``; None if it may."""

@@ -125,11 +125,11 @@ class UnitPools:
             assert column[row] == self._unit_pool(kind, row, name, assignments), f"node {name!r}: free {kind} differ"
 
     def _unit_pool(self, kind: str, row: int, name: str, assignments: Iterable[Assignment]) -> UnitPool:
-        if self._nodes.models[row][0] is InventoryFault.NOT_READY:
-            return UnitPool(UnitFault.NOT_READY)
         read = self._read.get(name, {}).get(kind)
         if read is None:
             return UnitPool(UnitFault.NO_INVENTORY)
+        if self._nodes.models[row][0] is InventoryFault.NOT_READY:
+            return UnitPool(UnitFault.NOT_READY)
         if read.fault:
             return UnitPool(read.fault)
         claims = {unit for assignment in assignments for unit in claimed_units(assignment, kind)}

@@ -13,6 +13,7 @@ class ClusterEvent(enum.Flag):
     NODE_ALLOCATABLE = enum.auto()
     NODE_INVENTORY = enum.auto()  # its VFs, or whether they may be assigned: boot, readiness
     NODE_UNITS = enum.auto()  # its units of another kind
+    NODE_PROGRAMS = enum.auto()  # its programs or runtime handlers, or a RuntimeClass
     POD_GONE = enum.auto()  # a pod left its node: its cpu, memory and pod slot are free, its labels are gone
     PORTS_FREED = enum.auto()  # its host ports are free, too
     VFS_FREED = enum.auto()  # its VFs and their rates are free, too
@@ -26,7 +27,7 @@ class ClusterEvent(enum.Flag):
     ATTACHMENTS = enum.auto()  # a volume was detached, or a node can attach more of them
     VOLUMES_FREED = enum.auto()  # a pod left its node that used claims or disks
     # All changes of a node that can help.
-    NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS
+    NODE = NODE_ADDED | NODE_LABELS | NODE_TAINTS | NODE_ALLOCATABLE | NODE_INVENTORY | NODE_UNITS | NODE_PROGRAMS
     # Room may become free when a pod leaves, when it is no longer reserved for a nominated pod, and when more pods may
     # be preempted.
     ROOM = POD_GONE | PORTS_FREED | VFS_FREED | UNITS_FREED | VOLUMES_FREED

@@ -18,7 +18,6 @@ def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
 
 def _values_by_event(node_info: NodeInfo) -> dict[ClusterEvent, object]:
     """Return by event the properties whose change is that event."""
-    # The versions of a node's programs are in its inventory too. No plugin reads them; a missing shim is a fault.
     pfs = node_info.inventory.pfs if node_info.inventory else ()
     return {
         ClusterEvent.NODE_LABELS: node_info.labels,
@@ -26,6 +25,7 @@ def _values_by_event(node_info: NodeInfo) -> dict[ClusterEvent, object]:
         ClusterEvent.NODE_ALLOCATABLE: node_info.allocatable,
         ClusterEvent.NODE_INVENTORY: (pfs, node_info.fault, node_info.unready_since is None),
         ClusterEvent.NODE_UNITS: node_info.others,
+        ClusterEvent.NODE_PROGRAMS: (node_info.programs, node_info.handlers),
         # Lowered rates reserve less once they are in force.
         ClusterEvent.VFS_FREED: node_info.rates_in_force,
     }

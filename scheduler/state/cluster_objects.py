@@ -69,7 +69,7 @@ class ClusterObjects:
             return ClusterEvent.NAMESPACE if is_change else NO_EVENT
         if isinstance(item, RuntimeClass):
             is_change = self.nodes.put_runtime_class(item.metadata.name, item.handler)
-            return ClusterEvent.NODE_INVENTORY if is_change else NO_EVENT
+            return ClusterEvent.NODE_PROGRAMS if is_change else NO_EVENT
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
         elif isinstance(item, Service):
@@ -89,7 +89,7 @@ class ClusterObjects:
         if kind is RuntimeClass:
             # A class that no longer exists rejects no pod.
             self.nodes.put_runtime_class(identity.name, None)
-            return ClusterEvent.NODE_INVENTORY
+            return ClusterEvent.NODE_PROGRAMS
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)
         elif kind is Service:

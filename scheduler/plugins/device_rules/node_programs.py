@@ -91,11 +91,12 @@ def _device_plugin_resource(pod_info: PodInfo) -> str:
 
 
 def _judge_gpus(resource: str, unit_pool: UnitPool) -> str:
-    gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
+    # A node that is not Ready, or whose inventory cannot be read, still has assigned GPUs.
+    gives = unit_pool.fault is not UnitFault.NO_INVENTORY
     return f"node(s) offered GPUs as 'mooring.dev/gpu', not as {resource!r}" if gives else ""
 
 
-_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY
+_REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_PROGRAMS
 RUNTIME_CLASS = FilterPlugin("RuntimeClass", pre_filter_handler, _REQUEUE_ON)
 NODE_RELEASE = FilterPlugin("NodeRelease", pre_filter_release, _REQUEUE_ON)
 GPU_RESOURCES = FilterPlugin("GpuResources", pre_filter_gpus, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import Inventory, Out, dump_inventory
+from mooring.annotations.inventory import CNI, Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
@@ -20,12 +20,12 @@ def _with_port() -> Json:
 
 
 def test_a_heartbeat_of_a_node_requeues_no_pod(scene: Scene) -> None:
-    """Its conditions' times, its other annotations, the versions of its programs: no plugin reads them."""
+    """The plugin that rejected it reads neither conditions' times, other annotations, nor versions of programs."""
     scene.node()
     scene.pod(request=[{}, {}])
     assert len(scene.tries()) == 1
     scene.node(annotations={"other": "value"})
-    inventory = Inventory("boot-1", (scene._make_pf(vfs=1),), {"cni": "2.0"})
+    inventory = Inventory("boot-1", (scene._make_pf(vfs=1),), {CNI: "2.0"})
     scene.node(annotations={names.INVENTORY: dump_inventory(inventory)})
     assert scene.tries() == []
 

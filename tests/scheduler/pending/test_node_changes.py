@@ -1,0 +1,147 @@
+"""Whichever fact of a node a plugin reads: a change of it that lets a rejected pod fit requeues that pod."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+
+from mooring import names
+from mooring.annotations.assignment import FIRST_RELEASE
+from mooring.annotations.inventory import ADVERTISER, CNI, CRI_SHIM, Inventory, dump_inventory
+from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
+from mooring.kube.events import Changed, Identity
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.instructions import Report
+from scheduler.kube.objects import Node, Pod, RuntimeClass
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.placement.gpus import gpu_kind
+from scheduler.placement.steps import Steps
+from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import BOOT, Json, MakeNode, MakePf, MakePod
+from tests.scheduler.pending.scene import identity
+
+KINDS = Kinds([gpu_kind()])
+PROGRAMS = {ADVERTISER: "0.10.0", CNI: "0.10.0", CRI_SHIM: "0.10.0"}
+ONE_GPU = {"mooring.dev/gpu": "1"}
+
+
+def _limits(amounts: dict[str, str]) -> Json:
+    return {"containers": [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]}
+
+
+# Pods by what they request.
+PODS: dict[str, Json] = {
+    "nothing": {},
+    "cpu": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}},
+    "label": {"spec": {"nodeSelector": {"zone": "a"}}},
+    "vfs": {"request": [{}, {}]},
+    "class": {"request": [{}], "spec": {"runtimeClassName": "virtual"}},
+    "link state": {"request": [{"link_state": "enable"}]},
+    "gpu": {"spec": _limits(ONE_GPU)},
+    "other gpu": {"spec": _limits({"nvidia.com/gpu": "1"})},
+}
+# What differs between nodes, each in one fact.
+NODES = (
+    *("plain", "cordoned", "tainted", "unlabelled", "small", "few VFs", "no PF", "other boot", "no shim", "no kata"),
+    *("old cni", "old shim", "no inventory", "no GPUs", "unreadable GPUs", "not Ready"),
+)
+
+
+class _Nodes:
+    """Makes the node in each of its states."""
+
+    def __init__(self, make_node: MakeNode, make_pf: MakePf) -> None:
+        self._make_node, self._make_pf = make_node, make_pf
+
+    def make(self, state: str) -> Node:
+        gpus = GpuInventory((Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0),), ())
+        annotations = {KEY: dump_gpu_inventory(gpus), names.INVENTORY: dump_inventory(self._inventory(state))}
+        if state == "no inventory":
+            del annotations[names.INVENTORY]
+        if state == "no GPUs":
+            del annotations[KEY]
+        if state == "unreadable GPUs":
+            annotations[KEY] = "{"
+        taint = {"key": "k", "effect": "NoSchedule"}
+        return self._make_node(
+            labels={} if state == "unlabelled" else {"zone": "a"},
+            ready=state != "not Ready",
+            spec={"unschedulable": state == "cordoned", "taints": [taint] if state == "tainted" else []},
+            allocatable=ONE_GPU | {"nvidia.com/gpu": "1", "cpu": "2" if state == "small" else "8"},
+            annotations=annotations,
+        )
+
+    def _inventory(self, state: str) -> Inventory:
+        old = {"old cni": CNI, "old shim": CRI_SHIM}.get(state)
+        programs = PROGRAMS | ({old: "0.9.0"} if old else {})
+        if state == "no shim":
+            del programs[CRI_SHIM]
+        return Inventory(
+            "boot-0" if state == "other boot" else BOOT,
+            () if state == "no PF" else (self._make_pf(vfs=1 if state == "few VFs" else 4),),
+            programs,
+            rates=True,
+            handlers=frozenset({"runc"} if state == "no kata" else {"runc", "kata"}),
+        )
+
+
+@pytest.fixture
+def nodes(make_node: MakeNode, make_pf: MakePf, monkeypatch: pytest.MonkeyPatch) -> _Nodes:
+    monkeypatch.setitem(FIRST_RELEASE, "link_state", "0.10.0")
+    return _Nodes(make_node, make_pf)
+
+
+def _waiting(pod: Pod, node: Node) -> tuple[Machine, bool]:
+    """Decide about the pod while there is only this node; return the machine, and whether the pod waits."""
+    machine = Machine("mooring", kinds=KINDS)
+    document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
+    machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
+    # A node that is not Ready is so for long.
+    for now in (0.0, 100.0):
+        machine.nodes(Changed(Identity(node.metadata.name), node), now)
+        machine.tick(now)
+    machine.pods(Changed(identity(pod), pod), 100.0)
+    return machine, any(isinstance(instruction, Report) for instruction in machine.step(100.0) or ())
+
+
+def _refusers(pod: Pod, machine: Machine) -> Iterator[str]:
+    """Yield the names of the plugins that reject the machine's only node."""
+    nodes, pod_info = machine.cache.nodes, read_pod_info(pod, KINDS)
+    assert isinstance(pod_info, PodInfo)
+    for plugin in NODE_FILTERS:
+        judge = plugin.pre_filter(pod_info, nodes)
+        if judge is not None and judge(np.array([0]), Steps()) is not None:
+            yield plugin.name
+    for usage_plugin in USAGE_FILTERS:
+        usage_filter = usage_plugin.pre_filter(pod_info, nodes)
+        if usage_filter is not None and usage_filter.judge(nodes.row_view(0)):
+            yield usage_plugin.name
+
+
+@pytest.mark.parametrize("subject", PODS)
+def test_a_change_of_a_node_that_lets_a_pod_fit_requeues_it(subject: str, nodes: _Nodes, make_pod: MakePod) -> None:
+    pod = make_pod(**PODS[subject])
+    waits = {state: _waiting(pod, nodes.make(state))[1] for state in NODES}
+    assert set(waits.values()) == {True, False}
+    lost = []
+    for before, after in product(NODES, NODES):
+        if waits[before] and not waits[after]:
+            machine, _ = _waiting(pod, nodes.make(before))
+            machine.nodes(Changed(Identity("n1"), nodes.make(after)), 200.0)
+            if machine.step(200.0) is None:
+                lost.append((before, after))
+    assert lost == []
+
+
+def test_these_pods_and_nodes_cover_all_plugins_that_read_facts_of_a_node(nodes: _Nodes, make_pod: MakePod) -> None:
+    """A node keeps its name, and its host ports depend on its pods only."""
+    refusers = set[str]()
+    for fields, state in product(PODS.values(), NODES):
+        pod = make_pod(**fields)
+        machine, waits = _waiting(pod, nodes.make(state))
+        refusers.update(_refusers(pod, machine) if waits else ())
+    all_names = {plugin.name for plugin in NODE_FILTERS} | {plugin.name for plugin in USAGE_FILTERS}
+    assert refusers == all_names - {"NodeName", "NodePorts"}
