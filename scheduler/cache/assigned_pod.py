@@ -239,9 +239,7 @@ def _ports_of(spec: PodSpec) -> HostPorts:
 
 
 def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:
-    """Return the condition by which this scheduler marked the pod as a victim: its message begins with the scheduler's
-    name.
-    """
+    """Return the condition by which this scheduler marked a pod as a victim: its message begins with its name."""
     mark = _mark(pod)
     return mark if mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ") else None
 

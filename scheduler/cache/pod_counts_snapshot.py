@@ -102,9 +102,7 @@ class PodCountsSnapshot(PodCounts):
 
 
 class _TermsSnapshot(Terms):
-    """The terms of one kind with their counts: copies of those that have changed here or in the live counts since, for
-    the others the live counts.
-    """
+    """The terms of one kind with their counts: copies of those that have changed since, otherwise the live counts."""
 
     def __init__(self, counts: PodCounts, kind: TermKind) -> None:
         super().__init__()

@@ -38,9 +38,7 @@ class KeptSignatureScores:
         self.overruns = 0
 
     def snapshot(self, nodes: NodeColumns, *, keeps_few: bool = False) -> "KeptSignatureScores":
-        """Return the scores for a snapshot. A shape is evaluated here first, so that other snapshots find it; with
-        ``keeps_few`` only there, and the last ones are kept.
-        """
+        """Return a snapshot's scores; with ``keeps_few``, the last ones, and shapes are evaluated only there."""
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_overrun = self._on_overrun
         if keeps_few:

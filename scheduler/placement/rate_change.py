@@ -48,9 +48,7 @@ _ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a no
 
 
 def wanted_rates(request: PodRequest | None, assignment: Assignment) -> tuple[VfRates, ...]:
-    """Return the rates that a request (None: removed) has for the VFs of its pod; raise AnnotationError if it changes
-    other fields too.
-    """
+    """Return the rates that a request (None: removed) has; raise AnnotationError if it changes other fields too."""
     interfaces, vfs = request.interfaces if request is not None else (), assignment.vfs
     if len(interfaces) != len(vfs):
         count = "none" if request is None else len(interfaces)

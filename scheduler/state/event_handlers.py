@@ -275,9 +275,7 @@ class EventHandlers:
 
 
 def absent_uids(uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
-    """Yield the uids that are absent, in order, and None from time to time, when other work may run: there may be a
-    hundred thousand.
-    """
+    """Yield the absent uids in order, and None from time to time, when other work may run: they may be 100,000."""
     present, absent = set[str](), list[str]()
     for start in range(0, len(present_uids), _PORTION):
         present.update(present_uids[start : start + _PORTION])

@@ -43,9 +43,7 @@ _Rooms = defaultdict[str, list[AssignedPod]]
 
 @dataclass(slots=True)
 class Nominations(Part):
-    """Ends a reservation if its node is deleted, a victim is not deleted, VFs are not released in time, or its group is
-    not complete again in time.
-    """
+    """Ends a reservation whose node is deleted, whose victims or VFs do not leave, or whose group stays incomplete."""
 
     state: SharedState
     preemption: Preemption
@@ -90,9 +88,7 @@ class Nominations(Part):
         return not any(pods[uid].attempts for uid in groups.members(owner).of("waiting"))
 
     def _room(self, owner: Owner, pending: PendingPod, rooms_by_node: _Rooms) -> tuple[AssignedPod | None, int]:
-        """Return what a pod reserves on its node, with the VFs that it gets when the leaving pods are gone; and how
-        many pods were moved for that.
-        """
+        """Return what a pod reserves on its node once leaving pods are gone, and how many pods were moved for that."""
         pod_info, node = pending.pod_info, pending.pod.status.nominated_node_name or ""
         row = self.state.cache.nodes.row_of.get(node)
         if row is None or not isinstance(pod_info, PodInfo):

@@ -19,9 +19,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """A claim whose volume is to be provisioned for a node; if several members of a group share it, for the node of
-    one.
-    """
+    """A claim whose volume is to be provisioned for a node; if members of a group share it, for the node of one."""
 
     claim: PersistentVolumeClaim
     node: str

@@ -47,9 +47,7 @@ _IN_NAMESPACE = (PersistentVolumeClaim, CSIStorageCapacity)
 
 
 class _CsiNode(NamedTuple):
-    """How many volumes each driver can attach to a node, if it publishes a limit; and by driver the node labels that
-    determine where its volumes can be used.
-    """
+    """By driver the number of volumes a node can attach, if limited, and the labels that say where they can be used."""
 
     limits: Mapping[str, int]
     topology_keys: Mapping[str, Collection[str]]

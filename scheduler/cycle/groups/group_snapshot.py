@@ -122,9 +122,7 @@ class GroupSnapshot:
             self.cache.put_back(own_pod)
 
     def stale_uids(self) -> Sequence[str]:
-        """Return the placed members to evaluate again: those on changed nodes, or all if a fact changed that
-        rules read across nodes.
-        """
+        """Return the placed members to evaluate again: on changed nodes, or all if a fact across nodes changed."""
         if self._rules_read_changes():
             return list(self.binds)
         node_names = self.changed_nodes()

@@ -144,9 +144,7 @@ class ExtenderHandlers:
         return Refused(_NO_ALLOCATION) if devices is None and node is not None else devices
 
     async def _in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
-        """Yield the items one by one, in slices; after each, other tasks run for as long, however many requests there
-        are.
-        """
+        """Yield the items one by one, in slices; after each slice, other tasks run for as long."""
         iterator = iter(items)
         has_more = True
         while has_more:

@@ -148,9 +148,7 @@ class Backfill(Part):
         return f"{name} (ends by {rfc3339(end + self._run_times.unix_offset_s)})"
 
     def _promise_of(self, key: GroupKey) -> Promise | None:
-        """Return a group's promise, also one that the last leader has written to a member: its start, and the nodes in
-        the group's room.
-        """
+        """Return a group's promise, or that which the last leader has written to a member, with its room's nodes."""
         if key in self._promises:
             return self._promises[key]
         members = [self._state.pending_pods[uid] for uid in self._state.pending_groups.members(key).of("waiting")]

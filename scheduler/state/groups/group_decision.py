@@ -98,9 +98,7 @@ def _shortage_text(members: Members, demand: GroupDemand, verdict: GroupUnschedu
 
 
 def _name_blockers(members: Members, verdict: GroupUnschedulable, cache: Cache) -> str:
-    """Name pods outside the group on the nodes that a member needs, those with the most VFs first; empty if none need
-    to leave.
-    """
+    """Name pods outside the group on the nodes that a member needs, most VFs first; empty if none need to leave."""
     facts, events = verdict.refusal.why.get("group"), verdict.refusal.requeue_on
     nodes = facts.get("nodes") if isinstance(facts, dict) else None
     if not events & ClusterEvent.ROOM or not isinstance(nodes, list):

@@ -52,9 +52,7 @@ class NodeClaims:
         )
 
     def loss(self, assignment: Assignment) -> str:
-        """Return which VF of a running pod a fresh inventory shows as lost, or on a PF that is down;
-        otherwise empty.
-        """
+        """Return which VF of a running pod is lost, or on a PF that is down, in a fresh inventory; empty for none."""
         return self._first(assignment, self._loss_or_link)
 
     def has_lost_vf(self, assignment: Assignment) -> bool:

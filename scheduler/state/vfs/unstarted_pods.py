@@ -141,9 +141,7 @@ class UnstartedPods(Part):
 
 
 class RefusedPods(Part):
-    """Records the nodes of pods that end because the kubelet rejected them or a VF was lost there. Pods that ended
-    before this scheduler started are not recorded.
-    """
+    """Records the nodes of pods that end, from the start of this process on, because of the kubelet or a lost VF."""
 
     def __init__(self, cache: Cache, refusing_nodes: RefusingNodes) -> None:
         self._cache, self._refusing_nodes = cache, refusing_nodes
