@@ -31,9 +31,8 @@ from scheduler.state.open_writes import OpenOrders
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
-from scheduler.state.vfs.claimed_vfs import VfDisputes
+from scheduler.state.vfs.claimed_vfs import RefusedPods, UnstartedPods, VfDisputes
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
-from scheduler.state.vfs.unstarted_pods import RefusedPods, UnstartedPods
 
 
 @dataclass(slots=True)
@@ -125,7 +124,6 @@ class Machine:
         return self.event_handlers.handle(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
-        """Apply the result of a write."""
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.finished(order, result, now)
@@ -147,7 +145,9 @@ class Machine:
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         self.has_set_aside, self.reservations.now = False, now
         if not (self._current_entry and self.queue.is_in_flight(self._current_entry)):
-            self._abandon()
+            self._current_entry = ""
+            self.group_scheduling.abandon()
+            self.pod_scheduling.abandon()
             if self.nominations.take_over(now):
                 return []
             if not self._begin(now):
@@ -161,11 +161,6 @@ class Machine:
         if instructions is not None or self.has_set_aside:
             self._current_entry = ""
         return instructions or []
-
-    def _abandon(self) -> None:
-        self._current_entry = ""
-        self.group_scheduling.abandon()
-        self.pod_scheduling.abandon()
 
     def _begin(self, now: float) -> bool:
         """Start a decision about the next queue entry; return whether there is one."""
@@ -193,7 +188,6 @@ class Machine:
         return [*self.group_scheduling.give_up(entry, now), *self.pod_scheduling.give_up(entry, now)]
 
     def tick(self, now: float) -> list[Instruction]:
-        """Return the instructions that are due."""
         self._scheduling_cycle.tick(now)
         self.reservations.now = now
         instructions: list[Instruction] = []

@@ -9,7 +9,7 @@ node whose pods all lose their VFs, or whose inventory is wrong, does not use up
 An eviction that the API server rejects is ordered again. If the VFs come back before any pod of a group is evicted, all
 of them stay.
 
-If the inventory is not fresh, the time starts again. `scheduler.state.vfs.unstarted_pods` handles pods that never
+If the inventory is not fresh, the time starts again. `scheduler.state.vfs.claimed_vfs` handles pods that never
 started.
 """
 
@@ -23,8 +23,7 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
-from scheduler.state.vfs.claimed_vfs import NodeClaims
-from scheduler.state.vfs.unstarted_pods import UnstartedPods
+from scheduler.state.vfs.claimed_vfs import NodeClaims, UnstartedPods
 
 # Seconds after which evictions are tried again that the API server rejected (a disruption budget, an outage), and the
 # number of attempts: after that, the rest of the group may be whole again with new members.

@@ -9,8 +9,8 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
+from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from scheduler.state.vfs.unstarted_pods import PATIENCE_S
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed
 
 
