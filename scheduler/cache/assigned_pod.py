@@ -250,9 +250,9 @@ def _mark(pod: Pod) -> Condition | None:
 
 
 def pod_reference(assigned_pod: AssignedPod) -> Pod:
-    """Return the part of a bound pod that an Event needs; the pod object itself is not kept."""
+    """Return the part of a bound pod that writes about it need; the pod object itself is not kept."""
     namespace, _, name = assigned_pod.pod.partition("/")
-    return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned_pod.uid))
+    return Pod(OwnedMetadata(name, namespace, assigned_pod.uid, assigned_pod.version))
 
 
 _NO_PODS: Mapping[str, AssignedPod] = {}

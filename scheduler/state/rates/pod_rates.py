@@ -73,12 +73,6 @@ def reference(pod: Pod, condition: Condition | None) -> Pod:
     return Pod(metadata, status=PodStatus(conditions=[condition] if condition is not None else None))
 
 
-def pod_of(assigned_pod: AssignedPod) -> Pod:
-    """Return the same without the pod's object, and so without its condition."""
-    namespace, _, name = assigned_pod.pod.partition("/")
-    return Pod(OwnedMetadata(name, namespace, assigned_pod.uid, assigned_pod.version))
-
-
 def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[VfRates, ...] | Refused | None:
     """Return the rates that a pod requests, or why they are rejected; None if nothing is to be done or reported."""
     assignment, text = assigned_pod.assignment, pod.annotations.get(names.REQUEST)

@@ -19,7 +19,7 @@ from typing import get_args
 
 from mooring import names
 from mooring.annotations.rates import PodRates, VfRates, assigned_rates, dump_rates
-from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod, pod_reference
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import (
     Instruction,
@@ -169,7 +169,7 @@ class RateChanges(Part):
         for assigned_pod in self._cache.assigned_pods_on(node.name) if self._uids_in_force else ():
             is_listed = assigned_pod.uid in self._uids_in_force
             if is_listed and assigned_pod.rates is not None and not is_in_force(assigned_pod, self._cache):
-                change = self._open(pod_rates.pod_of(assigned_pod), assigned_pod, assigned_pod.rates.rates, now)
+                change = self._open(pod_reference(assigned_pod), assigned_pod, assigned_pod.rates.rates, now)
                 change.last_report = pod_rates.in_force_report(node.name)
                 self._note_generation(change, assigned_pod, now, "")
         self.touch(node.name, now)
@@ -220,7 +220,9 @@ class RateChanges(Part):
         if review is None:
             return
         if not review.uids:
-            review.uids, review.is_outdated = self._sort_uids(node), False
+            uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._changes]
+            review.uids = sorted(uids, key=lambda uid: self._changes[uid].order, reverse=True)
+            review.is_outdated = False
         for _ in range(_PORTION):
             change = self._changes.get(review.uids.pop()) if review.uids and self._writes.next_time() <= now else None
             if change is not None:
@@ -261,10 +263,6 @@ class RateChanges(Part):
             change.last_report = "Allocated", order.message
         elif result.kind == "refused":
             yield from change.report("Deferred", f"the API server rejected the rates: {result.reason}")
-
-    def _sort_uids(self, node: str) -> list[str]:
-        uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._changes]
-        return sorted(uids, key=lambda uid: self._changes[uid].order, reverse=True)
 
     def _has_changes(self, node: str) -> bool:
         pods = self._cache.assigned_pods_on(node) if self._changes else ()
