@@ -61,7 +61,7 @@ class ReportWriter:
         self._of_pods = NamespaceTurns[Report](tries=sys.maxsize)
         self._of_pod_groups = NamespaceTurns[ReportGroup](tries=sys.maxsize)
         self._of_rates = NamespaceTurns[ReportRates](tries=sys.maxsize)
-        events = Lane(self._events, self._write_event, lambda event: _fields(event.report), _count_loss)
+        events = Lane(self._events, self._write_event, lambda event: _fields(event.report), metrics.DROPPED_EVENTS.inc)
         self._event_lanes = Lanes([events], _EVENT_WRITES, self._let_write_event)
         # Pods that wait for a node come before running ones.
         lanes = (
@@ -89,7 +89,7 @@ class ReportWriter:
         else:
             self._of_pods.drop(pod.namespace, pod.uid)
         if not self._events.put(pod.namespace, f"{next(self._serial):x}", _Event(report)):
-            _count_loss()
+            metrics.DROPPED_EVENTS.inc()
         self._event_lanes.wake()
 
     def put_group(self, report: ReportGroup) -> None:
@@ -190,7 +190,7 @@ class ReportWriter:
         about = (pod.uid, reports.event_reason(report), report.message)
         event.record = event.record or self._event_correlator.correlate(*about, new, time.monotonic())
         if event.record is None:
-            _count_loss()
+            metrics.DROPPED_EVENTS.inc()
             return
         folder = f"/api/v1/namespaces/{pod.namespace}/events"
         if event.record.count > 1:
@@ -215,10 +215,6 @@ def _fields(report: Report | ReportGroup | ReportRates) -> Mapping[str, str]:
         about = report.pod_group.metadata
         return {"pod_group": f"{about.namespace}/{about.name}"}
     return {"pod": report.pod.key, "uid": report.pod.metadata.uid}
-
-
-def _count_loss() -> None:
-    metrics.DROPPED_EVENTS.inc()
 
 
 def timestamp() -> str:

@@ -46,16 +46,12 @@ _CANCEL_AGAIN_S = 1.0
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """An event of a watch, with the kind of object."""
-
     kind: type[Any]
     event: Event[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfList:
-    """The whole list of a kind has been applied."""
-
     kind: type[Any]
     count: int
 
@@ -77,8 +73,6 @@ def list_messages(kind: type[Any], whole_list: Synced[Any]) -> Iterator[WatchEve
 
 @dataclass(slots=True)
 class _NodeChange:
-    """A node's waiting change: the newest one."""
-
     name: str
     newest: WatchEvent
 
@@ -130,9 +124,7 @@ class Reflectors:
     def __init__(
         self, client: Client, receive: Callable[[WatchEvent], None], is_known: Callable[[type[Any], Identity], bool]
     ) -> None:
-        self._client = client
-        self._receive = receive
-        self._is_known = is_known
+        self._client, self._receive, self._is_known = client, receive, is_known
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._event_counts: Counter[type[Any]] = Counter()

@@ -64,8 +64,6 @@ _TYPE = TypeMeta(api_version="v1", kind="Binding")
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The end of a write."""
-
     order: Order
     result: Result
 
@@ -84,11 +82,8 @@ class Writes:
         receive: Callable[[WriteResult], None],
         wake: Callable[[], None],
     ) -> None:
-        self._machine = machine
-        self._client = client
-        self._reports = reports
-        self._receive = receive
-        self._wake = wake
+        self._machine, self._client, self._reports = machine, client, reports
+        self._receive, self._wake = receive, wake
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         self._queue: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         # Their start times, in this order.

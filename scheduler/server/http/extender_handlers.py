@@ -58,10 +58,7 @@ class ExtenderHandlers:
     def __init__(
         self, extender_pods: ExtenderPods, loop: Loop, clients: ApiClients, clock: Callable[[], float]
     ) -> None:
-        self._extender_pods = extender_pods
-        self._loop = loop
-        self._clients = clients
-        self._clock = clock
+        self._extender_pods, self._loop, self._clients, self._clock = extender_pods, loop, clients, clock
         # Why no request may be answered now; empty if requests may be.
         self.standing_by = loop.standing_by
         self._open_bindings: dict[str, _OpenBinding] = {}

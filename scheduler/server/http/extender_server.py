@@ -70,7 +70,9 @@ def _route(
 ) -> web.RouteDef:
     async def respond(request: web.Request) -> web.Response:
         if reason := extender_handlers.standing_by():
-            response = _standing_by(reason)
+            response = web.Response(text=f"this scheduler {reason}", status=503)
+            # Behind a Service the next connection may reach the leader; this connection never would.
+            response.force_close()
         else:
             try:
                 response = _json(await answer(await read_body(request, _LARGEST)))
@@ -80,13 +82,6 @@ def _route(
         return response
 
     return web.post(f"{_PREFIX}/{verb}", respond)
-
-
-def _standing_by(reason: str) -> web.Response:
-    response = web.Response(text=f"this scheduler {reason}", status=503)
-    # Behind a Service the next connection may reach the leader; this connection never would.
-    response.force_close()
-    return response
 
 
 @dataclass(frozen=True, slots=True)
