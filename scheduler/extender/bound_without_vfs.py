@@ -57,7 +57,6 @@ class BoundWithoutVfs(Part):
         self._has_bound = True
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        """Check a bound pod; report it once if it requests VFs and has none."""
         pod, uid = change.pod, change.assigned_pod.uid
         has_offer, is_new = self._offers.get(uid), uid not in self._pods
         self._offers.drop(uid)

@@ -47,7 +47,6 @@ class RunTimes(Part):
     _deletions: dict[str, float] = field(default_factory=dict)
 
     def note_binds(self, instructions: Iterable[Instruction], now: float) -> None:
-        """Record the pods that are being bound."""
         for instruction in instructions:
             decision = instruction.decision if isinstance(instruction, PreBind) else instruction
             if isinstance(decision, Bind) and decision.pod_info.runs_s is not None:
@@ -111,7 +110,6 @@ class RunTimes(Part):
         return min(max(start, creation), unix_now) - self.unix_offset_s
 
     def _bind_time(self, pod: Pod, now: float) -> float:
-        """Return when a pod was bound, according to the API server."""
         condition, unix_now = pod.condition("PodScheduled"), now + self.unix_offset_s
         time = unix_time(condition.last_transition_time if condition is not None else None, unix_now)
         return min(time, unix_now) - self.unix_offset_s

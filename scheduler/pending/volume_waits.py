@@ -50,11 +50,9 @@ class VolumeWaits:
         return uid in self._cases
 
     def take(self, kind: type[StorageObject], event: Change[StorageObject], now: float) -> None:
-        """Apply a watch event of one kind."""
         self._change(self._storage.take(kind, event), now)
 
     def keep(self, kind: type[StorageObject], identities: Iterable[Identity], now: float) -> None:
-        """Apply a list of all objects of one kind."""
         self._change(self._storage.keep(kind, identities), now)
 
     def _change(self, change: StorageChange, now: float) -> None:
@@ -73,7 +71,6 @@ class VolumeWaits:
         self._queued_by_claim.put(uid, [claim.key for claim in volumes])
 
     def delete(self, uid: str, now: float) -> None:
-        """Delete the data about a pod that is bound or deleted."""
         self._queued_by_claim.drop(uid)
         if self.drop(uid) is not None:
             self.give_up(now)
@@ -101,7 +98,6 @@ class VolumeWaits:
         return case.decision
 
     def finish_write(self, decision: Bind, versions: Mapping[str, str]) -> None:
-        """Record that the plan of a decision is written."""
         if self._is_current(decision):
             self._cases[decision.pod_info.uid].versions = versions
             self._changed_uids[decision.pod_info.uid] = None
@@ -223,7 +219,6 @@ class UidIndex:
         self._uids: dict[str, set[str]] = {}
 
     def put(self, uid: str, names: Iterable[str]) -> None:
-        """Add a pod, or replace its names."""
         self.drop(uid)
         if unique_names := tuple(dict.fromkeys(names)):
             self._names[uid] = unique_names
@@ -237,5 +232,4 @@ class UidIndex:
                 del self._uids[name]
 
     def of(self, names: Iterable[str]) -> list[str]:
-        """Return the pods that have any of these names."""
         return sorted({uid for name in names for uid in self._uids.get(name, ())})

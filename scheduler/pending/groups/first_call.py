@@ -37,7 +37,6 @@ class FirstCall(Part):
         self._passes: dict[GroupKey, float] = {}
 
     def tick(self, now: float) -> Iterable[Instruction]:
-        """Reserve room for another group if it is its turn."""
         if not self._is_on or now < self._next_check:
             return ()
         self._next_check = now + _CHECK_S

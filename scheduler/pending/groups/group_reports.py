@@ -104,7 +104,6 @@ class GroupReports(Part):
         self._messages.pop(key, None)
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
-        """Yield the next members with their message."""
         return islice(self._remaining_messages(), PORTION)
 
     def _remaining_messages(self) -> Iterator[tuple[str, str, Why | None]]:

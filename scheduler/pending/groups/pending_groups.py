@@ -79,7 +79,6 @@ class PendingGroups(Part):
     _backoffs: dict[GroupKey, tuple[int, float, float]] = field(default_factory=dict)
 
     def put(self, uid: str, membership: GroupMembership, member: Member, now: float) -> None:
-        """Record a pod's state in its group."""
         key, old_state, previous = membership.key, self.group_cache.state(uid), self.group_cache.of(uid)
         if previous is not None and previous.key != key:
             member = member._replace(is_latecomer=member.is_latecomer or old_state in ("placed", "leaving"))
@@ -118,14 +117,12 @@ class PendingGroups(Part):
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
-        """Drop a pod from its group, if it has one."""
         key = self.group_cache.drop(uid)
         if key is not None:
             self.queue.stand_for(uid, None)
             self._refresh(key, now)
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
-        """Apply a watch event of a PodGroup."""
         key = self.group_cache.pod_groups.key_of(kind, event.identity)
         previous = self.group_cache.pod_groups.get(key)
         self.group_cache.pod_groups.take(kind, event)
@@ -138,7 +135,6 @@ class PendingGroups(Part):
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
-        """Apply a list of all PodGroups of a kind."""
         for identity in self.group_cache.pod_groups.lost(kind, identities):
             self.take_pod_group(kind, Removed(identity), now)
 
@@ -149,7 +145,6 @@ class PendingGroups(Part):
             self._refresh(key, now)
 
     def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
-        """Apply a list of all Jobs."""
         for key in self.group_cache.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 

@@ -64,7 +64,6 @@ def shortage_of(key: GroupKey, owners: Set[str], pending_groups: PendingGroups) 
 def refusal_message(
     members: Members, demand: GroupDemand, verdict: GroupUnschedulable, preemption: PreemptionResult, cache: Cache
 ) -> str:
-    """Return the message for the members of a group of which too few fit."""
     message = _shortage_text(members, demand, verdict, cache)
     if demand.needed_spares:
         message += f" The members include {demand.needed_spares} spare."

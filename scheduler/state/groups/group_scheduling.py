@@ -83,7 +83,6 @@ class GroupScheduling(Part):
         self._resume_time = 0.0
 
     def begin(self, key: GroupKey) -> None:
-        """Start a decision about a group that was popped from the queue."""
         assert self.decision is None, "one group is decided about at a time"
         self.paused_decisions.pop(key, None)
         self.state.group_reports.withdraw(key)
