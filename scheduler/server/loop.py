@@ -19,6 +19,7 @@ from mooring.kube.events import Synced
 from scheduler.cycle.instructions import Instruction, Notice, Order, Report, ReportGroup, ReportRates
 from scheduler.server import metrics
 from scheduler.server.report_writer import ReportWriter
+from scheduler.server.reports import is_of_pending
 from scheduler.server.watches import EndOfList, Inbox, Message, Reflectors, WatchEvent, list_messages
 from scheduler.server.writes import WriteResult, Writes
 from scheduler.state.machine import Machine
@@ -239,8 +240,11 @@ class Loop:
             self.writes.put(orders, self._clock())
         for instruction in instructions:
             match instruction:
-                case Report():
-                    self._report(instruction)
+                case Report() if self._leads:
+                    if is_of_pending(instruction):
+                        fields = {"uid": instruction.pod.metadata.uid, "reason": instruction.message}
+                        _log.info("pod not scheduled", pod=instruction.pod.key, **fields)
+                    self._reports.put(instruction)
                 case ReportRates():
                     self._reports.put_rates(instruction)
                 case ReportGroup():
@@ -248,14 +252,6 @@ class Loop:
                 case Notice(subject, event, fields):
                     metrics.IGNORED_OBJECTS.labels(subject).inc()
                     _log.warning(event, **fields)
-
-    def _report(self, report: Report) -> None:
-        if not self._leads:
-            return
-        if report.reason in ("Unschedulable", "InvalidRequest"):
-            fields = {"pod": report.pod.key, "uid": report.pod.metadata.uid, "reason": report.message}
-            _log.info("pod not scheduled", **fields)
-        self._reports.put(report)
 
     async def _wait(self) -> None:
         if self._has_max_binds:
