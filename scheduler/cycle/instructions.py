@@ -141,5 +141,7 @@ Order = Bind | PreBind | Evict | DeleteVictims | WriteRates
 Instruction = Order | Report | ReportGroup | ReportRates | Notice
 # The result of an eviction. gone: the pod no longer exists, or another pod has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
+# Seconds after which an eviction is ordered again that the API server rejected (a disruption budget, an outage).
+EVICTION_RETRY_S = 60.0
 # The result types, in the same order as the writes above.
 Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult | WriteRatesResult

@@ -98,7 +98,10 @@ class BindingCycle(Part):
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         if isinstance(order, PreBind) and isinstance(result, PreBindResult):
-            return self._finish_volumes(order.decision, result, now)
+            waits = self.state.volume_waits
+            if result.fault:
+                return self._settle(order.decision, result.fault, now) if waits.fail_write(order.decision) else ()
+            waits.finish_write(order.decision, result.versions)
         if isinstance(order, Bind) and isinstance(result, Outcome):
             return self._finish_bind(order, result, now)
         if isinstance(order, Evict) and result == "evicted":
@@ -123,13 +126,6 @@ class BindingCycle(Part):
         self.state.volume_waits.check()
         uids = {uid: batch.owner for batch in self._batches.values() for uid in batch.binds}
         assert self._owners == uids, "the batches differ from their owners"
-
-    def _finish_volumes(self, decision: Bind, result: PreBindResult, now: float) -> Iterable[Instruction]:
-        waits = self.state.volume_waits
-        if not result.fault:
-            waits.finish_write(decision, result.versions)
-            return ()
-        return self._settle(decision, result.fault, now) if waits.fail_write(decision) else ()
 
     def _settle(self, bind: Bind, fault: str, now: float) -> Iterable[Instruction]:
         owner = self._owners[bind.pod_info.uid]

@@ -17,14 +17,14 @@ from math import inf
 from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cycle.instructions import Evict
+from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.part import Part
 
 _HALF_CHECK_S, _MARK_CHECK_S = 1.0, 5.0
-# Seconds for which deletions or an eviction may be in progress, or be rejected (a disruption budget, an outage).
+# Seconds for which the deletions of a preemption may be in progress.
 PATIENCE_S = 60.0
 # Maximum number of evictions in one check.
 _PORTION = 64
@@ -45,7 +45,7 @@ class HalfGroups(Part):
         half_groups = dict(self._pending_groups.half_groups())
         self._due = {key: self._due.get(key, now + self._after_s) for key in half_groups}
         for key in [key for key, due in self._due.items() if due <= now]:
-            self._due[key] = now + PATIENCE_S
+            self._due[key] = now + EVICTION_RETRY_S
             members = self._pending_groups.members(key)
             count = f"{members.current_count} of at least {half_groups[key]} members"
             reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
@@ -86,7 +86,7 @@ class MarkedMembers(Part):
         self._due |= {uid: inf for uid, key in keys.items() if key not in remainders}
         for uid in [uid for uid, key in keys.items() if key in remainders][:_PORTION]:
             if (assigned_pod := self._cache.assigned(uid)) is not None:
-                self._due[uid] = now + PATIENCE_S
+                self._due[uid] = now + EVICTION_RETRY_S
                 name = keys[uid].name
                 reason = f"group {name}: it may only be disrupted as a whole, and its preemption was interrupted"
                 yield Evict(pod_reference(assigned_pod), reason, "Preempted")

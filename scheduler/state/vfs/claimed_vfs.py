@@ -26,15 +26,13 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
-from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Report, Result
+from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict, Instruction, Notice, Order, Report, Result
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
 
 PATIENCE_S = 300.0
-# Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage).
-_RETRY_S = 60.0
 # Number of pods that are settled in one step.
 _PORTION = 64
 # Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
@@ -231,7 +229,7 @@ class UnstartedPods(Part):
         if isinstance(order, Evict) and result == "refused":
             case = self._cases.get(order.pod.metadata.uid)
             if case is not None and case.reason:
-                self._due[order.pod.metadata.uid] = now + _RETRY_S
+                self._due[order.pod.metadata.uid] = now + EVICTION_RETRY_S
         return ()
 
     def tick(self, now: float) -> Iterator[Instruction]:
@@ -247,7 +245,11 @@ class UnstartedPods(Part):
             self._judge_pod(uid, claims[node], now)
             if uid in self._due:
                 self._due[uid] = inf
-                yield self._evict_or_report(case)
+                message = f"cannot start on node {node}: {case.reason}"
+                if self._evicts and _is_controlled(case.pod):
+                    yield Evict(case.pod, message)
+                else:
+                    yield Report(case.pod, "NeverStarts", f"{message}; delete it")
         for node in claims:
             self._judge(node, now)
 
@@ -282,12 +284,6 @@ class UnstartedPods(Part):
 
     def _leaves(self, uid: str) -> bool:
         return self._due.get(uid) == inf and _is_controlled(self._cases[uid].pod)
-
-    def _evict_or_report(self, case: _Case) -> Instruction:
-        message = f"cannot start on node {case.assignment.node}: {case.reason}"
-        if self._evicts and _is_controlled(case.pod):
-            return Evict(case.pod, message)
-        return Report(case.pod, "NeverStarts", f"{message}; delete it")
 
 
 class RefusedPods(Part):

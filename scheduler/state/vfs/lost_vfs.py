@@ -20,14 +20,12 @@ from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, pod_reference
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
+from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.claimed_vfs import NodeClaims, UnstartedPods
 
-# Seconds after which evictions are tried again that the API server rejected (a disruption budget, an outage), and the
-# number of attempts: after that, the rest of the group may be whole again with new members.
-_RETRY_S = 60.0
+# Number of attempts to evict: after that, the rest of the group may be whole again with new members.
 _ATTEMPTS = 10
 _MINUTE_S = 60.0
 
@@ -183,13 +181,13 @@ class LostVfs(Part):
             if not evictions or not disruption.attempts or not is_lost:
                 self._disruptions.remove(disruption)
                 continue
-            disruption.due, disruption.attempts = now + _RETRY_S, disruption.attempts - 1
+            disruption.due, disruption.attempts = now + EVICTION_RETRY_S, disruption.attempts - 1
             yield from evictions
 
     def _disrupt(self, uid: str, now: float) -> Iterator[Instruction]:
         lost_pod, reason = self._cache.assigned(uid), self._losses[uid].reason
         assert lost_pod is not None, f"{uid} has lost VFs and is on no node"
-        time, disruption = f"for {self._options.after_s:g} s", _Disruption(uid, now + _RETRY_S)
+        time, disruption = f"for {self._options.after_s:g} s", _Disruption(uid, now + EVICTION_RETRY_S)
         for assigned_pod in self._group_of(uid):
             if (loss := self._losses.get(assigned_pod.uid)) is not None:
                 loss.due = inf
