@@ -63,10 +63,8 @@ class Election:
     """Candidate ``identity`` for the lease ``namespace/name``."""
 
     def __init__(self, client: Client, identity: str, name: str, namespace: str = "kube-system") -> None:
-        self._client = client
-        self._identity = identity
-        self._name = name
-        self._namespace = namespace
+        self._client, self._identity = client, identity
+        self._name, self._namespace = name, namespace
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         # A lease of another holder as it last changed, and when we received that, on our monotonic clock.
         self._spec = LeaseSpec()

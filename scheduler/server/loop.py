@@ -68,12 +68,9 @@ class Loop:
         may_decide: Callable[[], bool] = lambda: True,
         end_of_lists: Callable[[], object] = lambda: None,
     ) -> None:
-        self._machine = machine
-        self._reports = reports
-        self._clock = clock
+        self._machine, self._reports, self._clock = machine, reports, clock
+        self._may_decide, self._end_of_lists = may_decide, end_of_lists
         self._read_unix_time()
-        self._may_decide = may_decide
-        self._end_of_lists = end_of_lists
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         # Of a decision that needs another step.
         self._timing: metrics.DecisionTiming | None = None

@@ -54,8 +54,7 @@ class ReportWriter:
     """The reports that wait to be written, and the tasks that write them."""
 
     def __init__(self, client: Client, component: str) -> None:
-        self._client = client
-        self._component = component
+        self._client, self._component = client, component
         self._events = NamespaceTurns[_Event](_MAX_EVENTS)
         # A condition is reported once, so it waits until it is written: at most one for each object.
         self._of_pods = NamespaceTurns[Report](tries=sys.maxsize)

@@ -121,10 +121,8 @@ class TokenBucket:
     """A token bucket: ``burst`` at once, then ``rate`` a second."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._tokens = burst
-        self._at = now
+        self._rate, self._burst = rate, burst
+        self._tokens, self._at = burst, now
 
     def take(self, now: float) -> float:
         """Take a token and return 0, or return the seconds until there is one."""

@@ -128,8 +128,7 @@ class PolicyCheck:
     """
 
     def __init__(self, client: Client, pod: str) -> None:
-        self._client = client
-        self._pod = pod
+        self._client, self._pod = client, pod
         self.states: Mapping[str, PolicyState] = {}
 
     async def run(self) -> None:
