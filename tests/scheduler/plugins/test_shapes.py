@@ -1,0 +1,128 @@
+"""Plugins whose results are kept by a pod's shape read only fields in which pods of one shape are equal."""
+
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
+from mooring.kube.events import Changed, Identity
+from scheduler.constraints.kinds import Kinds
+from scheduler.kube.objects import RuntimeClass
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.placement.gpus import gpu_kind
+from scheduler.placement.steps import Steps
+from scheduler.plugins.interface import ExtensionPoint
+from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+
+KINDS = Kinds([gpu_kind()])
+# The fields of `PodInfo` whose own fields are recorded.
+OUTER = ("pod", "pod.spec", "pod.metadata", "pod.spec.affinity")
+GPU = {"limits": {"mooring.dev/gpu": "1"}, "requests": {"mooring.dev/gpu": "1", "cpu": "1"}}
+PLAIN: Json = {
+    "request": [{}],
+    "spec": {"affinity": {}, "containers": [{"name": "c", "resources": GPU}, {"name": "d"}]},
+}
+
+
+def _containers(c_cpu: str = "1", d_cpu: str = "0", **fields: Any) -> Json:
+    """Return both containers: c, which has a GPU too, and d."""
+    c = {"name": "c", "resources": {**GPU, "requests": {**GPU["requests"], "cpu": c_cpu}}}
+    d = {"name": "d", "resources": {"requests": {"cpu": d_cpu} if d_cpu != "0" else {}}}
+    return {"spec": {"containers": [c | fields, d]}}
+
+
+def _zone() -> Json:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+# By each field that these plugins read, a pod that differs from `PLAIN` in it and, as far as possible, in no other.
+CHANGES: dict[str, Json] = {
+    "resources": _containers(resources={part: {**amounts, "example.com/x": "1"} for part, amounts in GPU.items()}),
+    # What a container without a request counts in scores.
+    "scored": _containers("500m", "500m"),
+    "ports": _containers(ports=[{"hostPort": 80, "containerPort": 80}]),
+    "interfaces": {"request": [{}, {}]},
+    "request": {"request": [{"min_tx_rate": 1000}]},
+    "wishes": {"annotations": {"mooring.dev/request.gpu": '{"vfs":"switch"}'}},
+    "pod.spec.images": _containers(image="a"),
+    "pod.spec.node_name": {"spec": {"nodeName": "n1"}},
+    "pod.spec.node_selector": {"spec": {"nodeSelector": {"zone": "a"}}},
+    "pod.spec.affinity.node_affinity": {"spec": {"affinity": _zone()}},
+    "pod.spec.tolerations": {"spec": {"tolerations": [{"operator": "Exists"}]}},
+    "pod.spec.runtime_class_name": {"spec": {"runtimeClassName": "virtual"}},
+}
+# Plugins for pods without VFs or GPUs read other fields.
+WITHOUT_DEVICES: Json = {"request": None, "spec": {"containers": [{"name": "c"}], "runtimeClassName": "virtual"}}
+
+
+class _Recorder:
+    """Stands for an object, and records which of its fields are read."""
+
+    def __init__(self, subject: object, path: str, paths: set[str]) -> None:
+        self._subject, self._path, self._paths = subject, path, paths
+
+    def __getattr__(self, name: str) -> Any:
+        path, value = f"{self._path}.{name}".lstrip("."), getattr(self._subject, name)
+        if path in OUTER:
+            return value and _Recorder(value, path, self._paths)
+        self._paths.add(path)
+        return value
+
+
+def _read(fields: Json, make_pod: MakePod) -> PodInfo:
+    pod_info = read_pod_info(make_pod(**PLAIN | fields | {"spec": PLAIN["spec"] | fields.get("spec", {})}), KINDS)
+    assert isinstance(pod_info, PodInfo)
+    return pod_info
+
+
+def _evaluate(pod_info: Any, machine: Machine) -> None:
+    """Let each plugin whose result is kept evaluate the machine's only node."""
+    nodes, rows = machine.cache.nodes, np.array([0])
+    plugins: list[ExtensionPoint[Any]] = [*NODE_FILTERS, *NODE_SCORES, *USAGE_FILTERS, *USAGE_SCORES, *RESERVES]
+    for plugin in plugins:
+        prepared: Any = plugin.pre_filter(pod_info, nodes)
+        if prepared is None:
+            continue
+        if plugin in NODE_FILTERS:
+            prepared(rows, Steps())
+        elif plugin in NODE_SCORES:
+            prepared(rows)
+        elif plugin in RESERVES:
+            prepared(0, Steps())
+        else:
+            (prepared.judge if plugin in USAGE_FILTERS else prepared)(nodes.view(rows))
+
+
+@pytest.fixture
+def cluster(make_node: MakeNode, make_pf: MakePf) -> Machine:
+    machine = Machine("mooring", kinds=KINDS)
+    gpu = Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0)
+    node = make_node(
+        pfs=(make_pf(),), annotations={KEY: dump_gpu_inventory(GpuInventory((gpu,), ()))}, labels={"zone": "a"}
+    )
+    machine.nodes(Changed(Identity("n1"), node), 0.0)
+    document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
+    machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
+    return machine
+
+
+def test_these_are_all_fields_that_they_read(cluster: Machine, make_pod: MakePod) -> None:
+    """A field that a new plugin reads needs a pod here."""
+    paths = set[str]()
+    for fields in ({}, WITHOUT_DEVICES, *CHANGES.values()):
+        _evaluate(_Recorder(_read(fields, make_pod), "", paths), cluster)
+    assert paths == set(CHANGES)
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_pods_that_differ_in_such_a_field_have_different_shapes(path: str, make_pod: MakePod) -> None:
+    """Otherwise the second pod would get the first one's nodes."""
+    plain, other = _read({}, make_pod), _read(CHANGES[path], make_pod)
+    assert attrgetter(path)(plain) != attrgetter(path)(other)
+    assert plain.shape != other.shape
