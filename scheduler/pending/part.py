@@ -1,7 +1,8 @@
 """The interface of a part of the machine: the state of one feature, and its reactions to events.
 
-The machine calls its parts for each event in the order of its list (`scheduler.state.machine.Machine.parts`), after
-the cache and the queue. A part overrides the methods that it needs. Pure: time is in monotonic seconds.
+The machine calls its parts for each event in the order of its list (`scheduler.state.machine.Machine.parts`):
+`pod_updated` before the cache and the queue process the event, all other methods after them. A part overrides the
+methods that it needs. Pure: time is in monotonic seconds.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ class Part:
     __slots__ = ()
 
     def pod_updated(self, pod: Pod, now: float) -> None:
-        """Process a pod in any state as the watch delivers it, before anything else processes it."""
+        """Process a pod in any state as the watch delivers it; the cache still holds its previous state."""
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Process a pod that has a node, and is new or has changed."""

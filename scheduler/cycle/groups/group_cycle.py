@@ -1,10 +1,12 @@
 """Schedule a group: place at least the members that it needs, or none. Pure.
 
 The members are put on nodes of a private snapshot one after another. The ordinary cycle chooses each node with all
-earlier members present, so all rules hold among members, including exact VFs. This is tried in one topology domain
-after another, and in each with one choice of networks after another: with the largest members first; if too few fit, in
-the members' own order, and if not all are needed, with the smallest first. The attempt in a domain that places most
-members wins. `_MAX_ATTEMPTS` limits all domains together; the next decision continues where this one stopped.
+earlier members present, so all rules hold among members, including exact VFs.
+
+Attempts: each topology domain is tried in turn, and within it each choice of networks. An attempt places the largest
+members first. If too few fit, the next one takes the members' own order, and the last one, if not all members are
+needed, the smallest first. The attempt in a domain that places most members wins. `_MAX_ATTEMPTS` limits all domains
+together; the next decision continues where this one stopped.
 
 Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Places that
 are still valid are kept, even if better ones exist by now. Only invalid members are placed again, on a fresh snapshot.

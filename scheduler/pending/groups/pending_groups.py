@@ -46,9 +46,10 @@ NO_OPTIONS = GroupOptions()
 
 @dataclass(slots=True)
 class WaitingGroup:
-    """The state of a group with waiting members: it is in the queue if it is complete and not rejected (None).
+    """The state of a group with waiting members.
 
-    ``since`` is when that changed last, and ``message`` is for its members while it is not in the queue.
+    It is in the queue while ``message`` is empty; otherwise its members get the message. ``since`` is when it last
+    entered or left the queue. ``group`` is None while its sources are rejected.
     """
 
     since: float

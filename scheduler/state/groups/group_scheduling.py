@@ -143,7 +143,9 @@ class GroupScheduling(Part):
         return None
 
     def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[DecisionOutcome]:
-        """Place a group; if too few of its members fit, search for room, and otherwise keep that of those that fit."""
+        """Place a group. If too few of its members fit, search for room for all; if there is none, and the group has
+        first call, reserve room for those that fit.
+        """
         if len(demand.members) > _SORTING_STEP:
             yield
         verdict = yield from self._group_cycle.decide(demand, budget)
