@@ -49,11 +49,14 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return not self.needs or self.matches(dict(pairs))
 
-    def narrow(self, selector: "Selector") -> "Selector":
-        """Return the selector that also requires what another one does; nothing stays nothing."""
-        if self.nothing or selector.nothing:
+    def narrow(self, *selectors: "Selector") -> "Selector":
+        """Return the selector that also requires what others do; nothing stays nothing."""
+        parts = (self, *selectors)
+        if any(part.nothing for part in parts):
             return NOTHING
-        return _canonical((*self.equal, *selector.equal), (*self.needs, *selector.needs))
+        return _canonical(
+            (pair for part in parts for pair in part.equal), (need for part in parts for need in part.needs)
+        )
 
     def with_labels(self, match: Sequence[str], mismatch: Sequence[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.

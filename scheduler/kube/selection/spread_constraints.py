@@ -5,7 +5,6 @@ Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 from mooring.parsing import shorten
 from scheduler.kube.objects import Pod, SpreadConstraint
@@ -94,9 +93,8 @@ class DefaultSelectors:
         selectors = [service for service in self._services.get(namespace, {}).values() if service.matches(labels)]
         if owner is not None and owner.api_version == _API_VERSIONS.get(owner.kind):
             selectors.append(self._controllers.get(namespace, {}).get((owner.kind, owner.name), NOTHING))
-        combined_selector = reduce(
-            Selector.narrow, (selector for selector in selectors if not selector.nothing), EVERYTHING
-        )
+        # Made canonical once: a namespace may have thousands of services.
+        combined_selector = EVERYTHING.narrow(*[selector for selector in selectors if not selector.nothing])
         return None if combined_selector == EVERYTHING else combined_selector
 
 

@@ -6,9 +6,12 @@ import msgspec
 import pytest
 
 from scheduler.kube.objects import LabelSelector, Pod
+from scheduler.kube.selecting_objects import Service
+from scheduler.kube.selection import selectors
 from scheduler.kube.selection.affinity import read_affinity_info
-from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, read_selector
+from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, read_selector, select_labels
 from scheduler.kube.selection.spread_constraints import DefaultSelectors
+from tests.support.calls import count_calls
 
 Json = dict[str, Any]
 
@@ -113,3 +116,15 @@ def test_replicas_share_one_affinity_info() -> None:
 def test_a_selector_without_pods_spreads_none() -> None:
     """A pod without services and controller has no default constraints."""
     assert DefaultSelectors().selector_of(pod({"app": "x"}, {})) is None
+
+
+def test_the_selectors_of_many_services_are_combined_once() -> None:
+    """A namespace may have thousands of services, and each pod without constraints of its own reads them all."""
+    default_selectors, labels = DefaultSelectors(), {f"l{number}": "x" for number in range(100)}
+    for label in labels:
+        fields = {"metadata": {"name": label, "namespace": "a"}, "spec": {"selector": {label: "x"}}}
+        default_selectors.put_service(msgspec.convert(fields, Service))
+    combined = []
+    calls = count_calls(selectors._canonical, lambda: combined.append(default_selectors.selector_of(pod(labels, {}))))
+    assert combined == [select_labels(labels)]
+    assert calls == 1
