@@ -195,10 +195,13 @@ class LostVfs(Part):
             if self._options.dry_run:
                 yield Report(pod_reference(assigned_pod), "LostVfs", f"would be evicted (dry run): {about}, {time}")
             else:
+                # Of several losses of a pod, only the newest counts.
+                for older_disruption in self._disruptions:
+                    older_disruption.reasons.pop(assigned_pod.uid, None)
                 disruption.reasons[assigned_pod.uid] = f"{about}, {time}"
                 yield Evict(pod_reference(assigned_pod), f"{about}, {time}", "LostVfs")
-        if disruption.reasons:
-            self._disruptions.append(disruption)
+        self._disruptions.append(disruption)
+        self._disruptions = [disruption for disruption in self._disruptions if disruption.reasons]
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""

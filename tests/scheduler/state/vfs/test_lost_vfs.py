@@ -241,6 +241,44 @@ def test_a_refused_pod_whose_vf_comes_back_stays(life: Life) -> None:
     assert list(evicted(life.work(AFTER_S))) == ["a"]
 
 
+@pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
+def test_a_pod_whose_vfs_are_lost_again_is_evicted_for_its_newest_loss_only(life: Life) -> None:
+    """A minute after each rejection, not twice in a minute."""
+    life.nodes("n1")
+    running(life, life.make_pod("a", [{}, {}]))
+    times = []
+    for now in range(200):
+        if now in (0, 20):
+            publish(life, "n1", up=False)
+        if now == 15:
+            publish(life, "n1")
+        for order in (one for one in life.work() if isinstance(one, Evict)):
+            times.append(now)
+            life.machine.finished(order, "refused", life.now)
+        life.now += 1.0
+    assert times == [10, 30, 90, 150]
+
+
+@pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
+def test_members_that_leave_already_are_evicted_for_the_newest_loss_of_their_group_only(life: Life) -> None:
+    """One of them is gone, so the others are evicted whatever becomes of the VFs, but each once a minute."""
+    life.nodes("n1", "n2", "n3")
+    members = running(life, *(life.member(f"m{number}") for number in range(3)))
+    node, times = members[0].spec.node_name or "", list[tuple[int, str]]()
+    for now in range(100):
+        if now in (0, 20):
+            publish(life, node, up=False)
+        if now == 15:
+            publish(life, node)
+        for order in (one for one in life.work() if isinstance(one, Evict)):
+            times.append((now, order.pod.metadata.name))
+            life.machine.finished(order, "evicted" if order.pod.metadata.name == "m2" else "refused", life.now)
+        if now == 12:
+            life.gone(members[2])
+        life.now += 1.0
+    assert times == [(10, "m0"), (10, "m1"), (10, "m2"), (30, "m0"), (30, "m1"), (90, "m0"), (90, "m1")]
+
+
 def test_a_group_none_of_which_could_be_evicted_stays_when_its_vf_comes_back(life: Life) -> None:
     """Once one member is gone the others go too, whatever becomes of the link."""
     life.nodes("n1", "n2", "n3")
