@@ -102,17 +102,17 @@ NEVER_USED = float("-inf")
 
 
 def release_vfs(free_since: FreeSince, inventory: Inventory, assignment: Assignment, now: float) -> FreeSince:
-    """Return since when the VFs of the inventory are free, after those of an assignment have been released."""
-    vfs = vfs_in_inventory(inventory, assignment)
-    times_by_pf = dict[str, "array[float]"]()
-    for pf in inventory.pfs:
-        times, indexes = free_since.get(pf.name, array("d")), [vf.vf for vf in vfs if vf.pf == pf.name]
-        if indexes:
-            times = times + array("d", [NEVER_USED]) * (max(indexes) + 1 - len(times))
-            for index in indexes:
-                times[index] = now
-        if times:
-            times_by_pf[pf.name] = times
+    """Return since when VFs are free, after those of an assignment that the inventory lists have been released.
+
+    PFs that the inventory lacks keep their times: a PF may come back.
+    """
+    vfs, times_by_pf = vfs_in_inventory(inventory, assignment), dict(free_since)
+    for pf in {vf.pf for vf in vfs}:
+        times, indexes = free_since.get(pf, array("d")), [vf.vf for vf in vfs if vf.pf == pf]
+        times = times + array("d", [NEVER_USED]) * (max(indexes) + 1 - len(times))
+        for index in indexes:
+            times[index] = now
+        times_by_pf[pf] = times
     return times_by_pf
 
 

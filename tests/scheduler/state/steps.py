@@ -75,10 +75,10 @@ def as_bound(decision: Bind) -> Pod:
     return msgspec.convert(document, Pod)
 
 
-def claiming(make_pod: MakePod, vf: int, node: str = "n1", **fields: Any) -> Pod:
-    """Make a bound pod whose assignment claims VF ``vf`` of pf0."""
+def claiming(make_pod: MakePod, vf: int, node: str = "n1", pf: int = 0, **fields: Any) -> Pod:
+    """Make a bound pod whose assignment claims VF ``vf`` of a PF."""
     pod = make_pod(node=node, **fields)
-    vfs = (AssignedVf("pf0", vf, f"0000:04:00.{vf + 2}", "ethernet", "rail0"),)
+    vfs = (AssignedVf(f"pf{pf}", vf, f"0000:{pf + 4:02x}:00.{vf + 2}", "ethernet", "rail0"),)
     annotations = {names.ASSIGNMENT: dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))}
     document = msgspec.to_builtins(pod)
     document["metadata"]["annotations"] = annotations

@@ -134,6 +134,19 @@ def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(
     assert machine.cache.free_since("n1") == {}
 
 
+def test_a_pf_that_comes_back_has_the_times_of_before(
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Otherwise its VFs would count as never used, and the one that was released last could be taken first."""
+    pods = [claiming(make_pod, vf) for vf in (0, 1)]
+    other_pf, other_pod = make_pf(1), claiming(make_pod, 0, pf=1)
+    take_in(machine, make_node(pfs=(make_pf(vfs=2), other_pf)), *pods, other_pod)
+    remove(machine, pods[0], now=3.0)
+    take_in(machine, make_node(pfs=(other_pf,)))
+    remove(machine, other_pod, now=4.0)
+    assert dict(machine.cache.free_since("n1")) == {"pf0": array("d", [3.0]), "pf1": array("d", [4.0])}
+
+
 def test_an_unreadable_inventory_is_reported_once_and_the_node_takes_pods_without_vfs(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
