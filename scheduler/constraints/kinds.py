@@ -82,11 +82,11 @@ class Kind:
     placing: Callable[[Any], Hashable] | None = None
     naming: Callable[[Sequence[Any]], dict[str, object]] | None = None
     place_beside_vfs: PlaceBesideVfs | None = None
-    _judgements: dict[tuple[Hashable, Hashable], int | str] = field(default_factory=dict)
-    _judgement_units: int = 0
+    _judgements: dict[tuple[Hashable, Hashable], int | str] = field(default_factory=dict, repr=False)
+    _judgement_units: int = field(default=0, repr=False)
     # The last fault in each method, and those since `take_faults`.
-    _fault_texts: dict[str, str] = field(default_factory=dict)
-    _new_faults: list[str] = field(default_factory=list)
+    _fault_texts: dict[str, str] = field(default_factory=dict, repr=False)
+    _new_faults: list[str] = field(default_factory=list, repr=False)
 
     def read_request(self, pod: PodSide) -> Hashable | None:
         """Return what a pod requests; raise ValueError with the constraint's text, or `Fault`."""

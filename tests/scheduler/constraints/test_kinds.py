@@ -69,6 +69,14 @@ def _faulty(method: str, behaviour: Callable[..., Any]) -> Kinds:
     return Kinds([Kind("box", broken())])
 
 
+def test_a_kind_shows_no_results_that_it_keeps() -> None:
+    """There are up to 131,072, and a failed assertion or a log line shows the kind."""
+    kind = Kind("box", Boxes())
+    text = repr(kind)
+    assert kind.judge(1, LEFT) == 50
+    assert repr(kind) == text
+
+
 @pytest.mark.parametrize("method", ["read_request", "judge", "place"])
 @pytest.mark.parametrize(
     ("behaviour", "words"),
