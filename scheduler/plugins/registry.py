@@ -7,6 +7,7 @@ Filters of a node's properties run first, then those of its use, of volumes, and
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 from scheduler.plugins.interface import (
@@ -33,9 +34,15 @@ class Plugin:
 
     def __init__(self, module: str, *points: str, weight: int = 0) -> None:
         file = import_module(f"scheduler.plugins.{module}")
-        self.points: tuple[ExtensionPoint[Any], ...] = tuple(getattr(file, point) for point in points)
+        self.points: tuple[ExtensionPoint[Any], ...] = tuple(_extension_point(file, name) for name in points)
         self.name = self.points[0].name
         self.weight = weight
+
+
+def _extension_point(file: ModuleType, name: str) -> ExtensionPoint[Any]:
+    value = getattr(file, name, None)
+    assert isinstance(value, ExtensionPoint), f"{file.__name__}: {name} is {value!r}, not an extension point"
+    return value
 
 
 # A filter of other pods scores too.

@@ -34,6 +34,15 @@ def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
     assert [one for one in defined if not any(one is point for point in registered)] == []
 
 
+@pytest.mark.parametrize("name", ["FLTER", "dry_run", "__doc__"])
+def test_a_name_that_is_no_extension_point_is_an_error(name: str) -> None:
+    """Its author learns file and name; otherwise a plugin could be without a filter that looks done."""
+    with pytest.raises(
+        AssertionError, match=rf"^scheduler\.plugins\.node_ports: {name} is (?s:.+), not an extension point$"
+    ):
+        Plugin("node_ports", "FILTER", name)
+
+
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_all_extension_points_of_a_plugin_have_its_name(plugin: Plugin) -> None:
     assert {point.name for point in plugin.points} == {plugin.name}
