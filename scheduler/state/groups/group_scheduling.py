@@ -92,7 +92,9 @@ class GroupScheduling(Part):
 
     def resume(self, now: float) -> str:
         """Continue a paused decision if it is time; return its queue entry, otherwise empty."""
-        if self.paused_decisions and now < self._resume_time and self._urgent_turn.is_over(self.paused_decisions, now):
+        if not self.paused_decisions or (
+            now < self._resume_time and self._urgent_turn.is_over(self.paused_decisions, now)
+        ):
             return ""
         key = self._first_group()
         if key is None:

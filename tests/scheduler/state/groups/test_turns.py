@@ -12,6 +12,7 @@ from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, told
+from tests.support.calls import count_calls
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -76,6 +77,15 @@ def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> 
     assert [one.pod_info.pod.metadata.name for one in made] == ["innocent"]
     assert steps < 30
     assert sorted(one.pod_info.pod.metadata.name for one in binds(turns.work())) == ["slow-0", "slow-1"]
+
+
+def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(turns: Turns) -> None:
+    """It would cost each pod of a cluster without groups."""
+    turns.hosts(1)
+    turns.see(turns.make_pod("innocent", [{}]))
+    made = list[Bind]()
+    assert count_calls(type(turns.machine.queue).earliest, lambda: made.extend(binds(turns.step()))) == 0
+    assert len(made) == 1
 
 
 def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns: Turns) -> None:
