@@ -233,8 +233,7 @@ class Loop:
         return []
 
     def _follow(self, instructions: list[Instruction]) -> None:
-        if orders := [instruction for instruction in instructions if isinstance(instruction, Order)]:
-            self.writes.put(orders, self._clock())
+        now = self._clock()
         for instruction in instructions:
             match instruction:
                 case Report() if self._leads:
@@ -249,6 +248,8 @@ class Loop:
                 case Notice(subject, event, fields):
                     metrics.IGNORED_OBJECTS.labels(subject).inc()
                     _log.warning(event, **fields)
+                case _ if isinstance(instruction, Order):
+                    self.writes.put(instruction, now)
 
     async def _wait(self) -> None:
         if self._has_max_binds:

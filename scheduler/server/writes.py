@@ -9,7 +9,7 @@ read back once that copy can no longer arrive. Evictions and deletions are in `s
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -86,18 +86,18 @@ class Writes:
         self._receive, self._wake = receive, wake
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         self._queue: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+        # How many more may start in this iteration of the event loop.
+        self._room = PORTION
         # Their start times, in this order.
         self._tasks: dict[asyncio.Task[Any], float] = {}
 
     def __len__(self) -> int:
         return len(self._tasks) + len(self._queue)
 
-    def put(self, orders: Sequence[Order], now: float) -> None:
-        """Start the orders in portions, the first portion at once; ``now`` is the machine's time."""
-        is_idle = not self._queue
-        self._queue += [self._call(order, now) for order in orders]
-        if is_idle:
-            self._start_portion()
+    def put(self, order: Order, now: float) -> None:
+        """Start an order at once, or after a portion of others; ``now`` is the machine's time."""
+        self._queue.append(self._call(order, now))
+        self._start_portion()
 
     def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
         """Start a write that must end before the loop ends."""
@@ -132,10 +132,15 @@ class Writes:
         return partial(self._bind, order, time.monotonic() - (now - pending.since), pending.attempts)
 
     def _start_portion(self) -> None:
-        for _ in range(min(PORTION, len(self._queue))):
+        while self._queue and self._room:
+            if self._room == PORTION:
+                asyncio.get_running_loop().call_soon(self._next_portion)
+            self._room -= 1
             self.start(self._queue.popleft()())
-        if self._queue:
-            asyncio.get_running_loop().call_soon(self._start_portion)
+
+    def _next_portion(self) -> None:
+        self._room = PORTION
+        self._start_portion()
 
     def _end(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.pop(task, None)

@@ -10,9 +10,10 @@ from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Evict, Order
+from scheduler.cycle.instructions import Evict, Order, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.writes import PORTION, WriteResult, Writes
 from scheduler.state.machine import Machine
@@ -67,8 +68,8 @@ async def test_the_writes_of_a_large_group_start_in_portions(
         orders = [Evict(make_pod(f"e{number}"), "HalfGroup") for number in range(count)]
     writes = _writes(machine, client, results)
     client.count()
-    writes.put(orders[:-1], 1.0)
-    writes.put(orders[-1:], 1.0)
+    for each in orders:
+        writes.put(each, 1.0)
     assert len(writes) == count
     await writes.drain(20.0)
     starts = [client.iterations.count(iteration) for iteration in sorted(set(client.iterations))]
@@ -81,7 +82,8 @@ async def test_a_single_order_starts_at_once(machine: Machine, make_pod: Callabl
     client, results = _Client(), list[WriteResult]()
     client.count()
     iteration = client.iteration
-    _writes(machine, client, results).put(_binds(machine, make_pod, 1), 1.0)
+    (order,) = _binds(machine, make_pod, 1)
+    _writes(machine, client, results).put(order, 1.0)
     await asyncio.sleep(0)
     assert client.iterations == [iteration + 1]
 
@@ -90,10 +92,31 @@ async def test_orders_that_wait_count_as_in_progress(machine: Machine, make_pod:
     """The next pods are not decided meanwhile; a loop that ends abnormally starts no more of them."""
     client, results = _Client(), list[WriteResult]()
     writes = _writes(machine, client, results)
-    writes.put(_binds(machine, make_pod, PORTION + 10), 1.0)
+    for order in _binds(machine, make_pod, PORTION + 10):
+        writes.put(order, 1.0)
     assert writes.reach(PORTION + 10)
     assert not writes.reach(PORTION + 11)
     writes.cancel()
     assert len(writes) == PORTION
     await writes.drain(20.0)
     assert not writes
+
+
+async def test_an_order_that_cannot_start_keeps_no_earlier_one_and_no_earlier_report(
+    machine: Machine, make_pod: Callable[..., Pod]
+) -> None:
+    """A bug in one of them costs nothing that came before it, and later orders start."""
+    client = _Client()
+    reports = ReportWriter(client, "mooring")
+    loop = Loop(machine, ApiClients(client, client), reports, lambda: 1.0)
+    loop.lead()
+    orders, report = _binds(machine, make_pod, 3), Report(make_pod("r"), "Unschedulable", "no room")
+    machine.pending_pods.delete("uid-1", 1.0)
+    with pytest.raises(KeyError, match="uid-1"):
+        loop._follow([orders[0], report, *orders[1:]])
+    assert len(loop.writes) == 1
+    assert reports._of_pods.get("default", report.pod.metadata.uid) is report
+    loop._follow([orders[2]])
+    assert len(loop.writes) == 2
+    await loop.writes.drain(20.0)
+    assert len(client.iterations) == 2
