@@ -39,7 +39,7 @@ SEEDS_OF_ALL_CASES = (0, 2, 4, 6)
 # In these runs leaders are killed amid the preemption of whole groups.
 DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (200, 208, 292), range(200, 300)
 # In these runs the rates of running pods change all the time.
-RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (3, 28, 58), range(300, 400)
+RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (2, 3, 28, 58), range(300, 400)
 # In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
 BACKFILL_SEEDS = (1, 4, 503)
 BACKFILL = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
