@@ -1,21 +1,26 @@
 """Assign exact VFs of one node to a pod: choose a PF for each interface, and then the VFs.
 
+Claimed devices divide the VFs: below the PCIe roots of each are as many as of any other, or one more. Which VF goes to
+which device is free, because the order of a claim's devices is not under its owner's control.
+
 Reasons are texts that are counted over nodes, so they name no node. A rate of 0 requests nothing: no reservation, no
 limit.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
+from mooring.nic.pci import pcie_root
 from scheduler.constraints.protocol import Proposal
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.bin_packing import SharedPorts, bits
-from scheduler.placement.device_shares import divisions, near
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import (
@@ -44,6 +49,8 @@ NOT_ENOUGH: Mapping[str, str] = {
 }
 NO_DIVISION = "the PFs there cannot give each device its share of the interfaces"
 OUT_OF_BUDGET = "search for a placement ran out of steps"
+# Of each claimed device the PCIe roots below which it is.
+DeviceRoots = tuple[frozenset[str], ...]
 SEARCH_CONTINUES = "node(s) not searched yet for a VF placement; the search continues"
 
 
@@ -53,6 +60,14 @@ class Placement:
 
     pfs: tuple[int, ...]
     others: tuple[tuple[str, Proposal], ...] = ()
+
+
+class _Share(NamedTuple):
+    """The PFs near some devices, as bits: how many VFs they give in any case, and how many more they may give."""
+
+    pfs: int
+    vfs: int
+    extra: int
 
 
 # Keyed by the identity of a request and of PFs: nodes of one model share their PFs, and pods of one shape their
@@ -151,7 +166,9 @@ def _place_near(
     request: PodRequest, demands: tuple[VfDemand, ...], free_vfs: FreeVfs, steps: Steps
 ) -> Placement | Refused:
     # If the VFs do not fit near all the devices together, no division fits.
-    placement = _place_within(request, near(demands, request.devices, free_vfs.pfs), free_vfs, steps)
+    mask = _below(frozenset().union(*request.devices), free_vfs.pfs)
+    near_devices = tuple([demand.within(mask) for demand in demands])
+    placement = _place_within(request, near_devices, free_vfs, steps)
     if isinstance(placement, Refused):
         return placement
     refusal = Refused(NO_DIVISION)
@@ -208,3 +225,38 @@ def _oldest(free_vfs: FreeVfs, index: int, free_since: FreeSince, count: int) ->
     if not times:
         return list(islice(vfs, count))[::-1]
     return heapq.nsmallest(count, vfs, key=lambda vf: times[vf] if vf < len(times) else NEVER_USED)[::-1]
+
+
+def divisions(
+    demands: tuple[VfDemand, ...], devices: DeviceRoots, pfs: Sequence[Pf], steps: Steps
+) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield each way to restrict every demand to the PFs near one device; raise OutOfSteps."""
+    vfs, extra = divmod(len(demands), len(devices))
+    shares = tuple([_Share(_below(roots, pfs), vfs * count, count) for roots, count in Counter(devices).items()])
+    return _divide(demands, shares, extra, steps)
+
+
+def _divide(
+    demands: tuple[VfDemand, ...], shares: tuple[_Share, ...], extra: int, steps: Steps, first: int = 0
+) -> Iterator[tuple[VfDemand, ...]]:
+    """Yield the divisions among shares from the first on, of which ``extra`` give one VF more than in any case."""
+    if not demands:
+        yield ()
+        return
+    demand, other_demands = demands[0], demands[1:]
+    for number in range(first, len(shares)):
+        share = shares[number]
+        steps.spend()
+        if not demand.pfs & share.pfs or not (share.vfs or (extra and share.extra)):
+            continue
+        rest = share._replace(vfs=share.vfs - 1) if share.vfs else share._replace(extra=share.extra - 1)
+        # A demand that equals the previous one goes to the same devices or later ones: no two divisions are alike.
+        start = number if other_demands and other_demands[0] == demand else 0
+        other_shares = (*shares[:number], rest, *shares[number + 1 :])
+        for division in _divide(other_demands, other_shares, extra - (not share.vfs), steps, start):
+            yield demand.within(share.pfs), *division
+
+
+def _below(roots: frozenset[str], pfs: Sequence[Pf]) -> int:
+    """Return the PFs below these roots, as bits."""
+    return sum([1 << index for index, pf in enumerate(pfs) if pcie_root(pf.pci, pf.pcie) in roots])

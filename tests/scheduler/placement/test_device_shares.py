@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from mooring.annotations.inventory import Pf
-from scheduler.placement.device_shares import divisions
+from scheduler.placement.assign import divisions
 from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import OutOfSteps, Steps
 
