@@ -1,5 +1,4 @@
-"""The nodes as columns: a struct of arrays with one row per node, so that a plugin evaluates thousands of nodes at
-once.
+"""The nodes as columns, one row per node, so that a plugin evaluates thousands of nodes at once.
 
 A fact that many nodes share (a label's value, a set of taints, a list of PFs) is dictionary-encoded. A `Column` holds
 an integer for each row and each distinct value once. A plugin evaluates each distinct value once, in plain Python, and

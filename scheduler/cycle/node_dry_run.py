@@ -5,11 +5,10 @@ with the node in the cache and follows every move, so all parts describe the sam
 part rejects it. The filters of volumes and of other pods are one part together. Filters of a node's own properties have
 no part.
 
-Correctness: most parts keep their own numbers. If exact devices, counts of pods, or volumes in use decide, a copy of
-the cluster would cost more than the evaluation. Such parts (``moves_cache``) move the pod in the cache itself. Moves
-add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It always
-ends: dry runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are
-only counted for each PF. The result is the same as with exact VFs as long as each VF has one claim.
+Correctness: most parts keep their own numbers. Where exact devices, counts of pods or volumes decide, a copy of the
+cluster would cost more than the evaluation: such parts (``moves_cache``) move the pod in the cache itself. Moves
+commute, so each pod's net moves are counted, and undone when the ``with`` block ends; nothing else runs meanwhile. With
+``by_sums``, free VFs and Mb/s are only counted for each PF: the same result, as long as each VF has one claim.
 
 Cost: some microseconds to create one. A move or an evaluation costs one operation for each resource, and for VFs one
 placement, cached by the free VFs. The filters of the cluster run again only if they count a moved pod.

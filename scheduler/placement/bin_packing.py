@@ -6,18 +6,16 @@ port is a cable that appears as several PFs.
 
 A greedy attempt finds most placements: the largest item first (where bins share a port, first the items with the fewest
 bins), each into the bin with the least size left. If it fails, a depth-first search takes the largest item first and
-tries each bin that may hold it, those with the least size left first, which fills bins exactly. Its depth is the number
-of items, at most `MOST_INTERFACES`. It tries every bin for every item, except those that these rules exclude, so None
-proves that there is no placement; the tests compare with a search over all placements.
+tries every bin, those with the least size left first, except by these rules. So None proves that there is no placement;
+the tests compare with a search over all placements. The depth is the number of items, at most `MOST_INTERFACES`.
 
 (1) Of bins with equal remainders for the same items, one is tried. (2) Whether the items from a position on fit depends
 only on what is left for them, so failed states are remembered. (3) A bin takes no more than the size that is left, nor
-than the largest remaining items for its slots. It takes nothing if the smallest remaining item is too large. If all
-bins together take less than the remaining items need, the search backtracks.
+than the largest remaining items for its slots, and nothing if the smallest one is too large. If all bins together take
+less than the remaining items need, the search backtracks.
 
 A step is an item or bin that is evaluated. The problem is strongly NP-hard, so the search gives up when its steps are
-used up. For up to 8 items about 1,000 steps suffice, with rare exceptions where items divide a port. With more items it
-gives up on more instances that fill bins exactly.
+used up. For up to 8 items about 1,000 steps suffice, but for rare cases where items divide a port.
 """
 
 from collections.abc import Iterator, Sequence

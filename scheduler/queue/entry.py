@@ -145,16 +145,14 @@ _EARLY_S = 0.1
 class GroupTurns:
     """The groups among ``entries`` that may be tried, in a heap by age, and those in flight.
 
-    Of two groups that wait for the same room, the older one has the longer backoff, so the younger one would get the
-    room first. Therefore the turn of one group is the turn of all: it goes to the group of the highest priority, and
-    among these to the oldest one, that is active or that an event has moved into backoff. Its backoff then ends; a
-    backoff after a failed write does not. A younger group does not start while the decision about an older one is
-    paused; pods without a group do. No group waits for ever: each older group goes before it at most once after it has
-    become active, and none does when it has been active for longer than any backoff lasts.
+    An older group has the longer backoff, so a younger one that waits for the same room would get it first. Therefore
+    all groups have one turn: it goes to the group of the highest priority, and of these to the oldest, that is active
+    or that an event has moved into backoff. Its backoff then ends; a backoff after a failed write does not. A younger
+    group does not start while the decision about an older one is paused; pods without a group do. An older group goes
+    before a younger one at most once after it has become active, and not after the longest backoff has passed.
 
-    Turns end at most ten backoffs per second in the long run. Such decisions are made one after another, so that room
-    that becomes free between them does not go to a younger group. After that no turn ends a backoff for a tenth of a
-    second for each of them, and younger groups wait for as long.
+    Turns end at most ten backoffs per second in the long run. After several such decisions, made one after another, no
+    turn ends a backoff for a tenth of a second each, and younger groups wait: they take no room that becomes free.
     """
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:

@@ -1,27 +1,23 @@
 """The scheduling queue: which pod is tried next, and which events cause another attempt for an unschedulable pod.
 
-Every pod is in one place, as in kube-scheduler's queue. Active: a heap by priority, time of queueing (PrioritySort) and
-age. Backoff: a heap by the end of the backoff, which doubles with each attempt. Unschedulable: the pod waits for the
-cluster events that can help the plugins that rejected it; unlike in kube-scheduler (flushUnschedulablePodsLeftover),
-time alone moves no pod from here. In flight: popped, without an outcome yet. Blocked: ready, but its namespace has its
-maximum number of writes in progress.
+As in kube-scheduler's queue, a pod is in one place. Active: a heap by priority, time of queueing (PrioritySort) and
+age. Backoff: its time doubles with each attempt. Unschedulable: the pod waits for events that can help the plugins that
+rejected it; time alone moves no pod from here, unlike flushUnschedulablePodsLeftover in kube-scheduler. In flight: the
+decision is not made yet. Blocked: ready, but its namespace has its maximum number of writes in progress.
 
-Unschedulable pods of one signature, which are equal in everything that plugins read, share one answer. An event
-requeues only one of them, the probe. If the probe finds a node, the next pod becomes the probe. If it finds none,
-neither would the others: all wait again. A new pod joins them without an attempt as long as the answer holds. Pods of
-one signature either wait for events or have a probe, never neither; a probe that is deleted, changes or gets another
-signature is replaced at once, because its event may still help the others.
+Unschedulable pods of one signature are equal in everything that plugins read, and share one answer. An event requeues
+only one of them, the probe. If it finds a node, the next pod becomes the probe; otherwise all wait again. A new pod
+joins them without an attempt as long as the answer holds. A probe that is deleted, changes or gets another signature is
+replaced at once, because its event may still help the others.
 
-An entry may stand for a group (`stand_for`). It has a name in place of a uid, and takes turns with other groups by age
-(`GroupTurns`). An urgent group comes before all others of its priority, and an event that can help it requeues it
-without backoff.
+An entry may stand for a group (`stand_for`). It has a name in place of a uid, and takes turns with other groups
+(`GroupTurns`). An urgent group comes before all others of its priority, and events requeue it without backoff.
 
-No event is lost for an entry whose decision is in progress: `missed_since` returns what has happened since it began. A
-requeued pod still waits for the end of its backoff, and an attempt gives it a new time of queueing, so frequent events
-do not let a pod that never fits delay others of its priority.
+No event is lost for an entry whose decision is in progress (`missed_since`). A requeued pod still waits for the end of
+its backoff, and an attempt gives it a new time of queueing, so a pod that never fits does not delay others.
 
-Cost: an operation on one pod takes O(log n), amortized. An event reads each distinct set of awaited events, about as
-many as combinations of plugins that reject pods, and takes O(log n) for each signature that it requeues.
+Cost: O(log n) for a pod, amortized. An event reads each distinct set of awaited events, about as many as combinations
+of plugins that reject pods, and takes O(log n) for each signature that it requeues.
 """
 
 from collections import Counter
