@@ -7,7 +7,7 @@ from mooring import names
 from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
 from scheduler.kube.member_order import Order, by_index
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import Pod, unix_time
 
 # The source of a group's name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, or a controller.
 Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
@@ -53,6 +53,23 @@ class GroupMembership(NamedTuple):
     owner: str = ""
     order: Order | None = None
     role: str = ""
+
+
+class NodeTimes(NamedTuple):
+    """When a pod was created and bound, in UNIX seconds by the API server's clock."""
+
+    creation: float
+    binding: float
+
+
+def node_times(pod: Pod) -> NodeTimes | None:
+    """Return None for a pod without a node."""
+    if not pod.spec.node_name:
+        return None
+    creation = unix_time(pod.metadata.creation_timestamp, 0.0)
+    condition = pod.condition("PodScheduled")
+    binding = condition.last_transition_time if condition and condition.status == "True" else None
+    return NodeTimes(creation, unix_time(binding, creation))
 
 
 def read_membership(pod: Pod) -> GroupMembership | None:

@@ -8,8 +8,7 @@ import msgspec
 
 from mooring import names
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Member
+from scheduler.cache.groups.group_cache import GroupCache, Member
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable, Why
 from scheduler.cycle.instructions import Instruction, Report

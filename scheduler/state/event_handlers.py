@@ -11,12 +11,12 @@ from typing import Any
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.groups import group_sources
-from scheduler.cache.groups.group_members import Member, MemberState, node_times
+from scheduler.cache.groups.group_cache import Member, MemberState
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import membership_if_readable
+from scheduler.kube.group_membership import membership_if_readable, node_times
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.selecting_objects import Job
 from scheduler.pending.event_hints import of_assigned_pod, of_departure, of_node
@@ -119,7 +119,7 @@ class EventHandlers:
             for name in sorted(self.state.cache.node_names() - {identity.name for identity in identities}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            ended_uids = self.state.group_cache.uids("succeeded", "failed")
+            ended_uids = [uid for members in self.state.group_cache for uid in members.of("succeeded", "failed")]
             uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *ended_uids]
             for uid in absent_uids(uids, [identity.uid for identity in identities]):
                 if uid is not None:

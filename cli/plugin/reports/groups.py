@@ -10,7 +10,7 @@ from cli.plugin.reports import explain
 from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.found_groups import FoundGroup, State
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
-from scheduler.cache.groups.group_members import MemberState
+from scheduler.cache.groups.group_cache import MemberState
 from scheduler.cache.groups.group_sources import Group
 from scheduler.kube.group_membership import Naming
 

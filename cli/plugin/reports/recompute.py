@@ -15,8 +15,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Member
+from scheduler.cache.groups.group_cache import GroupCache, Member
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.constraints.kinds import Kinds

@@ -18,6 +18,7 @@ import msgspec
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.disruption import placed_members, priority_as_victim, whole_group_of
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.group_membership import GroupKey
@@ -158,7 +159,7 @@ class PotentialVictims:
 
     def below(self, node: str, priority: int) -> list[Victim]:
         on_node = self._snapshot.assigned_pods_on(node)
-        if not self._groups.has_members:
+        if not self._groups.memberships:
             # The same as `single`, without a call for each pod: every evaluated node has such pods.
             return [
                 Victim((pod,), (pod,), pod.priority, pod.started or _NO_START)
@@ -219,12 +220,12 @@ class PotentialVictims:
         return all(len(uids) <= group.spare or uids == {pod.uid for pod in group.pods} for group, uids in groups)
 
     def _rank(self, assigned_pod: AssignedPod) -> int:
-        priority = self._groups.priority_as_victim(assigned_pod.uid)
+        priority = priority_as_victim(self._groups, assigned_pod.uid)
         return assigned_pod.priority if priority is None else priority
 
     def _group_of(self, uid: str) -> _Group | None:
         """Return the group of a pod if not every member may be removed by itself."""
-        key = self._groups.victim_group(uid)
+        key = whole_group_of(self._groups, uid)
         group = self._group(key) if key is not None else None
         return group if group is not None and group.spare < len(group.pods) and uid not in group.deletions else None
 
@@ -234,9 +235,9 @@ class PotentialVictims:
         return self._by_key[key]
 
     def _read_group(self, key: GroupKey) -> _Group:
-        members = self._groups.placed_members(key)
+        members = placed_members(self._groups, key)
         pods = tuple(pod for uid in members.uids if (pod := self._pod(uid)) is not None)
-        priority = self._groups.priority_as_victim(pods[0].uid) if pods else None
+        priority = priority_as_victim(self._groups, pods[0].uid) if pods else None
         rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if priority is None else priority
         start = min((assigned_pod.started or _NO_START for assigned_pod in pods), default=_NO_START)
         may_each_leave = members.spare == len(members.uids)

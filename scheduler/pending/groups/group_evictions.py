@@ -16,6 +16,7 @@ from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.disruption import whole_min
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict
 from scheduler.kube.group_membership import GroupKey
@@ -95,7 +96,7 @@ class MarkedMembers(Part):
         return self._next_check if self._due else None
 
     def _is_interrupted(self, key: GroupKey) -> bool:
-        members, min_members = self._groups.get(key), self._groups.whole_min(key)
+        members, min_members = self._groups.get(key), whole_min(self._groups, key)
         if members is None or members.current_count >= min_members:
             return False
         return all(self._due.get(uid, inf) < inf for uid in members.of("placed"))

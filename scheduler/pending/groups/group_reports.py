@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.group_cache import GroupCache, Members
 from scheduler.cache.groups.group_sources import CONDITION_TYPES, AnyPodGroup, PodGroup
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import ReportGroup

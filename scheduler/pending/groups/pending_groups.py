@@ -11,8 +11,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed, Identity, Removed
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Member, Members, Rank
+from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent

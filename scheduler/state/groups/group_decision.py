@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.group_cache import Members
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, for_member
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of

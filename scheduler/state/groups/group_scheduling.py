@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.group_members import Members
+from scheduler.cache.groups.group_cache import Members
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why

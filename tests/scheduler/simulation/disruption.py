@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from scheduler.cache.groups.disruption import whole_group_of
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.clock import VirtualLoop
@@ -74,7 +75,7 @@ class Disruptions:
         """Record which whole groups an order sends away."""
         groups, chosen = machine.group_cache, {one.uid for one in order.victims}
         for key in sorted(
-            {key for uid in chosen if (key := groups.victim_group(uid)) is not None and key.has_pod_group}
+            {key for uid in chosen if (key := whole_group_of(groups, uid)) is not None and key.has_pod_group}
         ):
             uids = frozenset(chosen & set(groups.placed(key)))
             job = self.jobs.jobs.get(key.name)

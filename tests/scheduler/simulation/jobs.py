@@ -18,6 +18,7 @@ from typing import Any
 from mooring import names
 from mooring.annotations.request import read_request
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.groups.disruption import whole_group_of, whole_min
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
@@ -315,11 +316,11 @@ class Jobs:
         """
         gone = {one.uid for one in order.victims}
         groups = machine.group_cache
-        for key in {key for uid in gone - going if (key := groups.victim_group(uid)) is not None}:
+        for key in {key for uid in gone - going if (key := whole_group_of(groups, uid)) is not None}:
             left = set(groups.placed(key)) - gone - going
             if left and key.has_pod_group:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
-            elif 0 < len(left) < groups.whole_min(key):
+            elif 0 < len(left) < whole_min(groups, key):
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which are fewer than it needs")
         job = self.of(order.pod.metadata.uid)
         if job is None:

@@ -10,8 +10,7 @@ import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Member, Members, Rank
+from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_members import Member, MemberState, NodeTimes, node_times
-from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.cache.groups.group_cache import GroupCache, Member, MemberState
+from scheduler.kube.group_membership import GroupKey, GroupMembership, NodeTimes, node_times
 from scheduler.kube.objects import Pod
 
 KEY = GroupKey("PodGroup", "default", "train")
