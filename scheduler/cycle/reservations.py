@@ -126,9 +126,8 @@ class ReservedRoom:
         """
         if not self._by_key:
             return {}
-        owner = pod_info.membership.key if pod_info.membership is not None else pod_info.uid
         priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
-        return self.counting_for_owner(owner, priority, pod_info.runs_s)
+        return self.counting_for_owner(pod_info.owner, priority, pod_info.runs_s)
 
     def counting_for_owner(
         self, owner: Owner, priority: int, runs_s: float | None = None

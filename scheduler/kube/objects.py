@@ -336,6 +336,11 @@ class Pod(PodOutline):
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The sort key of waiting pods: the priority, and the RFC 3339 time of creation."""
+        return self.spec.priority or 0, self.metadata.creation_timestamp or ""
+
 
 class Taint(Struct):
     key: str

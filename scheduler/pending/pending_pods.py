@@ -8,11 +8,11 @@ import msgspec
 
 from mooring import names
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.group_cache import GroupCache, Member
+from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable, Why
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.group_membership import GroupMembership, membership_of_refused
+from scheduler.kube.group_membership import GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -66,11 +66,6 @@ class PendingPod:
         return self.pod_info.membership if isinstance(self.pod_info, PodInfo) else None
 
     @property
-    def rank(self) -> tuple[int, str]:
-        """The sort key of pods: the priority, and the RFC 3339 time of creation."""
-        return self.pod.spec.priority or 0, self.pod.metadata.creation_timestamp or ""
-
-    @property
     def condition_message(self) -> str:
         """Why the pod is not scheduled, as its status says."""
         condition = self.pod.condition("PodScheduled")
@@ -114,8 +109,8 @@ class PendingPods:
     def uids(self) -> list[str]:
         return [*self.pending, *self._idle_pods]
 
-    def add(self, pod: Pod, now: float) -> None:
-        """Add a pod to the queue, or requeue it if its request has changed."""
+    def put(self, pod: Pod, now: float) -> PendingPod | None:
+        """Record a pod that waits; return it if it is new or its request has changed, so that it is queued."""
         uid, pending = pod.metadata.uid, self.pending.get(pod.metadata.uid)
         self._idle_pods.pop(uid, None)
         if pending is None:
@@ -127,27 +122,15 @@ class PendingPods:
         if not pending.attempts and (pod.status.nominated_node_name or "") != self.reservations.node_of(uid):
             self.nominated_in_status[uid] = None
         if is_changed:
-            self._enter(uid, pending, now)
+            self._renew_claims(uid, pending.pod_info, now)
+        return pending if is_changed else None
 
-    def _enter(self, uid: str, pending: PendingPod, now: float) -> None:
-        """Put a pod where its current request belongs: in the queue, or in its group."""
-        membership = pending.membership
-        self.volume_waits.add_to_queue(uid, pending.pod_info)
-        is_refused, reservation = isinstance(pending.pod_info, Refused), self.reservations.of(uid)
-        owner = uid if membership is None else membership.key
-        if reservation is not None and (is_refused or reservation.owner != owner):
-            # Its room was reserved by another decision than the next one about it; a rejected pod reserves none.
+    def _renew_claims(self, uid: str, pod_info: PodInfo | Refused, now: float) -> None:
+        """Record which volumes a new request uses; a room that another decision has reserved is released."""
+        self.volume_waits.add_to_queue(uid, pod_info)
+        reservation, owner = self.reservations.of(uid), None if isinstance(pod_info, Refused) else pod_info.owner
+        if reservation is not None and reservation.owner != owner:
             self.reservations.delete(uid, now)
-        if membership is not None:
-            self.queue.delete(uid)
-            self.pending_groups.put(uid, membership, Member("waiting", rank=pending.rank), now)
-            return
-        refused_membership = membership_of_refused(pending.pod) if is_refused else None
-        if refused_membership is None:
-            self.pending_groups.drop(uid, now)
-        else:
-            self.pending_groups.put(uid, refused_membership, Member("refused"), now)
-        self.queue.add(uid, *pending.rank, now)
 
     def has_changed(self, pod: Pod) -> bool:
         """Return whether a pod with a decision now has another request."""
@@ -187,13 +170,14 @@ class PendingPods:
         pods = [assigned_pod for uid in uids if (assigned_pod := self.cache.forget(uid, now)) is not None]
         for assigned_pod in pods:
             self.queue.move_on_event(of_departure(assigned_pod), now)
-        ranks = {pod.uid: self.pending[pod.uid].rank if pod.uid in self.pending else None for pod in pods}
+        ranks = {pod.uid: self.pending[pod.uid].pod.rank if pod.uid in self.pending else None for pod in pods}
         self.pending_groups.release(ranks, now)
         for assigned_pod in pods:
             pending = self.pending.get(assigned_pod.uid)
             if pending is not None and pending.membership != self.group_cache.of(assigned_pod.uid):
                 # It has changed since it was scheduled.
-                self._enter(assigned_pod.uid, pending, now)
+                self._renew_claims(assigned_pod.uid, pending.pod_info, now)
+                self.pending_groups.enqueue(pending.pod, pending.pod_info, now)
 
     def report_unschedulable(
         self,

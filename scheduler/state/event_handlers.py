@@ -228,8 +228,8 @@ class EventHandlers:
         elif pod.spec.scheduling_gates:
             self.state.pending_pods.put_off(uid, "gated", now)
             self._note_state(pod, "gated", now)
-        else:
-            self.state.pending_pods.add(pod, now)
+        elif (pending := self.state.pending_pods.put(pod, now)) is not None:
+            self.state.pending_groups.enqueue(pod, pending.pod_info, now)
 
     def _note_state(self, pod: Pod, state: MemberState | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record the state of a pod in its group, if it has one, when it does not wait for this scheduler."""

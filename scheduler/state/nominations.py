@@ -67,8 +67,7 @@ class Nominations(Part):
             # A pod that fails because of a bug is not processed again.
             del uids[uid]
             pending = self.state.pending_pods[uid]
-            membership = pending.pod_info.membership if isinstance(pending.pod_info, PodInfo) else None
-            owner = membership.key if membership is not None else uid
+            owner = pending.pod_info.owner if isinstance(pending.pod_info, PodInfo) else uid
             if owner not in is_soon:
                 is_soon[owner] = self._is_decided_soon(owner, pending)
             if is_soon[owner]:

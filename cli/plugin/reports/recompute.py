@@ -175,8 +175,7 @@ def _reservations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable
         if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:
             pod_info = read_pod_info(pod, kinds)
             if isinstance(pod_info, PodInfo):
-                owner = pod.metadata.uid if pod_info.membership is None else pod_info.membership.key
-                rooms.setdefault(owner, []).append(assigned_pod_for(pod_info, node))
+                rooms.setdefault(pod_info.owner, []).append(assigned_pod_for(pod_info, node))
     yield from (Reservation(owner, rooms_of(assigned_pods)) for owner, assigned_pods in rooms.items())
 
 

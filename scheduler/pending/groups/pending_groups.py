@@ -15,8 +15,10 @@ from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.group_membership import GroupKey, GroupMembership, membership_of_refused
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import Job
 from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
 from scheduler.pending.part import Part
@@ -77,6 +79,21 @@ class PendingGroups(Part):
     _changes: Debounce[GroupKey] = field(default_factory=lambda: Debounce(_QUIET_S, _LOUD_S))
     # How often decisions have failed since a member was bound last, since when the group waits, and until when.
     _backoffs: dict[GroupKey, tuple[int, float, float]] = field(default_factory=dict)
+
+    def enqueue(self, pod: Pod, pod_info: PodInfo | Refused, now: float) -> None:
+        """Let a pod wait where its request belongs: in its group, or in the queue by itself."""
+        uid, refused_membership = pod.metadata.uid, None
+        if isinstance(pod_info, Refused):
+            refused_membership = membership_of_refused(pod)
+        elif pod_info.membership is not None:
+            self.queue.delete(uid)
+            self.put(uid, pod_info.membership, Member("waiting", rank=pod.rank), now)
+            return
+        if refused_membership is None:
+            self.drop(uid, now)
+        else:
+            self.put(uid, refused_membership, Member("refused"), now)
+        self.queue.add(uid, *pod.rank, now)
 
     def put(self, uid: str, membership: GroupMembership, member: Member, now: float) -> None:
         key, old_state, previous = membership.key, self.group_cache.state(uid), self.group_cache.of(uid)
