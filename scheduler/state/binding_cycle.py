@@ -50,7 +50,7 @@ class BindingCycle(Part):
     def __contains__(self, uid: str) -> bool:
         return uid in self._owners
 
-    def begin(self, binds: Sequence[Bind], now: float, group: Group | None = None) -> Iterator[Instruction]:
+    def await_volumes(self, binds: Sequence[Bind], now: float, group: Group | None = None) -> Iterator[Instruction]:
         """Yield the Binds of a decision about a pod or a group, or the writes for the volumes that come before.
 
         While Binds of a group wait, those of later members are not written before them.

@@ -95,7 +95,7 @@ class PodScheduling(Part):
         record_phase("Reserve")
         self.state.queue.note_placement(uid)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        return list(self.binding_cycle.begin([decision], now))
+        return list(self.binding_cycle.await_volumes([decision], now))
 
     def _shared_result(self, pod_info: PodInfo) -> Unschedulable | None:
         """Return the result of an unschedulable pod of the same signature, if no event since then could have helped.

@@ -14,6 +14,7 @@ from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.domains import rows_of
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
+from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.reservations import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
@@ -56,15 +57,17 @@ class GroupSnapshot:
     def place_member(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
         """Choose a member's node, with the members that are already there."""
         budget = self.budget
-
-        def place() -> Decision:
+        while True:
+            if budget.turn_is_over:
+                yield
             step_count = budget.placement.spent
             try:
                 return self.cycle.place(member, budget.placement, among, budget.record_phase)
+            except TurnSpent:
+                pass
             finally:
                 budget.charge_member(member, self.nodes.size, budget.placement.spent - step_count)
-
-        return (yield from budget.evaluate(place))
+            yield
 
     def place_on(self, member: PodInfo, node_name: str) -> Turns[bool]:
         rows = rows_of([node_name], self.nodes)

@@ -205,7 +205,7 @@ class GroupScheduling(Part):
         # Further members are placed by themselves, or a decision about them tells why not.
         state.pending_groups.requeue(key, now)
         binds = self.spares.keep(demand, placement, now)
-        return list(self._binding_cycle.begin(binds, now, demand.group))
+        return list(self._binding_cycle.await_volumes(binds, now, demand.group))
 
     def _wait(
         self, demand: GroupDemand, verdict: GroupUnschedulable, preemption: PreemptionResult, now: float
