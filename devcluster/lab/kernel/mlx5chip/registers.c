@@ -100,8 +100,8 @@ static void execute(struct chip_fn *fn, int slot)
 	struct chip_verdict verdict = { .answered = true };
 	int status;
 
-	/* Some room past both: a field of an optional part is then read as 0, and written to nobody. */
-	call.in = kvzalloc(round_up(call.inlen, 4) + 64, GFP_KERNEL);
+	/* Room for the largest command past both: a field that a command lacks is then read as 0, and written to nobody. */
+	call.in = kvzalloc(round_up(call.inlen, 4) + MLX5_UN_SZ_BYTES(hca_cap_union), GFP_KERNEL);
 	call.out = kvzalloc(round_up(call.outlen, 4) + MLX5_UN_SZ_BYTES(hca_cap_union), GFP_KERNEL);
 	if (call.in && call.out) {
 		gather(lay->in, be64_to_cpu(lay->in_ptr), call.in, call.inlen);
