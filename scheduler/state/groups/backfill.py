@@ -1,5 +1,9 @@
 """The promised start of the first group (`--backfill`): reserve its room from then on, and say when and why. Pure.
 
+The earliest start is the first time for which the group can be placed on a snapshot without the pods whose declared
+ends have passed by then (EASY backfill). Fewer pods never leave less room, so it is found by bisection. Room that is
+promised already is tried first, on its nodes: what was promised stays if it still holds and no earlier start is found.
+
 A promise moves to a later time only if a node is lost, a pod runs longer than it declared, or a pod of a higher
 priority takes the room; the message names the cause.
 
@@ -8,14 +12,16 @@ each `_EARLIER_S`. Between two searches are at least one second and a millisecon
 small part of the time however many pods leave.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.groups.earliest_start import EarliestStart, Start
+from scheduler.cycle.groups.domains import Target
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
+from scheduler.cycle.groups.group_cycle import place_group
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_snapshot import LiveCluster
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reservations import Reservation
 from scheduler.kube.group_membership import GroupKey
@@ -27,6 +33,19 @@ _REVIEW_S, _OVERDUE_S, _EARLIER_S = 1.0, 30.0, 30.0
 _NODE_S = 0.001
 # A promise that is later by less is the same.
 _SAME_S = 1.0
+_MOST_ROUNDS = 3
+# Pods read between two checks whether the turn is over.
+_POD_PORTION = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When and where a group starts; ``domain`` is the domain's text, ``last_pod`` the last pod that ends for it."""
+
+    at: float
+    rooms: tuple[AssignedPod, ...]
+    domain: str = ""
+    last_pod: AssignedPod | None = None
 
 
 class Backfill(Part):
@@ -53,7 +72,7 @@ class Backfill(Part):
             # The room that a new leader has kept has no time.
             reservation = replace(reservation, since=promise.at)
         seeks_earlier = not is_valid or now >= self._next_earlier
-        search = EarliestStart(self._live, self._run_times.end_of, self._state.group_cache, demand, budget)
+        search = EarliestStart(self._state, self._live, demand, budget)
         start = yield from search.run(now, reservation, seeks_earlier=seeks_earlier)
         now = self._state.reservations.now
         self._next_search = now + _REVIEW_S + _NODE_S * len(self._state.cache.nodes.row_of)
@@ -156,3 +175,106 @@ class Backfill(Part):
         promise = next(filter(None, promises), None)
         nodes = frozenset(node for member in members if (node := member.pod.status.nominated_node_name))
         return replace(promise, nodes=nodes) if promise is not None else None
+
+
+@dataclass(slots=True)
+class EarliestStart:
+    """One search for the earliest start."""
+
+    state: SharedState
+    live: LiveCluster
+    demand: GroupDemand
+    budget: GroupBudget
+    # The pods that end, with the time.
+    _ends: list[tuple[float, AssignedPod]] = field(default_factory=list)
+
+    def run(self, now: float, promise: Reservation | None, *, seeks_earlier: bool) -> Turns[Start | None]:
+        """Return the earliest start; None if no declared end makes room.
+
+        Without ``seeks_earlier``, a ``promise`` that still holds is returned. Nodes may change in each round: the
+        caller reviews the start when they have changed.
+        """
+        start, nodes = None, self.live.cache.nodes
+        for _ in range(_MOST_ROUNDS):
+            begin = nodes.changes.end
+            yield from self._read_ends(now)
+            start = yield from self._search(now, promise, seeks_earlier=seeks_earlier)
+            changed_nodes = {nodes.names[row] for row in nodes.changes.since(begin) if row < len(nodes.names)}
+            if start is None or changed_nodes.isdisjoint(room.node for room in start.rooms):
+                break
+        return start
+
+    def _read_ends(self, now: float) -> Turns[None]:
+        self._ends = []
+        for number, assigned_pod in enumerate(list(self.live.cache.assigned_pods()), 1):
+            if (end := self.state.run_times.end_of(assigned_pod, now)) is not None:
+                self._ends.append((end, assigned_pod))
+            if number % _POD_PORTION == 0:
+                self.budget.charge_column(_POD_PORTION)
+                yield from self.budget.pause()
+
+    def _search(self, now: float, promise: Reservation | None, *, seeks_earlier: bool) -> Turns[Start | None]:
+        reservations = self.live.reserved.all()
+        untils = {room.until for room in reservations if room.until is not None and room.until > now}
+        times = sorted({end for end, _ in self._ends} | untils)
+        best: Start | None = None
+        if promise is not None and promise.since > 0.0:
+            best = yield from self.start_at(max(promise.since, now), promise)
+            if best is not None and not seeks_earlier:
+                return best
+        if best is None and times:
+            best = yield from self.start_at(times[-1])
+        if best is None:
+            return None
+        low, high = 0, bisect_left(times, best.at)
+        while low < high:
+            middle = (low + high) // 2
+            start = yield from self.start_at(times[middle])
+            if start is None:
+                low = middle + 1
+            else:
+                best, high = start, middle
+        return best
+
+    def start_at(self, at: float, promise: Reservation | None = None) -> Turns[Start | None]:
+        """Place the group at a time, on the promised nodes if given; None if too few members fit."""
+        domain = ""
+        self.budget.renew_placement()
+        snapshot = GroupSnapshot(self.live, self.demand, self.budget)
+        snapshot.reserved.advance(at)
+        past_ends = [(end, pod) for end, pod in self._ends if end <= at]
+        yield from self.budget.move_all(snapshot.remove, [pod for _, pod in past_ends])
+        self._end_spares(snapshot, frozenset(pod.uid for _, pod in past_ends))
+        if promise is not None:
+            yield from _put_on_nodes(snapshot, promise)
+            if len(snapshot.binds) < self.demand.min_members:
+                return None
+        else:
+            outcome = yield from place_group(snapshot)
+            if not isinstance(outcome, Target):
+                return None
+            domain = outcome.domain.text
+        rooms = tuple(bind.assigned for bind in snapshot.binds.values())
+        nodes = {room.node for room in rooms}
+        own_ends = [(end, pod.pod, pod) for end, pod in past_ends if pod.node in nodes]
+        last_pod = max(own_ends, key=lambda end: end[:2])[2] if own_ends else None
+        return Start(at, rooms, domain, last_pod)
+
+    def _end_spares(self, snapshot: GroupSnapshot, uids: frozenset[str]) -> None:
+        """Release the room of spares whose groups have ended when the pods ``uids`` have."""
+        for reservation in snapshot.reserved.all():
+            key = reservation.group
+            members = self.state.group_cache.get(key) if key is not None else None
+            if reservation.cause == "spare" and (members is None or uids.issuperset(members.of("placed"))):
+                snapshot.reserved.drop(reservation)
+
+
+def _put_on_nodes(snapshot: GroupSnapshot, promise: Reservation) -> Turns[None]:
+    """Put members on their promised nodes, as many as still fit there; a member that was made again gets a free one."""
+    members = snapshot.demand.members
+    uids = {member.uid for member in members}
+    free_rooms = iter([room for uid, room in promise.rooms.items() if uid not in uids])
+    for member in members:
+        room = promise.rooms.get(member.uid) or next(free_rooms, None)
+        if room is not None:
+            yield from snapshot.place_on(member, room.node)

@@ -9,9 +9,9 @@ from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out, Pf
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups.earliest_start import EarliestStart
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
+from scheduler.state.groups.backfill import EarliestStart
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import PAIR, Life, binds, changed, told
 from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, machine, message_of, run, start_of, timed, wait
