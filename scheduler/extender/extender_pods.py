@@ -14,7 +14,6 @@ import msgspec
 from mooring import names
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.disruption import can_spare
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, binding_annotations
@@ -197,7 +196,8 @@ class ExtenderPods:
         for node, victims in victims_by_node.items():
             pods = filter(None, map(self.cache.assigned, victims.uids))
             priorities[node] = max((pod.priority for pod in pods), default=0)
-        harmless_nodes = {node for node, victims in victims_by_node.items() if can_spare(self.groups, victims.uids)}
+        groups = PotentialVictims(self.cache, self.groups)
+        harmless_nodes = {node for node, victims in victims_by_node.items() if groups.can_spare(victims.uids)}
         lowest = min((priorities[node] for node in harmless_nodes), default=None)
         return {
             node: victims

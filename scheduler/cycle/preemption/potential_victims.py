@@ -18,7 +18,6 @@ import msgspec
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.disruption import placed_members, priority_as_victim, whole_group_of
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.group_membership import GroupKey
@@ -140,6 +139,30 @@ class _Group(NamedTuple):
     start: str
 
 
+def whole_group_of(groups: GroupCache, uid: str) -> GroupKey | None:
+    """Return the group of a placed pod; None if its PodGroup allows each member to be removed."""
+    membership = groups.of(uid)
+    if membership is None or groups.state(uid) != "placed":
+        return None
+    key = membership.key
+    return key if not key.has_pod_group or groups.pod_groups.get(key).is_whole else None
+
+
+def whole_min(groups: GroupCache, key: GroupKey) -> int:
+    """Return the min of a group that is disrupted as a whole; 0 for another group, or if it is unknown."""
+    if not key.has_pod_group:
+        return _annotated_min(groups, groups.placed(key))
+    entry = groups.pod_groups.get(key)
+    return entry.min if entry.is_whole else 0
+
+
+def _annotated_min(groups: GroupCache, uids: Sequence[str]) -> int:
+    """Return the largest min of members by annotation; 0 if each of them may be removed by itself."""
+    requests = {groups.memberships[uid].request for uid in uids}
+    min_members = max((request.least or 1 for request in requests), default=1)
+    return 0 if min_members == 1 or all(request.disruption == "pod" for request in requests) else min_members
+
+
 class PotentialVictims:
     """The assigned pods as victims, also on the nodes of a snapshot, without the pods of ``exempt_uids``.
 
@@ -219,8 +242,17 @@ class PotentialVictims:
         groups = ((now._group(key), uids) for key, uids in by_group.items())
         return all(len(uids) <= group.spare or uids == {pod.uid for pod in group.pods} for group, uids in groups)
 
+    def can_spare(self, uids: Iterable[str]) -> bool:
+        """Return whether these pods may be removed together without others of their groups."""
+        by_group = dict[GroupKey, set[str]]()
+        for uid in uids:
+            if (group := self._group_of(uid)) is not None:
+                by_group.setdefault(group.key, set()).add(uid)
+        return all(len(group_uids) <= self._group(key).spare for key, group_uids in by_group.items())
+
     def _rank(self, assigned_pod: AssignedPod) -> int:
-        priority = priority_as_victim(self._groups, assigned_pod.uid)
+        membership = self._groups.of(assigned_pod.uid)
+        priority = self._groups.pod_groups.get(membership.key).priority if membership is not None else None
         return assigned_pod.priority if priority is None else priority
 
     def _group_of(self, uid: str) -> _Group | None:
@@ -235,14 +267,18 @@ class PotentialVictims:
         return self._by_key[key]
 
     def _read_group(self, key: GroupKey) -> _Group:
-        members = placed_members(self._groups, key)
-        pods = tuple(pod for uid in members.uids if (pod := self._pod(uid)) is not None)
-        priority = priority_as_victim(self._groups, pods[0].uid) if pods else None
+        groups, placed_uids = self._groups, self._groups.placed(key)
+        kept_uids = [uid for uid in placed_uids if uid not in groups.removals]
+        uids = kept_uids or placed_uids
+        pods = tuple(pod for uid in uids if (pod := self._pod(uid)) is not None)
+        priority, min_members = groups.pod_groups.get(key).priority, _annotated_min(groups, uids)
         rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if priority is None else priority
         start = min((assigned_pod.started or _NO_START for assigned_pod in pods), default=_NO_START)
-        may_each_leave = members.spare == len(members.uids)
-        spare = len(pods) if may_each_leave else max(members.spare - (len(members.uids) - len(pods)), 0)
-        return _Group(key, pods, spare, members.leaving, rank, start)
+        if key.has_pod_group or any(groups.memberships[uid].request.roles for uid in uids if min_members):
+            spare = 0
+        else:
+            spare = max(len(kept_uids) - min_members - (len(uids) - len(pods)), 0) if min_members else len(pods)
+        return _Group(key, pods, spare, frozenset(placed_uids).difference(uids), rank, start)
 
     def _pod(self, uid: str) -> AssignedPod | None:
         """Return a pod, unless it is exempt or not on the evaluated nodes."""

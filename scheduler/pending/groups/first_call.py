@@ -1,4 +1,4 @@
-"""Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`), and limit its turns. Pure.
+"""Choose the waiting group for which room is reserved (`--group-hold`, `--backfill`). Pure.
 
 It is the oldest waiting group of the highest priority that has been complete for long enough, with `--backfill` at
 once. If too few of its members fit, room is reserved from the time when declared ends of running pods let it start
@@ -11,16 +11,14 @@ for `_PASS_S`. A group with a promise stays the first until it starts or one of 
 """
 
 from collections.abc import Iterable
-from math import inf
 
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import GroupOptions, PendingGroups
 from scheduler.pending.part import Part
 from scheduler.pending.reservations import Reservations
-from scheduler.queue.queue import Queue
 
-_CHECK_S, _PASS_S, _TURN_S = 1.0, 600.0, 0.5
+_CHECK_S, _PASS_S = 1.0, 600.0
 # The more groups are passed over, the more seconds lie between two of them, up to this number.
 _MAX_PASSES = 5
 
@@ -90,28 +88,3 @@ class FirstCall(Part):
         """Return whether room that becomes free is reserved for a group: it has waited long enough."""
         group = self._pending_groups.in_queue(key)
         return self.is_for(key) and self._hold_s > 0 and group is not None and group.since <= now - self._hold_s
-
-
-class UrgentTurn:
-    """Limits how long decisions about urgent groups keep other pods of their priority waiting.
-
-    A group is urgent if it is half placed or has first call: it comes before all others of its priority. They would
-    take its room while its decision is paused, so they wait, for at most `_TURN_S`, and then have their turn for as
-    long, however often its decisions start again. Pods of higher priority do not wait.
-    """
-
-    def __init__(self, pending_groups: PendingGroups, queue: Queue) -> None:
-        self._pending_groups, self._queue = pending_groups, queue
-        # Since when pods wait, or have waited last.
-        self._start = -inf
-
-    def is_over(self, keys: Iterable[GroupKey], now: float) -> bool:
-        """Return whether pods are ready that do not wait for the decision about one of these groups."""
-        groups = (group for key in keys if (group := self._pending_groups.in_queue(key)) is not None)
-        urgent_group = next((group for group in groups if group.is_urgent), None)
-        if urgent_group is not None and now >= self._start + 2 * _TURN_S:
-            self._start = now
-        first = self._queue.first(now)
-        if first is None or urgent_group is None or now >= self._start + _TURN_S:
-            return first is not None
-        return first.priority > urgent_group.priority

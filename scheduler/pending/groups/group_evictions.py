@@ -16,9 +16,9 @@ from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, mark_of, pod_reference
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.disruption import whole_min
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict
+from scheduler.cycle.preemption.potential_victims import whole_min
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import PendingGroups

@@ -5,9 +5,10 @@ of the group. `scheduler.state.binding_cycle` keeps the other half.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 from typing import Literal, get_args
 
 from mooring.annotations.group import MOST_MEMBERS
@@ -28,7 +29,7 @@ from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.first_call import FirstCall, UrgentTurn
+from scheduler.pending.groups.first_call import FirstCall
 from scheduler.pending.groups.group_evictions import HalfGroups
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import NO_START
@@ -47,6 +48,8 @@ _LATER_ROOM_MESSAGE = " Room is kept for the group as it becomes free."
 _RESUME_S = 0.4
 # Seconds for which others wait for a decision that changes have invalidated several times.
 _EXCLUSIVE_S = 0.25
+# Seconds for which others of the same priority wait for an urgent group.
+_URGENT_S = 0.5
 # Number of members from which sorting them is a step by itself.
 _SORTING_STEP = 512
 
@@ -74,13 +77,14 @@ class GroupScheduling(Part):
         self.backfill = Backfill(state, live, is_on=options.backfill)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.spares = Spares(state)
-        self._urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.decisions = Counter[DecisionResult](dict.fromkeys(get_args(DecisionResult), 0))
         self.placement_count = 0
         self.decision: GroupDecision | None = None
         # The decisions that others have interrupted, and when the next one continues.
         self.paused_decisions: dict[GroupKey, GroupDecision] = {}
         self._resume_time = 0.0
+        # Since when other pods wait for an urgent group, or have waited last.
+        self._urgent_start = -inf
 
     def begin(self, key: GroupKey) -> None:
         assert self.decision is None, "one group is decided about at a time"
@@ -92,9 +96,7 @@ class GroupScheduling(Part):
 
     def resume(self, now: float) -> str:
         """Continue a paused decision if it is time; return its queue entry, otherwise empty."""
-        if not self.paused_decisions or (
-            now < self._resume_time and self._urgent_turn.is_over(self.paused_decisions, now)
-        ):
+        if not self.paused_decisions or (now < self._resume_time and self._has_others(self.paused_decisions, now)):
             return ""
         key = self._first_group()
         if key is None:
@@ -119,10 +121,25 @@ class GroupScheduling(Part):
             return
         # A group that has waited long starts although an older one is paused; it gives way to that one.
         is_first = self._first_group(decision.key) == decision.key
-        if is_first and not self._urgent_turn.is_over((decision.key,), now):
+        if is_first and not self._has_others((decision.key,), now):
             return
         self.decision, self.paused_decisions[decision.key] = None, decision
         self._resume_time = now + _RESUME_S
+
+    def _has_others(self, keys: Iterable[GroupKey], now: float) -> bool:
+        """Return whether pods are ready that do not wait for the decision about one of these groups.
+
+        An urgent group is half placed or has first call, and comes before all others of its priority. They would take
+        its room while its decision is paused, so they wait for at most `_URGENT_S`, and then have their turn for as
+        long, however often its decisions start again. Pods of higher priority do not wait.
+        """
+        groups = (group for key in keys if (group := self.state.pending_groups.in_queue(key)) is not None)
+        urgent_group, first = next((group for group in groups if group.is_urgent), None), self.state.queue.first(now)
+        if urgent_group is not None and now >= self._urgent_start + 2 * _URGENT_S:
+            self._urgent_start = now
+        if first is None or urgent_group is None or now >= self._urgent_start + _URGENT_S:
+            return first is not None
+        return first.priority > urgent_group.priority
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Continue the decision; return None if it needs another step, at once or after others."""

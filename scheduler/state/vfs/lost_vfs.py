@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from scheduler.cache.assigned_pod import AssignedPod, pod_reference
-from scheduler.cache.groups.disruption import can_spare
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict, Instruction, Order, Report, Result
+from scheduler.cycle.preemption.potential_victims import PotentialVictims
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.claimed_vfs import NodeClaims, UnstartedPods
@@ -206,8 +206,8 @@ class LostVfs(Part):
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that are evicted with one: the bound members of its group, unless that can spare it."""
-        membership = self._groups.of(uid)
-        is_spared = membership is None or (not membership.key.has_pod_group and can_spare(self._groups, [uid]))
+        membership, victims = self._groups.of(uid), PotentialVictims(self._cache, self._groups)
+        is_spared = membership is None or (not membership.key.has_pod_group and victims.can_spare([uid]))
         uids = [] if is_spared or membership is None else self._groups.placed(membership.key)
         assigned_pods = map(self._cache.assigned, dict.fromkeys([uid, *uids]))
         return [pod for pod in assigned_pods if pod is not None and not _is_leaving(pod)]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scheduler.cache.groups.disruption import whole_group_of
 from scheduler.cycle.instructions import DeleteVictims
+from scheduler.cycle.preemption.potential_victims import whole_group_of
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import CLASSES, Cluster, PodState

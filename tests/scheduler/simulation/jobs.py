@@ -18,9 +18,9 @@ from typing import Any
 from mooring import names
 from mooring.annotations.request import read_request
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.disruption import whole_group_of, whole_min
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
+from scheduler.cycle.preemption.potential_victims import whole_group_of, whole_min
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
