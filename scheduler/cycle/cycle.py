@@ -92,7 +92,7 @@ class SchedulingCycle:
         max_names: int = NAME_COUNT,
         sign: SignAssignment | None = None,
     ) -> None:
-        self._cache, self._reserved_room, self._preemption = cache, reserved_room, preemption
+        self.cache, self.reserved_room, self._preemption = cache, reserved_room, preemption
         self._max_names, self._sign = max_names, sign
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self.refusing_nodes, self._avoids_nodes = refusing_nodes or RefusingNodes(), False
@@ -106,7 +106,7 @@ class SchedulingCycle:
         the last shapes only: there are many, each of one pod.
         """
         cycle = copy.copy(self)
-        cycle._cache, cycle._reserved_room = cache, reserved_room
+        cycle.cache, cycle.reserved_room = cache, reserved_room
         cycle._avoids_nodes = avoids_nodes
         cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, keeps_few=keeps_few)
         return cycle
@@ -117,7 +117,7 @@ class SchedulingCycle:
 
     def tick(self, now: float) -> None:
         """Drop scores that no decision has used for a minute, and what the cache no longer needs."""
-        self._cache.tick(now)
+        self.cache.tick(now)
         self._signature_scores.tick(now)
 
     def decide(self, pod_info: PodInfo, now: float) -> Decision:
@@ -133,7 +133,7 @@ class SchedulingCycle:
 
         The caller then processes events, and calls again with the same ``search``.
         """
-        self._cache.tick(now)
+        self.cache.tick(now)
         search.placement.begin_turn()
         try:
             with search.placement.limit_values():
@@ -160,7 +160,7 @@ class SchedulingCycle:
         if isinstance(outcome, _Choice):
             return self._bind(pod_info, outcome)
         verdict = self._explain(pod_info, outcome)
-        events = NO_EVENT if isinstance(outcome, NoNode) else events_that_help(pod_info, self._cache)
+        events = NO_EVENT if isinstance(outcome, NoNode) else events_that_help(pod_info, self.cache)
         return replace(verdict, requeue_on=verdict.requeue_on | events)
 
     def passing_rows(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
@@ -169,7 +169,7 @@ class SchedulingCycle:
             rows = self._signature_scores.of(pod_info, budget).passing_rows()
         if not self._avoids_nodes:
             return rows
-        return rows[~np.isin(rows, self.refusing_nodes.rows(pod_info.pod, self._cache.nodes))]
+        return rows[~np.isin(rows, self.refusing_nodes.rows(pod_info.pod, self.cache.nodes))]
 
     def rows_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return also the rows that may pass after pods have left; may raise TurnSpent."""
@@ -183,7 +183,7 @@ class SchedulingCycle:
         self, pod_info: PodInfo, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
         """Choose the best node, from the rows ``among`` if given; nodes that have just refused such a pod come last."""
-        cache, reserved_room = self._cache, self._reserved_room
+        cache, reserved_room = self.cache, self.reserved_room
         pod_filters, volumes = cluster_filters(pod_info, cache), volume_filters(pod_info, cache)
         record_phase("PreFilter")
         if isinstance(volumes, NoNode):
@@ -203,7 +203,7 @@ class SchedulingCycle:
         self, pod_info: PodInfo, refusals: Sequence[RefusedRows] | NoNode, search: VictimSearch, now: float
     ) -> Unschedulable | None:
         verdict = self._explain(pod_info, refusals)
-        if not self._cache.nodes.row_of:
+        if not self.cache.nodes.row_of:
             return verdict
         # Volumes that exclude every node do so whichever pods are removed.
         refusals = () if isinstance(refusals, NoNode) else refusals
@@ -211,7 +211,7 @@ class SchedulingCycle:
             refusal for refusal in refusals if refusal.requeue_on & ClusterEvent.ROOM and not refusal.is_permanent
         ]
         by_ports = [refusal for refusal in helpable if refusal.requeue_on & ClusterEvent.PORTS_FREED]
-        dry_runs = DryRuns(pod_info, self._cache, search.placement)
+        dry_runs = DryRuns(pod_info, self.cache, search.placement)
         proposal = self._preemption.seek(dry_runs, rows_of(helpable), rows_of(by_ports), search, now)
         if proposal is None:
             return None
@@ -219,13 +219,13 @@ class SchedulingCycle:
         verdict = replace(verdict, reason=reason, is_incomplete=search.placement.is_spent)
         if isinstance(proposal, Refused):
             # Whether victims can help may depend on filters that reject no node with the current pods.
-            events = events_that_help(pod_info, self._cache) if helpable else NO_EVENT
+            events = events_that_help(pod_info, self.cache) if helpable else NO_EVENT
             return replace(verdict, requeue_on=verdict.requeue_on | events)
         return replace(verdict, nominate=proposal, why={**verdict.why, "preemption": proposal.why})
 
     def _explain(self, pod_info: PodInfo, refusals: Sequence[RefusedRows] | NoNode) -> Unschedulable:
         """Return the reasons against all nodes, with some node names for each, and the events that can help."""
-        nodes, total = self._cache.nodes, len(self._cache.nodes.row_of)
+        nodes, total = self.cache.nodes, len(self.cache.nodes.row_of)
         if isinstance(refusals, NoNode):
             why: Why = {"v": 1, "nodes": total, "counts": {refusals.reason: total}}
             return Unschedulable(pod_info, no_node_available(total, refusals.reason), refusals.requeue_on, why)
@@ -246,7 +246,7 @@ class SchedulingCycle:
         return Unschedulable(pod_info, none_available(total, counts), events, why)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
-        nodes, storage = self._cache.nodes, self._cache.volumes
+        nodes, storage = self.cache.nodes, self.cache.volumes
         node, total = nodes.names[choice.row], len(nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
         annotations = binding_annotations(pod_info.pod, assignment, self._sign)
@@ -265,12 +265,12 @@ class SchedulingCycle:
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.placement is None:
             return None
-        if self._reserved_room:
+        if self.reserved_room:
             # The exact VFs for which nominated pods wait stay reserved for them.
-            room_check = RoomCheck(pod_info, self._cache, self._reserved_room, Steps())
+            room_check = RoomCheck(pod_info, self.cache, self.reserved_room, Steps())
             if (assignment := room_check.assignment(choice.row)) is not None:
                 return assignment
-        return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)
+        return assign(pod_info, self.cache, node, self.cache.nodes.free_vfs_of_row[choice.row], choice.placement)
 
 
 @dataclass(slots=True)

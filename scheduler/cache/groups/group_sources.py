@@ -177,26 +177,23 @@ class PodGroups:
             shift(self._priorities, priority, -1)
         match event:
             case Changed(_, item):
-                entry = self._entries[key] = PodGroupEntry(_read(key, item), item, disrupted_as_a_whole(item))
-                if entry.priority is not None:
-                    shift(self._priorities, entry.priority, 1)
+                try:
+                    group: Group | Refused = read_pod_group(key, item)
+                except ValueError as fault:
+                    group = Refused(f"its PodGroup is not supported: {fault}")
+                self._entries[key] = PodGroupEntry(group, item, disrupted_as_a_whole(item))
             case Unreadable(_, why):
                 self._entries[key] = PodGroupEntry(Refused(f"its PodGroup cannot be read: {why}"), is_whole=True)
             case _:
                 self._entries.pop(key, None)
+        if (priority := self.get(key).priority) is not None:
+            shift(self._priorities, priority, 1)
 
     def lost(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[Identity]:
         """Return the PodGroups of a kind that are not in a list of all of them."""
         keys = {self.key_of(kind, identity) for identity in identities}
         lost_keys = sorted(key for key in self._entries if key.naming == _NAMINGS[kind] and key not in keys)
         return [Identity(key.name, key.namespace) for key in lost_keys]
-
-
-def _read(key: GroupKey, pod_group: AnyPodGroup) -> Group | Refused:
-    try:
-        return read_pod_group(key, pod_group)
-    except ValueError as fault:
-        return Refused(f"its PodGroup is not supported: {fault}")
 
 
 def read_group(key: GroupKey, entry: PodGroupEntry, requests: Collection[GroupRequest]) -> Group | Refused:

@@ -23,13 +23,13 @@ import numpy as np
 
 from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.cycle import NAME_COUNT
+from scheduler.cycle.cycle import NAME_COUNT, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.filters import Among, events_that_help
 from scheduler.cycle.groups.domains import Target, targets
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order, reads_other_nodes
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster, Refusals
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Refusals
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
@@ -50,7 +50,7 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 class GroupCycle:
     """Schedules groups on snapshots of the live cluster."""
 
-    live: LiveCluster
+    live: SchedulingCycle
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[GroupPlacement | GroupUnschedulable]:
         """Schedule a group, turn by turn; the live cache assumes the members of the result."""
@@ -95,7 +95,7 @@ class GroupCycle:
         self, demand: GroupDemand, budget: GroupBudget
     ) -> Turns[tuple[GroupSnapshot, Target | GroupUnschedulable]]:
         """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
-        if self.live.cycle.refusing_nodes.concern(member.pod for member in demand.members):
+        if self.live.refusing_nodes.concern(member.pod for member in demand.members):
             snapshot = GroupSnapshot(self.live, demand, budget, avoids_nodes=True)
             outcome = yield from place_group(snapshot)
             if isinstance(outcome, Target):

@@ -4,10 +4,8 @@ A search for victims also removes other pods from it. Nothing of it is in the li
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable
 from scheduler.cycle.filters import Among
@@ -22,15 +20,6 @@ from scheduler.kube.pod_info import PodInfo
 Refusals = Mapping[Hashable, Unschedulable]
 
 
-@dataclass(frozen=True, slots=True)
-class LiveCluster:
-    """The live cache and reservations, and the cycle that schedules on them."""
-
-    cache: Cache
-    cycle: SchedulingCycle
-    reserved: ReservedRoom
-
-
 class GroupSnapshot:
     """The cluster at one moment, for a group's ``demand``; work on it counts in the ``budget``.
 
@@ -38,15 +27,13 @@ class GroupSnapshot:
     """
 
     def __init__(
-        self, live: LiveCluster, demand: GroupDemand, budget: GroupBudget, *, avoids_nodes: bool = False
+        self, live: SchedulingCycle, demand: GroupDemand, budget: GroupBudget, *, avoids_nodes: bool = False
     ) -> None:
         self.demand, self.budget, self._live = demand, budget, live
         self._has_volumes = any(member.volumes for member in demand.kinds)
         self.cache = live.cache.snapshot(has_volumes=self._has_volumes)
-        self.nodes, self.reserved = self.cache.nodes, live.reserved.snapshot()
-        self.cycle = live.cycle.on(
-            self.cache, self.reserved, avoids_nodes=avoids_nodes, keeps_few=demand.has_many_shapes
-        )
+        self.nodes, self.reserved = self.cache.nodes, live.reserved_room.snapshot()
+        self.cycle = live.on(self.cache, self.reserved, avoids_nodes=avoids_nodes, keeps_few=demand.has_many_shapes)
         self._end, self._renewals_end = self.nodes.changes.end, self.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
@@ -148,7 +135,7 @@ class GroupSnapshot:
         """Return the nodes that changed in the live cache, or on which nominations changed."""
         names = self.nodes.names
         node_names = {names[row] for row in self._live.cache.nodes.changes.since(self._end) if row < len(names)}
-        rooms_before, rooms_now = self._other_rooms(self.reserved), self._other_rooms(self._live.reserved)
+        rooms_before, rooms_now = self._other_rooms(self.reserved), self._other_rooms(self._live.reserved_room)
         return node_names | {node for node, _, _ in rooms_before ^ rooms_now}
 
     def _other_rooms(self, reserved: ReservedRoom) -> Set[tuple[str, str, float]]:

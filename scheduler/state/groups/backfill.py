@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Target
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import place_group
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reservations import Reservation
 from scheduler.kube.group_membership import GroupKey
@@ -51,7 +52,7 @@ class Start:
 class Backfill(Part):
     """The promises by group; one of them has a reservation. ``is_on`` if there are any."""
 
-    def __init__(self, state: SharedState, live: LiveCluster, *, is_on: bool) -> None:
+    def __init__(self, state: SharedState, live: SchedulingCycle, *, is_on: bool) -> None:
         self._state, self._live, self._is_on, self._run_times = state, live, is_on, state.run_times
         self._promises: dict[GroupKey, Promise] = {}
         # The number of node changes up to which the promise was reviewed.
@@ -182,7 +183,7 @@ class EarliestStart:
     """One search for the earliest start."""
 
     state: SharedState
-    live: LiveCluster
+    live: SchedulingCycle
     demand: GroupDemand
     budget: GroupBudget
     # The pods that end, with the time.
@@ -214,7 +215,7 @@ class EarliestStart:
                 yield from self.budget.pause()
 
     def _search(self, now: float, promise: Reservation | None, *, seeks_earlier: bool) -> Turns[Start | None]:
-        reservations = self.live.reserved.all()
+        reservations = self.live.reserved_room.all()
         untils = {room.until for room in reservations if room.until is not None and room.until > now}
         times = sorted({end for end, _ in self._ends} | untils)
         best: Start | None = None

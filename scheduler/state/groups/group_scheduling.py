@@ -20,7 +20,6 @@ from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why
 from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN, GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, spare_members
-from scheduler.cycle.groups.group_snapshot import LiveCluster
 from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
@@ -70,11 +69,10 @@ class GroupScheduling(Part):
         portion: int,
     ) -> None:
         self.state, self.portion, self._binding_cycle = state, min(portion, MEMBERS_A_TURN), binding_cycle
-        live = LiveCluster(state.cache, cycle, state.reservations)
-        self._group_cycle = GroupCycle(live)
-        self._preemption = GroupPreemption(live, state.budgets, state.group_cache, preemption)
+        self._group_cycle = GroupCycle(cycle)
+        self._preemption = GroupPreemption(cycle, state.budgets, state.group_cache, preemption)
         self.first_call = FirstCall(state.pending_groups, state.reservations, options)
-        self.backfill = Backfill(state, live, is_on=options.backfill)
+        self.backfill = Backfill(state, cycle, is_on=options.backfill)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.spares = Spares(state)
         self.decisions = Counter[DecisionResult](dict.fromkeys(get_args(DecisionResult), 0))
@@ -163,23 +161,30 @@ class GroupScheduling(Part):
 
     def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Turns[DecisionOutcome]:
         """Place a group. If too few of its members fit, search for room for all; if there is none, and the group has
-        first call, reserve room for those that fit.
+        waited enough, reserve room that becomes free, or for those that fit.
         """
         if len(demand.members) > _SORTING_STEP:
             yield
         verdict = yield from self._group_cycle.decide(demand, budget)
         if isinstance(verdict, GroupPlacement):
             return verdict, NO_PREEMPTION
-        preemption, fitting_pods = NO_PREEMPTION, [bind.assigned for bind in verdict.binds]
+        key, reservations, preemption = demand.group.key, self.state.reservations, NO_PREEMPTION
+        room, message = [bind.assigned for bind in verdict.binds], _ROOM_MESSAGE
         if not verdict.go_on_from and verdict.refusal.requeue_on & ClusterEvent.ROOM:
             # No pod is preempted before everything has been tried.
-            preemption = yield from self._search_room(demand, budget, fitting_pods)
-        return verdict, self._keep_room(demand, fitting_pods, preemption, _ROOM_MESSAGE)
+            preemption = yield from self._search_room(demand, budget)
+            if preemption.reservation is None and self.first_call.holds(key, reservations.now):
+                later_room = yield from self._preemption.search_room(demand, budget, room)
+                room, message = (list(later_room), _LATER_ROOM_MESSAGE) if later_room else (room, message)
+        if room and preemption.reservation is None and self.first_call.holds(key, reservations.now):
+            # It counts against all pods that the group precedes, whatever its members' own priorities.
+            rooms = rooms_of(replace(assigned_pod, priority=demand.priority) for assigned_pod in room)
+            reservation = Reservation(key, rooms, "hold")
+            preemption = replace(preemption, reservation=reservation, note=message + preemption.note)
+        return verdict, preemption
 
-    def _search_room(
-        self, demand: GroupDemand, budget: GroupBudget, fitting_pods: Sequence[AssignedPod]
-    ) -> Turns[PreemptionResult]:
-        """Search for victims, then for room to wait for."""
+    def _search_room(self, demand: GroupDemand, budget: GroupBudget) -> Turns[PreemptionResult]:
+        """Search for victims, then for a time at which declared ends make room."""
         key, reservations = demand.group.key, self.state.reservations
         preemption = yield from self._preemption.search(demand, budget, reservations.now)
         if preemption.reservation is not None and demand.spares:
@@ -191,25 +196,8 @@ class GroupScheduling(Part):
             return replace(preemption, note=note)
         if self.first_call.is_for(key):
             reservation, note = yield from self.backfill.search(demand, budget)
-            preemption = replace(preemption, reservation=reservation, note=note)
-        elif self.first_call.is_passed_over(key):
-            preemption = replace(preemption, note=NO_START)
-        if preemption.reservation is None and self.first_call.holds(key, reservations.now):
-            room = yield from self._preemption.search_room(demand, budget, fitting_pods)
-            preemption = self._keep_room(demand, room, preemption, _LATER_ROOM_MESSAGE)
-        return preemption
-
-    def _keep_room(
-        self, demand: GroupDemand, room: Sequence[AssignedPod], preemption: PreemptionResult, message: str
-    ) -> PreemptionResult:
-        """Reserve room for members, if there is any, and none is reserved yet for a group that has waited enough."""
-        key, now = demand.group.key, self.state.reservations.now
-        if not room or preemption.reservation is not None or not self.first_call.holds(key, now):
-            return preemption
-        # It counts against all pods that the group precedes, whatever its members' own priorities.
-        rooms = rooms_of(replace(assigned_pod, priority=demand.priority) for assigned_pod in room)
-        reservation = Reservation(key, rooms, "hold")
-        return replace(preemption, reservation=reservation, note=message + preemption.note)
+            return replace(preemption, reservation=reservation, note=note)
+        return replace(preemption, note=NO_START) if self.first_call.is_passed_over(key) else preemption
 
     def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
         self.decisions["scheduled"] += 1

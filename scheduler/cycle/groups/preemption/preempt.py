@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_sources import MOST_SHAPES
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot, LiveCluster
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.preemption.least_loss import RowVictims, VictimGoal, VictimPlacement, least_loss
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import (
@@ -80,7 +81,7 @@ class LastingPods:
 
 
 class GroupPreemption:
-    def __init__(self, live: LiveCluster, budgets: Budgets, groups: GroupCache, preemption: Preemption) -> None:
+    def __init__(self, live: SchedulingCycle, budgets: Budgets, groups: GroupCache, preemption: Preemption) -> None:
         self._live, self._budgets, self._preemption = live, budgets, preemption
         self._victims = PotentialVictims(live.cache, groups)
 
@@ -107,7 +108,7 @@ class GroupPreemption:
         """
         if _has_rules(demand) or demand.has_many_shapes:
             return ()
-        rooms = demand.rooms(self._live.reserved)
+        rooms = demand.rooms(self._live.reserved_room)
         first_nodes = frozenset(assigned_pod.node for assigned_pod in (*fitting_pods, *rooms))
         goal = VictimGoal(LastingPods(), demand.priority + 1, _A_ROOM_SEARCH, is_for_room=True, first_nodes=first_nodes)
         result = yield from self._search(demand, budget, goal)
@@ -145,7 +146,7 @@ class GroupPreemption:
 
     def _pending_result(self, demand: GroupDemand, now: float) -> PreemptionResult | None:
         """Return a group's nominations while pods on its nodes, or their VFs, are leaving for it."""
-        reservation, rooms = self._live.reserved.of_owner(demand.group.key), demand.rooms(self._live.reserved)
+        reservation, rooms = self._live.reserved_room.of_owner(demand.group.key), demand.rooms(self._live.reserved_room)
         if reservation is None or len(rooms) < demand.min_members:
             return None
         if any(self._preemption.pods_in_deletion(reservation, room.node, demand.priority) for room in rooms):
