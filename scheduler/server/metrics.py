@@ -6,6 +6,7 @@ Children of labels that occur often are stored, because finding them costs more 
 import collections
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import TypeVar, get_args, get_type_hints
 
@@ -82,6 +83,7 @@ DROPPED_EVENTS = Counter(
     "mooring_events_dropped", "Number of events dropped because too many were queued, in all or for one object"
 )
 LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
+_point_s, _binds, _waited_s = cache(POINT_S.labels), cache(BINDS.labels), cache(WAITED_S.labels)
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MAX_ATTEMPTS = 15
 
@@ -121,17 +123,17 @@ class ProfileMetrics:
         for point, phase_s in timing.phases:
             # Only the last phase has rejected the pod.
             status = "Success" if is_placed or point != timing.phases[-1][0] else "Unschedulable"
-            POINT_S.labels(point, status, self._profile).observe(phase_s)
+            _point_s(point, status, self._profile).observe(phase_s)
 
     def bind(self, outcome: Outcome, duration_s: float) -> None:
         is_bound = outcome.kind == "bound"
-        BINDS.labels(outcome.kind).inc()
+        _binds(outcome.kind).inc()
         self._bind_s["Success" if is_bound else "Error"].observe(duration_s)
         self._attempt("scheduled" if is_bound else "error", duration_s)
 
     def success(self, queue_s: float, attempts: int) -> None:
         """Count a pod that was bound, with its time in the queue."""
-        WAITED_S.labels(str(attempts) if attempts < _MAX_ATTEMPTS else f"{_MAX_ATTEMPTS}+").observe(queue_s)
+        _waited_s(str(attempts) if attempts < _MAX_ATTEMPTS else f"{_MAX_ATTEMPTS}+").observe(queue_s)
         TRIES.observe(attempts)
 
     def _attempt(self, result: str, duration_s: float) -> None:
