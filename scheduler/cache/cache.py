@@ -9,7 +9,6 @@ A pod is assumed as soon as its node is chosen. Only a definite result ends that
 watch counts), the Binding is rejected for good (`forget`), or the pod is deleted.
 """
 
-import copy
 import heapq
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from dataclasses import replace
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates, reserved_rates
 from scheduler.cache.assigned_pod import AssignedPod, Difference, PodsByNode
+from scheduler.cache.column import shallow_copy
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
 from scheduler.cache.node_info import NOT_READY_S, NodeInfo
@@ -63,7 +63,7 @@ class Cache:
 
         Without ``has_volumes``, no pod with volumes may be scheduled on it.
         """
-        snapshot = copy.copy(self)
+        snapshot = shallow_copy(self)
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
         snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)

@@ -6,7 +6,6 @@ Nodes change rarely. Snapshots therefore share all of this until the next node c
 nodes copies of their own. A label's column that is created in between serves both.
 """
 
-import copy
 from collections import Counter
 from collections.abc import Mapping, Set
 from types import MappingProxyType
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.annotations.inventory import Pf
-from scheduler.cache.column import Amounts, Column, Journal, grown
+from scheduler.cache.column import Amounts, Column, Journal, grown, shallow_copy
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 
 Flags = NDArray[np.bool_]
@@ -93,7 +92,7 @@ class NodeFacts:
     def snapshot(self: Self) -> Self:
         """Return the current state of all nodes; later writes to either side do not affect the other."""
         self._is_shared = True
-        snapshot = copy.copy(self)
+        snapshot = shallow_copy(self)
         snapshot.renewals = self.renewals.successor()
         return snapshot
 

@@ -5,13 +5,13 @@ Nothing is counted up or down: a unit that two pods claim is free again once bot
 pod's claims, so claims count even if the constraint fails.
 """
 
-import copy
 import enum
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mooring.annotations.assignment import Assignment
+from scheduler.cache.column import shallow_copy
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
@@ -73,7 +73,7 @@ class UnitPools:
         self._read: dict[str, dict[str, _Read]] = {}
 
     def snapshot(self, nodes: NodeColumns) -> "UnitPools":
-        snapshot = copy.copy(self)
+        snapshot = shallow_copy(self)
         snapshot._nodes, snapshot._read = nodes, self._read.copy()
         return snapshot
 

@@ -5,7 +5,6 @@ counted by node in kube-scheduler's words. In both, ``why`` is the content of ``
 programs.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from mooring.annotations.assignment import Assignment
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import Amounts
+from scheduler.cache.column import Amounts, shallow_copy
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import (
     Bind,
@@ -105,7 +104,7 @@ class SchedulingCycle:
         With ``avoids_nodes``, exclude nodes that have just refused such a pod. With ``keeps_few``, keep the scores of
         the last shapes only: there are many, each of one pod.
         """
-        cycle = copy.copy(self)
+        cycle = shallow_copy(self)
         cycle.cache, cycle.reserved_room = cache, reserved_room
         cycle._avoids_nodes = avoids_nodes
         cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, keeps_few=keeps_few)

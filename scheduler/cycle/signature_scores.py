@@ -13,13 +13,12 @@ Cost: a pod costs what has changed since the last pod of its shape, about 10 µs
 thousands takes a few µs. Memory: `byte_count`, and the parts of one pod that are in its shape.
 """
 
-import copy
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.cache.column import Amounts, BatchView
+from scheduler.cache.column import Amounts, BatchView, shallow_copy
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.outcomes import Refused
@@ -89,7 +88,7 @@ class SignatureScores:
 
     def snapshot(self, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
         """Return the scores for a snapshot of the columns that was taken at change ``since``, with equal properties."""
-        snapshot = copy.copy(self)
+        snapshot = shallow_copy(self)
         snapshot._nodes = nodes
         snapshot._legend, snapshot._code_of = self._legend.copy(), self._code_of.copy()
         snapshot._open_rows = self._open_rows.copy()

@@ -133,7 +133,9 @@ class _PfAccount:
         self.disputes: dict[int, Mapping[str, int]] = {}
 
     def copy(self) -> "_PfAccount":
-        account = copy.copy(self)
+        account = _PfAccount.__new__(_PfAccount)
+        account.pf, account._out, account._usable = self.pf, self._out, self._usable
+        account.free, account.reserved = self.free, self.reserved
         account._uids, account._rates = self._uids.copy(), self._rates.copy()
         account.disputes = self.disputes.copy()
         return account

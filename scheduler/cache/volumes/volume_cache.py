@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mooring.kube.events import Change, Changed, Identity
+from scheduler.cache.column import shallow_copy
 from scheduler.cache.counters import shift
 from scheduler.cache.volumes.plan import VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import Capacities, PvIndex
@@ -112,12 +113,12 @@ class VolumeCache:
 
     def snapshot(self, *, has_volumes: bool) -> "VolumeCache":
         """Return the current storage; without ``has_volumes`` only what pods use of it."""
-        snapshot = VolumeCache()
-        snapshot.usage, snapshot.changes = self.usage.copy(), self.changes
+        snapshot = shallow_copy(self)
+        snapshot.usage = self.usage.copy()
         if has_volumes:
             snapshot.plans = self.plans.copy()
             snapshot.pv_index = self.pv_index.copy(snapshot.plans)
-            snapshot.capacities, snapshot._csi_nodes = self.capacities, self._csi_nodes.copy()
+            snapshot._csi_nodes = self._csi_nodes.copy()
             snapshot._claims, snapshot._classes = self._claims.copy(), self._classes.copy()
             snapshot._attachments = self._attachments.copy()
             snapshot._attached_to = {node: attachments.copy() for node, attachments in self._attached_to.items()}
