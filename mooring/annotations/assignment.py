@@ -119,10 +119,10 @@ def _read_as_written(text: str, uid: str, node: str) -> Assignment | None:
     if not (text.startswith(opening) and text.endswith("}]}") and names.is_uid(uid) and names.is_subdomain(node)):
         return None
     texts = text[len(opening) : -3].split("},{", MOST_INTERFACES)
-    entries = tuple(entry for one in texts if len(one) <= _LONGEST_ENTRY and (entry := _read_entry(one)) is not None)
+    entries = [entry for one in texts if len(one) <= _LONGEST_ENTRY and (entry := _read_entry(one)) is not None]
     given = [entry.pci for entry in entries] + [entry.name for entry in entries if entry.name is not None]
     is_sound = len(entries) == len(texts) <= MOST_INTERFACES and len(set(given)) == len(given)
-    return Assignment(uid, node, entries) if is_sound else None
+    return Assignment(uid, node, tuple(entries)) if is_sound else None
 
 
 # Much longer than an entry without container names. The cache needs few entries: a node has some hundred VFs, and most

@@ -212,13 +212,14 @@ _COMMON_RESOURCES = frozenset({"cpu", "memory"})
 
 def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
     """Return what the containers use; replicas have equal requests and share one value."""
-    spec = pod.spec
-    if amount_count(spec) <= MOST_AMOUNTS:
+    spec, is_large = pod.spec, amount_count(pod.spec) > MOST_AMOUNTS
+    if not is_large:
         try:
             spec = spec_in_force(pod)
         except ValueError as unreadable:
             return _Use(NO_DEFAULTS, NO_DEFAULTS, _ports_of(spec), str(unreadable))
-    if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amount_count(spec) > MOST_AMOUNTS:
+        is_large = spec is not pod.spec and amount_count(spec) > MOST_AMOUNTS
+    if is_large or len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW:
         return _read_use(spec, node_resources | _COMMON_RESOURCES)
     text = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
     return _read_use(spec) if len(text) > _SHORT else _uses.get(text) or _uses.keep(text, _read_use(spec))

@@ -104,7 +104,7 @@ class Terms:
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
         return {
             term: row_counts
-            for namespace in (affinity_info.namespace, None)
+            for namespace in ((affinity_info.namespace, None) if self.row_counts else ())
             for label in (None, *affinity_info.labels)
             for term, row_counts in self._by_place.get((namespace, label), {}).items()
             if selects(term, affinity_info, namespace_labels)

@@ -116,8 +116,8 @@ class _TermsSnapshot(Terms):
         if len(self._pods) > _MAX_PODS:
             self._pods.popitem(last=False)
             self._has_dropped_pods = True
-        own = super().about(affinity_info, namespace_labels)
-        return {**self._live.about(affinity_info, namespace_labels), **own}
+        terms = self._live.about(affinity_info, namespace_labels)
+        return {**terms, **super().about(affinity_info, namespace_labels)} if self.row_counts else terms
 
     def own(self, term: Term) -> RowCounts:
         """Return the counts of a term that is about to change here, or in the live counts."""

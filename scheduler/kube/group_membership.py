@@ -118,7 +118,7 @@ def _read_membership(pod: Pod) -> GroupMembership | None:
             raise AnnotationError(names.GROUP, "name" if label_key is None else "name_from", rule)
         # It is redundant: members with and without it are equal.
         request = replace(request, name=None)
-    return membership._replace(request=request or _NO_REQUEST)
+    return membership if request is None else membership._replace(request=request)
 
 
 def _label(pod: Pod, key: str, field: str) -> str:

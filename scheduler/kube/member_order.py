@@ -28,9 +28,12 @@ def by_index(pod: Pod) -> Order:
 
 def _index(pod: Pod, keys: Sequence[str]) -> int:
     """Return the number in a label or annotation with one of these keys; -1 if there is none."""
-    labels = pod.metadata.labels or {}
-    texts = (labels.get(key) or pod.annotations.get(key) or "" for key in keys)
-    return next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS), -1)
+    labels, annotations = pod.metadata.labels or {}, pod.annotations
+    for key in keys:
+        text = labels.get(key) or annotations.get(key) or ""
+        if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS:
+            return int(text)
+    return -1
 
 
 def ranks(pods: Mapping[str, tuple[Order, str]], min_members: int) -> dict[str, int]:

@@ -261,7 +261,10 @@ class PodOutline(Object):
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.status.conditions or () if condition.type == kind), None)
+        for condition in self.status.conditions or ():
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class PodSpec(PodTarget):

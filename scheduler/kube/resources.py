@@ -179,9 +179,12 @@ def spec_in_force(pod: Pod) -> PodSpec:
 
     The spec is returned as it is if the status shows no other amounts. Raise ValueError for an unreadable quantity.
     """
-    spec, status, pending = pod.spec, pod.status, pod.condition("PodResizePending")
-    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    spec, status = pod.spec, pod.status
     container_statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    if not container_statuses and status.resources is None:
+        return spec
+    pending = pod.condition("PodResizePending")
+    is_infeasible = pending is not None and pending.reason == "Infeasible"
     statuses = {container.name: container for container in container_statuses if container.resources is not None}
 
     def in_force(container: Container) -> Container:

@@ -41,7 +41,7 @@ def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, dif
     is_new = assigned_pod.reservation is not previous.reservation
     is_lower = is_new and any(map(gt, previous.reserved, assigned_pod.reserved))
     events = ClusterEvent.VFS_FREED if is_lower else NO_EVENT
-    return events | (ClusterEvent.POD_LABELS if difference else NO_EVENT)
+    return events | ClusterEvent.POD_LABELS if difference else events
 
 
 def _is_terminating(assigned_pod: AssignedPod) -> bool:

@@ -263,9 +263,13 @@ class UnstartedPods(Part):
 
     def _judge(self, node: str, now: float, changed_uid: str | None = None) -> None:
         """Judge the pods of a node; after a change of one pod only those that a dispute can concern."""
-        uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._cases] if self._cases else []
-        if changed_uid is not None and not self._vf_disputes.of(node):
-            uids = [uid for uid in uids if uid == changed_uid or self._cases[uid].reason]
+        is_about_one = changed_uid is not None and not self._vf_disputes.of(node)
+        # A pod with a reason against it is due.
+        if self._cases and (self._due or not is_about_one):
+            uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._cases]
+            uids = [uid for uid in uids if not is_about_one or uid == changed_uid or uid in self._due]
+        else:
+            uids = [changed_uid] if changed_uid in self._cases else []
         if uids:
             claims = self._claims(node)
             for uid in uids:
