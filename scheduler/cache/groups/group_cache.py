@@ -236,11 +236,9 @@ class Members:
 
     def _success_pods(self, owners: Set[str]) -> dict[str, int]:
         """Return how many succeeded pods of each of these owners still exist."""
-        pods = dict[str, int]()
-        for kind, counts in self._counts.items():
-            if kind.state == "succeeded" and kind.was_bound:
-                pods |= {owner: pods.get(owner, 0) + counts[owner] for owner in owners & counts.keys()}
-        return pods
+        kinds = self._counts.items()
+        pods = sum((counts for kind, counts in kinds if kind.state == "succeeded" and kind.was_bound), Counter[str]())
+        return {owner: pods[owner] for owner in owners & pods.keys()}
 
     def put(self, uid: str, member: Member, membership: GroupMembership) -> None:
         """Record a pod, given its own annotation. A latecomer stays a latecomer."""
@@ -286,8 +284,7 @@ class Members:
             if member.times is not None:
                 self.judge()
             self.changes += member.state == "waiting"
-            del self.pods[uid]
-            self._count(member, -1)
+            self._count(self.pods.pop(uid), -1)
 
     def _count(self, member: Member, change: int) -> None:
         kind = member.kind
@@ -338,7 +335,7 @@ class GroupCache:
         return self._groups[membership.key].pods[uid].state if membership is not None else None
 
     def put(self, uid: str, membership: GroupMembership, member: Member) -> None:
-        """Record a pod in its group, in place of its state in any group."""
+        """Record a pod in its group, and in no other one."""
         previous = self.memberships.get(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid)

@@ -114,7 +114,6 @@ class PendingGroups(Part):
         self._refresh(key, now)
 
     def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
-        """Record that members are assumed on nodes."""
         self.members(key).place(uids, self.group(key).min)
         for uid in uids:
             self.queue.stand_for(uid, None)
