@@ -127,10 +127,11 @@ class EventHandlers:
                 yield
         elif kind in volume_cache.PATHS:
             self.state.volume_waits.keep(kind, identities, now)
-        elif kind in group_sources.PATHS:
-            self.state.pending_groups.keep_pod_groups(kind, identities, now)
-        elif kind is Job:
-            self.state.pending_groups.keep_jobs(identities, now)
+        elif kind is Job or kind in group_sources.PATHS:
+            groups = self.state.group_cache
+            absentees = groups.absent_jobs(identities) if kind is Job else groups.pod_groups.absent(kind, identities)
+            for identity in absentees:
+                self.handle(kind, Removed(identity), now)
         else:
             self.state.queue.move_on_event(self.state.cluster_objects.keep(kind, identities), now)
         self.unreadable_objects.keep(kind, identities)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from mooring.annotations.group import GroupRequest
+from mooring.kube.events import Identity
 from scheduler.cache.counters import shift
 from scheduler.cache.groups.group_sources import PodGroups
 from scheduler.kube.group_membership import GroupKey, GroupMembership, NodeTimes
@@ -375,9 +376,10 @@ class GroupCache:
             members.end_start()
         return [members.key for members in groups]
 
-    def keep_jobs(self, uids: Set[str]) -> list[GroupKey]:
-        """Drop all Jobs except these; return the groups that changed."""
-        return [key for uid in self._job_successes.keys() - uids for key in self.job_changed(uid, 0)]
+    def absent_jobs(self, identities: Iterable[Identity]) -> list[Identity]:
+        """Return the Jobs with succeeded pods that are not in a list of all Jobs."""
+        absent_uids = self._job_successes.keys() - {identity.uid for identity in identities}
+        return [Identity(uid=uid) for uid in sorted(absent_uids)]
 
     def placed(self, key: GroupKey) -> list[str]:
         members = self._groups.get(key)

@@ -189,11 +189,11 @@ class PodGroups:
         if (priority := self.get(key).priority) is not None:
             shift(self._priorities, priority, 1)
 
-    def lost(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[Identity]:
+    def absent(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[Identity]:
         """Return the PodGroups of a kind that are not in a list of all of them."""
         keys = {self.key_of(kind, identity) for identity in identities}
-        lost_keys = sorted(key for key in self._entries if key.naming == _NAMINGS[kind] and key not in keys)
-        return [Identity(key.name, key.namespace) for key in lost_keys]
+        absent_keys = sorted(key for key in self._entries if key.naming == _NAMINGS[kind] and key not in keys)
+        return [Identity(key.name, key.namespace) for key in absent_keys]
 
 
 def read_group(key: GroupKey, entry: PodGroupEntry, requests: Collection[GroupRequest]) -> Group | Refused:

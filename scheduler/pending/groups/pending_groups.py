@@ -7,10 +7,10 @@ decision that only adds something takes effect when the decision ends; a change 
 message waits until nothing has changed for a few seconds, so that the n pods of a job do not get n messages each.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from mooring.kube.events import Change, Changed, Identity, Removed
+from mooring.kube.events import Change, Changed
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
 from scheduler.cycle.instructions import Instruction
@@ -150,18 +150,10 @@ class PendingGroups(Part):
         if self.reports.pod_group_changed(key, previous.item, current.item, now) or is_change:
             self._refresh(key, now)
 
-    def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
-        for identity in self.group_cache.pod_groups.lost(kind, identities):
-            self.take_pod_group(kind, Removed(identity), now)
-
     def take_job(self, event: Change[Job], now: float) -> None:
         """Apply a watch event of a Job; if it cannot be read, its pods determine how many have succeeded."""
         count = event.item.status.succeeded if isinstance(event, Changed) else 0
         for key in self.group_cache.job_changed(event.identity.uid, max(count or 0, 0)):
-            self._refresh(key, now)
-
-    def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
-        for key in self.group_cache.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
     def get(self, key: GroupKey) -> WaitingGroup | None:
@@ -184,6 +176,10 @@ class PendingGroups(Part):
         members = self.group_cache.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
+
+    def shortage(self, key: GroupKey, owners: Set[str]) -> int:
+        """Return how many more members of a group must be placed before any member of these owners can be."""
+        return max(self.members(key).shortage(owners, self.group(key).min), 1)
 
     def priority(self, key: GroupKey) -> int:
         """Return the priority of a group that waits: its PodGroup's if set, otherwise the lowest of its members."""

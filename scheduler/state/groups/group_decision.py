@@ -1,6 +1,5 @@
 """A decision about a group: when it must start again, and why too few members fit. Pure."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 
 from scheduler.cache.cache import Cache
@@ -52,13 +51,8 @@ class GroupDecision:
             demand.priority != pending_groups.priority(key)
             or pending_groups.members(key).changes != self.changes
             or pending_groups.group(key) != demand.group
-            or shortage_of(key, self.owners, pending_groups) > demand.min_members - demand.needed_spares
+            or pending_groups.shortage(key, self.owners) > demand.min_members - demand.needed_spares
         )
-
-
-def shortage_of(key: GroupKey, owners: Set[str], pending_groups: PendingGroups) -> int:
-    """Return how many more members of a group must be placed before any member of these owners can be."""
-    return max(pending_groups.members(key).shortage(owners, pending_groups.group(key).min), 1)
 
 
 def refusal_message(

@@ -35,7 +35,7 @@ from scheduler.pending.groups.promises import NO_START
 from scheduler.pending.part import Part
 from scheduler.state.binding_cycle import BindingCycle
 from scheduler.state.groups.backfill import Backfill
-from scheduler.state.groups.group_decision import DecisionOutcome, GroupDecision, refusal_message, shortage_of
+from scheduler.state.groups.group_decision import DecisionOutcome, GroupDecision, refusal_message
 from scheduler.state.groups.spares import Spares
 from scheduler.state.shared_state import SharedState
 
@@ -293,7 +293,7 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     group, members = state.pending_groups.group(key), state.pending_groups.members(key)
     priority, pod_infos = state.pending_groups.priority(key), _waiting_members(key, state)
     owners = members.owners(pod_info.uid for pod_info in pod_infos)
-    shortage = shortage_of(key, owners, state.pending_groups)
+    shortage = state.pending_groups.shortage(key, owners)
     pod_infos = _with_roles(pod_infos, members, owners, shortage)
     placed_pods = [pod for uid in members.of("placed") if (pod := state.cache.assigned(uid)) is not None]
     spares = _spares(group, pod_infos, state)

@@ -90,7 +90,7 @@ def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
     groups.put("e", membership, Member("waiting", rank=(0, "")))
     groups.drop("d")
     assert members.start_owners == {"job-1"}
-    assert groups.keep_jobs(set()) == [KEY]
+    assert [groups.job_changed(job.uid, 0) for job in groups.absent_jobs([])] == [[KEY]]
     assert members.start_owners == set()
 
 
