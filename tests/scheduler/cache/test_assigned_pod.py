@@ -1,6 +1,5 @@
 """What a bound pod uses, read again and again while it starts."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,8 +8,7 @@ from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.kube.objects import Pod
-
-MakePod = Callable[..., Pod]
+from tests.scheduler.conftest import MakePod
 
 
 def _given(uid: str, node: str = "n1", vf: int = 0) -> Assignment:

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Inventory, Out, Pf, dump_inventory
+from mooring.annotations.inventory import Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
-MakeNode = Callable[..., Node]
-MakePf = Callable[..., Pf]
-MakePod = Callable[..., Pod]
 MIB = 1 << 20
 
 

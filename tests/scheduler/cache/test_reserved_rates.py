@@ -1,23 +1,18 @@
 """What a pod reserves whose rates change while it runs: by what the API says, and by what is written."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.annotations.inventory import Pf
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from mooring.kube.events import Identity, Removed
 from mooring.nic.settings import VfSettings
-from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import annotated, binds, notices, remove, steps, take_in
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 # Of the PF's 90,000 Mb/s the pod has 20,000 by its assignment.
 ASSIGNMENT = Assignment(
     "uid-p",

@@ -1,7 +1,6 @@
 """A snapshot is the cluster of one moment with what was put there since, whatever becomes of the live cache."""
 
 import weakref
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
@@ -9,19 +8,16 @@ from typing import Any
 import pytest
 
 from mooring.annotations.assignment import AssignedVf, Assignment
-from mooring.annotations.inventory import Pf
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.kube.host_ports import NO_PORTS
-from scheduler.kube.objects import Node
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.selectors import select_labels
 from scheduler.kube.storage_objects import ClaimUse
+from tests.scheduler.conftest import MakeNode, MakePf
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
 APPS = "abc"
 KEYS = "zone", "host"
 SEEDS = range(24)

@@ -1,11 +1,9 @@
 """Random runs with FPGAs: nothing is given twice, what is kept equals a new derivation, and no pod waits in vain."""
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
@@ -20,12 +18,10 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.reservations import Reservations
 from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 NODES, STEPS = 6, 120
 
 

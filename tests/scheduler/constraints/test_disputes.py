@@ -1,24 +1,21 @@
 """Two live pods that claim one unit of a kind: reported as for VFs, and free units are counted."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.server.metrics import _MachineCollector
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, units_of
-
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 
 
 class Boxes:
@@ -123,7 +120,7 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(
 
 
 def test_a_vf_and_a_unit_are_disputed_at_once(
-    start_life: StartLife, make_node: MakeNode, make_pf: Callable[..., Pf], make_pod: MakePod
+    start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Each is reported by itself."""
     life, pf = start_life(Kinds([Kind("box", Boxes())])), make_pf(vfs=1)

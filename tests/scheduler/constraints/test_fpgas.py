@@ -11,18 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.annotations.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, units_of
 
 INVENTORY, REQUEST = "mooring.dev/inventory.fpga", "mooring.dev/request.fpga"
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 
 
 def _path(switch: int, port: int) -> tuple[str, ...]:

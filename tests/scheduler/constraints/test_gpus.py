@@ -5,7 +5,6 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
 from scheduler.constraints.kinds import Kinds
@@ -13,13 +12,11 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement.gpus import gpu_kind
 from scheduler.server.startup import GROUP, load_kinds
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, bound
 
 KINDS = Kinds([gpu_kind()])
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 
 
 def _pci(number: int) -> str:

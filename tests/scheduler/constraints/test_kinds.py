@@ -11,13 +11,11 @@ from scheduler.constraints.kinds import Fault, Kind, Kinds
 from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, Unmet
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
-from scheduler.kube.objects import Node, Pod
 from scheduler.server.startup import GROUP, load_kinds
+from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import bound, units_of
 
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 ASKING = {"mooring.dev/request.box": "1"}
 HAVING = {"mooring.dev/inventory.box": "a b"}
 LEFT: Units[str] = Units((("a", ""), ("b", "")), 2)

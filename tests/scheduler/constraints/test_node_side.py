@@ -13,16 +13,12 @@ from cni.spec.skel import Call, CniError, read_call
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
 from mooring.annotations.assignment import dump_assignment, read_assignment
-from mooring.annotations.inventory import Pf
 from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name, read_pod_record
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Node, Pod
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 RULES = Rules("n1")
 
 

@@ -1,10 +1,9 @@
 """Preemption of less important pods for one that lacks units of another kind."""
 
-from collections.abc import Callable
-
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -15,7 +14,7 @@ def _asking(count: int) -> dict[str, str]:
     return {REQUEST: f'{{"name":"cad","count":{count}}}'}
 
 
-def _assigned(life: Life, make_pod: Callable[..., Pod], count: int) -> Pod:
+def _assigned(life: Life, make_pod: MakePod, count: int) -> Pod:
     pod = make_pod(annotations=_asking(count))
     shown = bound(pod, life.place(pod))
     life.see(shown)
@@ -29,7 +28,7 @@ def _victims(instructions: list[Instruction] | None) -> list[str]:
 
 
 def test_a_pod_that_holds_the_units_is_preempted_for_them(
-    licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
+    licences: Kinds, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """Of three licences one pod has two and another one: for two more the first goes, and its units are given on."""
     life = start_life(licences)
@@ -45,7 +44,7 @@ def test_a_pod_that_holds_the_units_is_preempted_for_them(
 
 
 def test_no_pod_is_preempted_for_more_units_than_the_node_has(
-    licences: Kinds, start_life: StartLife, make_node: Callable[..., Node], make_pod: Callable[..., Pod]
+    licences: Kinds, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """The holder stays, and its units stay its own."""
     life = start_life(licences)

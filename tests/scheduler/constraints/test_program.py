@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,14 +13,10 @@ import pytest
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.assignment import read_assignment
-from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
-from scheduler.kube.objects import Node
+from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.reference.messages import refusal
 from tests.scheduler.server.process import Cluster
-
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
 
 
 @pytest.fixture

@@ -1,23 +1,19 @@
 """The toy constraint of docs/constraints.md, run from the page: its whole life cycle."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from mooring.annotations.inventory import Pf
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Notice
 from scheduler.kube.objects import Node, Pod
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import assignment_of, bound, units_of
 
 INVENTORY, REQUEST = "mooring.dev/inventory.licence", "mooring.dev/request.licence"
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import pytest
 
 from scheduler.state.machine import Machine
-from tests.scheduler.pending.scene import MakeNode, MakePf, MakePod, Scene
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.pending.scene import Scene
 
 
 @pytest.fixture

@@ -1,27 +1,16 @@
 """A machine and its pods, and which of them an event requeues."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
-
-MakePf = Callable[..., Pf]
-
-
-MakeNode = Callable[..., Node]
-
-
-MakePod = Callable[..., Pod]
-
-
-Json = dict[str, Any]
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import identity
 
 
 class Scene:
@@ -75,10 +64,6 @@ class Scene:
         after = self.machine.pending_pods.pending.items()
         (uid,) = [uid for uid, one in after if one.attempts > before.get(uid, 0)]
         return uid
-
-
-def identity(pod: Pod) -> Identity:
-    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
 
 
 def requesting(cpu: str) -> Json:

@@ -11,7 +11,9 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
-from tests.scheduler.pending.scene import Json, Scene, identity, requesting
+from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import identity
+from tests.scheduler.pending.scene import Scene, requesting
 from tests.scheduler.reference.messages import refusal
 
 

@@ -21,7 +21,7 @@ from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT, Json, MakeNode, MakePf, MakePod
-from tests.scheduler.pending.scene import identity
+from tests.scheduler.group_life import identity
 
 KINDS = Kinds([gpu_kind()])
 PROGRAMS = {ADVERTISER: "0.10.0", CNI: "0.10.0", CRI_SHIM: "0.10.0"}

@@ -6,7 +6,8 @@ from mooring import names
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
-from tests.scheduler.pending.scene import Scene, identity, requesting
+from tests.scheduler.group_life import identity
+from tests.scheduler.pending.scene import Scene, requesting
 from tests.scheduler.reference.messages import refusal
 
 

@@ -1,7 +1,7 @@
 """An unschedulable pod fits nowhere: whatever happened, no pod waits that could be placed."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,18 +14,15 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import Namespace
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
-Json = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # Of mooring.dev/interfaces, and the labels of nodes.
 REQUESTS: tuple[list[Json] | None, ...] = (None, [{}], [{"min_tx_rate": 45_000}] * 2, [{"network": "a"}, {}])

@@ -8,10 +8,11 @@ import pytest
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
+from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.volume_store import HOST, Store, on
 
 
@@ -85,7 +86,7 @@ def test_a_claim_that_got_another_volume_than_planned_requeues_the_pod(store: St
     assert store.choose() == "n2"
 
 
-def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: Callable[..., Pod]) -> None:
+def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: MakePod) -> None:
     """No other pod gets the resources, nor the volume that the API does not show as taken yet."""
     store.nodes("n1")
     store.storage_class("late", "kubernetes.io/no-provisioner")
@@ -285,7 +286,7 @@ def test_the_wait_is_due_at_its_deadline(store: Store) -> None:
     assert store.machine.next_due() == PATIENCE_S
 
 
-def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store, make_node: Callable[..., Node]) -> None:
+def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store, make_node: MakeNode) -> None:
     """Volumes that bind to no place (a token, a config map) are none of these."""
     store.machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
     pod = store.pod(spec={"volumes": [{"name": "t", "projected": {}}, {"name": "e", "emptyDir": {}}]})

@@ -1,8 +1,12 @@
-"""What a node's PFs have left, derived in one pass: what the accounting must agree with."""
+"""PFs and claims of their VFs, and what these leave, derived in one pass: what the accounting must agree with."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import Inventory, Pf
+from mooring.indexes import Indexes
+from mooring.nic.settings import VfSettings
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import shares_of, with_change
 from scheduler.placement.vf_accounting import (
@@ -14,6 +18,22 @@ from scheduler.placement.vf_accounting import (
     sum_by_port,
     vfs_in_inventory,
 )
+
+
+def small_pf(number: int, vfs: int = 4, **fields: Any) -> Pf:
+    """Make a PF of 100 Mb/s."""
+    values: dict[str, Any] = {"link": "ethernet", "network": "rail0", "mbps": 100, "offer_mbps": 100, "up": True}
+    values |= {"pci": f"000{number}:01:00.0", "vf0": f"000{number}:01:00.2", "can": frozenset({"min_tx_rate"})}
+    return Pf(**{"name": f"pf{number}", "vfs": Indexes.of(range(vfs)), **values, **fields})
+
+
+def claim(uid: str, *vfs: tuple[Pf, int, int], namespace: str = "default") -> Claim:
+    """Return a pod's claim of VFs: PF, index and min rate of each."""
+    assigned = (
+        AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network, VfSettings(min_tx_rate=rate))
+        for pf, vf, rate in vfs
+    )
+    return Claim(uid, Assignment(uid, "n1", tuple(assigned)), f"{namespace}/p")
 
 
 def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs:

@@ -1,8 +1,6 @@
 """Exact VFs: what a PF supports and allows, and which of equal VFs is taken."""
 
 from array import array
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,10 +15,15 @@ from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
+from tests.scheduler.conftest import Json, MakePf
 
-MakePf = Callable[..., Pf]
 GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
+MAX_ONLY = VfRequest(VfSettings(max_tx_rate=5))
+
+
+def _rate(mbps: int) -> VfRequest:
+    return VfRequest(VfSettings(min_tx_rate=mbps))
 
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
@@ -64,9 +67,7 @@ def _free_vfs(*pfs: Pf) -> FreeVfs:
         ({"min_tx_rate": 0, "max_tx_rate": 0}, {"link": "infiniband", "can": frozenset()}, ""),
     ],
 )
-def test_a_setting_is_refused_before_placement(
-    settings: dict[str, Any], pf: dict[str, Any], reason: str, make_pf: MakePf
-) -> None:
+def test_a_setting_is_refused_before_placement(settings: Json, pf: Json, reason: str, make_pf: MakePf) -> None:
     """By link type, driver, line rate, then by what the operator allows; a rate of 0 requests nothing."""
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
@@ -87,7 +88,7 @@ def test_a_setting_is_refused_before_placement(
     ],
 )
 def test_a_pf_is_refused_by_whether_its_vfs_have_netdevs(
-    netdev: bool | None, pf: dict[str, Any], reason: str, make_pf: MakePf
+    netdev: bool | None, pf: Json, reason: str, make_pf: MakePf
 ) -> None:
     """Without the field any VF will do, as before it existed."""
     free_vfs = _free_vfs(make_pf(**{"link": "infiniband"} | pf))
@@ -106,39 +107,30 @@ def test_each_interface_goes_where_its_netdev_is_and_keeps_its_wish(make_pf: Mak
 
 
 def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
-    """A setting that one PF of two supports is given there."""
     free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
     request = PodRequest((VfRequest(VfSettings(trust=True)),))
     assert _choose(request, free_vfs) == Placement((1,))
 
 
 @pytest.mark.parametrize(
-    ("pf", "request_", "reason"),
+    ("pf", "request_", "outcome"),
     [
         ({"vfs": 1}, PodRequest((VfRequest(), VfRequest())), NOT_ENOUGH["vfs"]),
         ({}, PodRequest((VfRequest(network="rail9"),)), "node(s) had no PF on network 'rail9'"),
-        ({"up": False}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), "node(s) had no PF with its link up"),
-        (
-            {"offer_mbps": 0},
-            PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)),
-            "node(s) had no PF fast enough for 1 Mb/s",
-        ),
-        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), "node(s) had no PF fast enough for 90001 Mb/s"),
-        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=50_000)),) * 2), NOT_ENOUGH["rate"]),
+        ({"up": False}, PodRequest((_rate(1),)), "node(s) had no PF with its link up"),
+        ({"offer_mbps": 0}, PodRequest((_rate(1),)), "node(s) had no PF fast enough for 1 Mb/s"),
+        ({}, PodRequest((_rate(90_001),)), "node(s) had no PF fast enough for 90001 Mb/s"),
+        ({}, PodRequest((_rate(50_000),) * 2), NOT_ENOUGH["rate"]),
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
+        # A PF that is down has no rate to reserve, but its VFs exist.
+        ({"up": False}, PodRequest((MAX_ONLY,)), Placement((0,))),
+        ({"offer_mbps": 0, "mbps": 0}, PodRequest((MAX_ONLY,)), Placement((0,))),
     ],
 )
 def test_a_node_that_cannot_give_the_vfs_has_a_reason(
-    pf: dict[str, Any], request_: PodRequest, reason: str, make_pf: MakePf
+    pf: Json, request_: PodRequest, outcome: Placement | str, make_pf: MakePf
 ) -> None:
-    """Each bound that is broken has its own message."""
-    assert _choose(request_, _free_vfs(make_pf(**pf))) == reason
-
-
-@pytest.mark.parametrize("pf", [{"up": False}, {"offer_mbps": 0, "mbps": 0}])
-def test_a_pf_that_is_down_still_gives_vfs_without_a_min_rate(pf: dict[str, Any], make_pf: MakePf) -> None:
-    """It has no rate to reserve, but its VFs exist."""
-    assert _choose(PodRequest((VfRequest(VfSettings(max_tx_rate=5)),)), _free_vfs(make_pf(**pf))) == Placement((0,))
+    assert _choose(request_, _free_vfs(make_pf(**pf))) == outcome
 
 
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:

@@ -1,7 +1,7 @@
 """How VFs are divided among claimed devices; against every way to do it by brute force."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -10,20 +10,17 @@ from mooring.annotations.inventory import Pf
 from scheduler.placement.assign import divisions
 from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import OutOfSteps, Steps
+from tests.scheduler.conftest import MakePf
 
-MakePf = Callable[..., Pf]
 A, B, C = "pci0000:04", "pci0000:05", "pci0000:06"
 ROOTS = (A, B, C)
+EQUAL = (VfDemand(0, 0b111),)
 
 
 @pytest.fixture
 def pfs(make_pf: MakePf) -> tuple[Pf, ...]:
     """Make a PF under each root: bit k of a mask is the PF under `ROOTS`[k]."""
     return tuple(make_pf(number, pcie=(f"0000:{number + 4:02x}:01.0",)) for number in range(3))
-
-
-def _different(count: int) -> tuple[VfDemand, ...]:
-    return tuple(VfDemand(number + 1, 0b111) for number in range(count))
 
 
 def _on(*devices: str) -> tuple[frozenset[str], ...]:
@@ -36,22 +33,23 @@ def _masks(
     return [tuple(demand.pfs for demand in one) for one in divisions(demands, devices, pfs, Steps())]
 
 
-def test_equal_vfs_are_divided_once(pfs: tuple[Pf, ...]) -> None:
-    """Which of them goes to which device would change nothing."""
-    assert _masks((VfDemand(0, 0b111),) * 4, _on(A, B, A, B), pfs) == [(1, 1, 2, 2)]
-
-
-def test_every_device_gets_its_share_before_any_gets_one_more(pfs: tuple[Pf, ...]) -> None:
-    """Five VFs beside two devices: three and two, never four and one."""
-    assert _masks((VfDemand(0, 0b111),) * 5, _on(A, B), pfs) == [(1, 1, 1, 2, 2), (1, 1, 2, 2, 2)]
-    assert _masks((VfDemand(0, 0b111),) * 2, _on(A, B, C), pfs) == [(1, 2), (1, 4), (2, 4)]
-
-
-def test_a_vf_goes_only_where_its_selectors_admit_it(pfs: tuple[Pf, ...]) -> None:
-    """The order in which a claim's devices were allocated excludes nothing."""
-    demands = (VfDemand(1, 0b010), VfDemand(2, 0b001))
-    assert _masks(demands, _on(A, B), pfs) == [(2, 1)]
-    assert _masks(demands, _on(A, A), pfs) == []
+@pytest.mark.parametrize(
+    ("demands", "devices", "masks"),
+    [
+        # Which of equal VFs goes to which device would change nothing.
+        (EQUAL * 4, (A, B, A, B), [(1, 1, 2, 2)]),
+        # Every device gets its share before any gets one more: three and two, never four and one.
+        (EQUAL * 5, (A, B), [(1, 1, 1, 2, 2), (1, 1, 2, 2, 2)]),
+        (EQUAL * 2, (A, B, C), [(1, 2), (1, 4), (2, 4)]),
+        # A VF goes where its selectors admit it; the order of a claim's devices excludes nothing.
+        ((VfDemand(1, 0b010), VfDemand(2, 0b001)), (A, B), [(2, 1)]),
+        ((VfDemand(1, 0b010), VfDemand(2, 0b001)), (A, A), []),
+    ],
+)
+def test_vfs_are_divided_evenly_and_equal_ones_once(
+    demands: tuple[VfDemand, ...], devices: tuple[str, ...], masks: list[tuple[int, ...]], pfs: tuple[Pf, ...]
+) -> None:
+    assert _masks(demands, _on(*devices), pfs) == masks
 
 
 def test_the_divisions_are_those_of_brute_force(pfs: tuple[Pf, ...]) -> None:
@@ -76,4 +74,4 @@ def _brute(demands: tuple[VfDemand, ...], devices: tuple[frozenset[str], ...]) -
 def test_running_out_of_steps_is_said(pfs: tuple[Pf, ...]) -> None:
     """It is no proof that there is no division."""
     with pytest.raises(OutOfSteps):
-        list(divisions(_different(9), _on(A, B, C), pfs, Steps(50)))
+        list(divisions(tuple(VfDemand(number, 0b111) for number in range(9)), _on(A, B, C), pfs, Steps(50)))

@@ -1,6 +1,5 @@
 """Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,14 +15,12 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
-from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.placement import eligibility as subject
 from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand
 from scheduler.state.machine import Machine
-
-MakePf = Callable[..., Pf]
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
 
 def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
@@ -154,9 +151,9 @@ def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_settings_are_judged_once_for_all_nodes_of_a_model(
     machine: Machine,
-    make_node: Callable[..., Node],
+    make_node: MakeNode,
     make_pf: MakePf,
-    make_pod: Callable[..., Pod],
+    make_pod: MakePod,
     beyond: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

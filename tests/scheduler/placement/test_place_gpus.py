@@ -70,11 +70,6 @@ def gpus_of(found: Placement | str) -> list[int] | str:
     return [int(pci[5:7], 16) for pci in proposal.units]
 
 
-def chosen(request: GpuRequest, free: Sequence[Gpu]) -> list[int] | str:
-    """Return the numbers of the GPUs that are taken without VFs, or why none are."""
-    return gpus_of(placed(request, free))
-
-
 def tree(*groups: str) -> list[Gpu]:
     """Return GPUs numbered through, each below its path; no bridge has two places."""
     return [gpu(path, number) for number, path in enumerate(groups)]
@@ -99,56 +94,37 @@ def tree(*groups: str) -> list[Gpu]:
 )
 def test_the_tightest_group_that_serves(free: tuple[str, ...], count: int, expected: list[int] | str) -> None:
     """And of equal ones that which breaks the fewest."""
-    assert chosen(GpuRequest(count), tree(*free)) == expected
+    assert gpus_of(placed(GpuRequest(count), tree(*free))) == expected
 
 
-def test_a_tighter_choice_that_leaves_the_vfs_no_way_is_given_up() -> None:
-    """KubeGPU filled the best place first and never came back, so that a pod found no place where there was one."""
-    free, pfs = tree("ax", "ax", "ax", "by", "by"), ((pf("ax", "p0"), 2), (pf("by", "full"), 0))
-    found = placed(GpuRequest(2, vfs="switch"), free, PodRequest((VfRequest(), VfRequest())), pfs)
-    assert isinstance(found, Placement)
-    assert gpus_of(found) == [0, 1]
-    assert found.pfs == (0, 0)
-
-
-def test_the_rates_of_the_vfs_count_in_the_same_search() -> None:
-    """The nearest PF that has the VFs and not the bandwidth leaves its GPUs to others."""
-    free, pfs = tree("ax", "by", "by"), ((pf("ax", "p0"), 4), (pf("by", "p1"), 4))
-    fast = VfSettings(min_tx_rate=60_000)
-    found = placed(GpuRequest(2, vfs="switch"), free, PodRequest((VfRequest(fast), VfRequest(fast))), pfs)
-    assert isinstance(found, Placement)
-    assert (gpus_of(found), found.pfs) == ([0, 1], (0, 1))
-
-
-@pytest.mark.parametrize(
-    ("together", "expected"),
-    [("link", [0, 2]), ("switch", [0, 1]), ("numa", [1, 2])],
-)
+@pytest.mark.parametrize(("together", "expected"), [("link", [0, 2]), ("switch", [0, 1]), ("numa", [1, 2])])
 def test_together_is_held(together: Together, expected: list[int]) -> None:
     """By links, by switch, by NUMA node; GPUs of which that is not known serve nowhere."""
     free = [gpu("ax", 0, 7, 0), gpu("ax", 1, None, 1), gpu("by", 2, 7, 1), gpu("", 3)]
-    assert chosen(GpuRequest(2, together=together), free) == expected
-    assert "not enough free GPUs" in str(chosen(GpuRequest(3, together=together), free))
+    assert gpus_of(placed(GpuRequest(2, together=together), free)) == expected
+    assert "not enough free GPUs" in str(gpus_of(placed(GpuRequest(3, together=together), free)))
 
 
 def test_model_and_memory_must_suit() -> None:
     """A GPU whose model no source tells suits no pattern."""
     free = [gpu("ax", 0), Gpu("0000:01:00.0", "GPU-1", "amd")]
-    assert chosen(GpuRequest(1, model="*H100*"), free) == [0]
-    assert chosen(GpuRequest(1, model="A*"), free) == "not enough free GPUs of the requested model or memory"
-    assert chosen(GpuRequest(1, memory_mb=80001), free) == "not enough free GPUs of the requested model or memory"
+    assert gpus_of(placed(GpuRequest(1, model="*H100*"), free)) == [0]
+    assert gpus_of(placed(GpuRequest(1, model="A*"), free)) == "not enough free GPUs of the requested model or memory"
+    assert (
+        gpus_of(placed(GpuRequest(1, memory_mb=80001), free)) == "not enough free GPUs of the requested model or memory"
+    )
 
 
-NEAR, DEEP, FAR, OTHER = pf("acd", "near"), pf("ace", "deep"), pf("ab", "far"), pf("z", "other")
+NEAR, DEEP, FARTHER, OTHER = pf("acd", "near"), pf("ace", "deep"), pf("ab", "far"), pf("z", "other")
 BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))
 
 
 @pytest.mark.parametrize(
     ("place", "pfs", "expected"),
     [
-        ("acd", (NEAR, DEEP, FAR, OTHER), {"near"}),
-        ("acd", (FAR, OTHER), {"far"}),
-        ("ae", (NEAR, FAR), {"near", "far"}),
+        ("acd", (NEAR, DEEP, FARTHER, OTHER), {"near"}),
+        ("acd", (FARTHER, OTHER), {"far"}),
+        ("ae", (NEAR, FARTHER), {"near", "far"}),
     ],
 )
 def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
@@ -160,30 +136,42 @@ def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
     assert found.narrows == {VFS: {0: expected}}
 
 
-def test_a_pf_that_is_down_or_full_is_the_nearest_all_the_same() -> None:
-    """Its GPUs wait for it: beside a farther one they would have half of what they are bought for."""
-    free, request = tree("ax"), PodRequest((VfRequest(VfSettings(min_tx_rate=1000)),))
-    down = replace(pf("ax", "p0"), up=False)
-    assert isinstance(placed(BESIDE, free, request, [(down, 4), (pf("ay", "p1"), 4)]), str)
-    assert isinstance(placed(BESIDE, free, request, [(pf("ax", "p0"), 0), (pf("ay", "p1"), 4)]), str)
-    assert isinstance(placed(BESIDE, free, request, [(pf("ax", "p0"), 1), (pf("ay", "p1"), 4)]), Placement)
+AX, AY, BY, C = pf("ax", "p0"), pf("ay", "p1"), pf("by", "p1"), pf("c", "p0")
+AXU, AXV = pf("axu", "p0"), replace(pf("axv", "p1"), network="rail1")
+TWO, ANY, SLOW = GpuRequest(2, vfs="switch"), VfRequest(), VfRequest(VfSettings(min_tx_rate=1000))
+FAST, RAIL1 = VfRequest(VfSettings(min_tx_rate=60_000)), VfRequest(network="rail1")
+FAR = "no free GPUs that share a bridge with the PFs of the pod's interfaces"
+BESIDE_FULL = "free gpu, vfs do not fit together"
 
 
-def test_only_the_pfs_that_an_interface_selects_count_for_its_gpu() -> None:
-    """The PF of another network beside the GPU is none of its business."""
-    free, request = tree("axu"), PodRequest((VfRequest(network="rail1"),))
-    other, mine = pf("axu", "p0"), replace(pf("axv", "p1"), network="rail1")
-    found = placed(BESIDE, free, request, [(other, 4), (mine, 4)])
-    assert isinstance(found, Placement)
-    assert found.pfs == (1,)
-
-
-def test_gpus_that_no_selected_pf_is_near_are_not_taken() -> None:
-    """And the reason says so."""
-    free, elsewhere, one = tree("ax", "by"), (pf("c", "p0"), 4), PodRequest((VfRequest(),))
-    expected = "no free GPUs that share a bridge with the PFs of the pod's interfaces"
-    assert placed(BESIDE, free, one, [elsewhere]) == expected
-    assert gpus_of(placed(BESIDE, free, one, [elsewhere, (pf("by", "p1"), 1)])) == [1]
+@pytest.mark.parametrize(
+    ("request_", "free", "interfaces", "pfs", "expected"),
+    [
+        # KubeGPU filled the tightest place first and never came back, so that a pod found no place where there was one.
+        (TWO, ("ax", "ax", "ax", "by", "by"), (ANY, ANY), ((AX, 2), (BY, 0)), ([0, 1], (0, 0))),
+        # The nearest PF that has the VFs and not the bandwidth leaves its GPUs to others.
+        (TWO, ("ax", "by", "by"), (FAST, FAST), ((AX, 4), (BY, 4)), ([0, 1], (0, 1))),
+        # A PF that is down or full is the nearest all the same: GPUs beside a farther one would have half their use.
+        (BESIDE, ("ax",), (SLOW,), ((replace(AX, up=False), 4), (AY, 4)), BESIDE_FULL),
+        (BESIDE, ("ax",), (SLOW,), ((AX, 0), (AY, 4)), BESIDE_FULL),
+        (BESIDE, ("ax",), (SLOW,), ((AX, 1), (AY, 4)), ([0], (0,))),
+        # The PF of another network beside the GPU does not count.
+        (BESIDE, ("axu",), (RAIL1,), ((AXU, 4), (AXV, 4)), ([0], (1,))),
+        (BESIDE, ("ax",), (RAIL1,), ((AX, 4),), "node(s) had no PF on network 'rail1'"),
+        # GPUs that no selected PF is near are not taken.
+        (BESIDE, ("ax", "by"), (ANY,), ((C, 4),), FAR),
+        (BESIDE, ("ax", "by"), (ANY,), ((C, 4), (BY, 1)), ([1], (1,))),
+    ],
+)
+def test_gpus_and_vfs_are_found_in_one_search(
+    request_: GpuRequest,
+    free: Sequence[str],
+    interfaces: tuple[VfRequest, ...],
+    pfs: Sequence[tuple[Pf, int]],
+    expected: tuple[list[int], tuple[int, ...]] | str,
+) -> None:
+    found = placed(request_, tree(*free), PodRequest(interfaces), pfs)
+    assert (found if isinstance(found, str) else (gpus_of(found), found.pfs)) == expected
 
 
 def test_interfaces_and_gpus_that_are_more_are_free() -> None:
@@ -249,14 +237,7 @@ _together: Sequence[Together | None] = (None, None, None, None, "link", "switch"
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.integers(1, 4),
-    st.sampled_from(_together),
-    st.sampled_from(_vfs),
-    _free,
-    _nics,
-    _selectors,
-)
+@given(st.integers(1, 4), st.sampled_from(_together), st.sampled_from(_vfs), _free, _nics, _selectors)
 def test_a_way_is_found_exactly_if_there_is_one(
     count: int,
     together: Together | None,
@@ -334,7 +315,7 @@ def test_no_choice_is_tighter_or_breaks_fewer(count: int, paths: list[tuple[str,
             sum(len(group) for group in groups if group & taken and group - taken),
         )
 
-    found = chosen(GpuRequest(count), free)
+    found = gpus_of(placed(GpuRequest(count), free))
     if isinstance(found, list):
         assert cost(found) == min(map(cost, itertools.combinations(range(len(free)), count)))
     else:

@@ -1,44 +1,20 @@
-"""Placement within the shares of an offer's entries, against a search over all placements, and the count of use."""
+"""Placement within the shares of an offer's entries, against a search over all placements."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from random import Random
 
 import pytest
 
-from mooring.annotations.assignment import AssignedVf, Assignment
-from mooring.annotations.inventory import Inventory, Pf
 from mooring.annotations.pf_terms import Access
-from mooring.annotations.request import PodRequest, VfRequest
-from mooring.indexes import Indexes
-from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.kube.outcomes import Refused
-from scheduler.placement.assign import OUT_OF_BUDGET, demands_on, place_within
+from scheduler.placement.assign import OUT_OF_BUDGET, place_within
 from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
 from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import Claim, VfAccounting
-from scheduler.plugins.device_rules.rdma_vfs import _VfSums
-from tests.scheduler.placement.derived_vfs import free_vfs_of
+from tests.scheduler.placement.derived_vfs import small_pf
 
 HALF = Access(max_share=50, entry=1)
-
-
-def pf(index: int, access: Access, vfs: int = 4) -> Pf:
-    return Pf(
-        name=f"pf{index}",
-        pci=f"0000:0{index}:00.0",
-        link="ethernet",
-        network=f"rail{index}",
-        mbps=100,
-        offer_mbps=100,
-        up=True,
-        vfs=Indexes.of(range(vfs)),
-        vf0=f"0000:0{index}:00.1",
-        can=frozenset({"min_tx_rate"}),
-        access=access,
-    )
 
 
 def cap(pfs: int, vfs: int) -> Cap:
@@ -117,62 +93,10 @@ def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_sea
 
 def test_a_share_counts_over_all_pfs_of_its_entry() -> None:
     """50 percent of 4 + 3 VFs, rounded down; PFs of another entry, or without a share, do not count."""
-    pfs = (pf(0, HALF), pf(1, Access()), pf(2, HALF, vfs=3), pf(3, Access(max_share=1, entry=2)))
+    other = Access(max_share=1, entry=2)
+    pfs = (small_pf(0, access=HALF), small_pf(1), small_pf(2, 3, access=HALF), small_pf(3, access=other))
     first, second = shares_of(pfs)
     assert (first.pfs, first.max_vfs, second.pfs, second.max_vfs) == (0b0101, 3, 0b1000, 1)
     assert [each.vfs for each in caps_for((first, second), "a")] == [3, 1]
     # Nothing is given to a pod whose namespace is not known.
     assert [each.vfs for each in caps_for((first, second), None)] == [0, 0]
-
-
-def claim(uid: str, namespace: str, *vfs: tuple[Pf, int]) -> Claim:
-    assigned = tuple(AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network) for pf, vf in vfs)
-    return Claim(uid, Assignment(uid, "n1", assigned), f"{namespace}/p")
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_use_by_namespace_follows_the_claims(seed: int) -> None:
-    """Also where two pods claim one VF, a claim goes that never came, and VFs are not in the inventory."""
-    random = Random(seed)
-    pfs = (pf(0, HALF), pf(1, HALF), pf(2, Access(max_share=30, entry=2)), pf(3, Access()))
-    foreign = replace(pfs[0], name="gone")
-    inventory = Inventory("b", pfs)
-    accounting, claims = VfAccounting(inventory), dict[str, Claim]()
-    for step in range(40):
-        if claims and random.random() < 0.4:
-            accounting.remove(claims.pop(random.choice(sorted(claims))))
-        else:
-            places = [(random.choice((*pfs, foreign)), random.randrange(4)) for _ in range(random.randint(1, 3))]
-            one = claim(f"u{step}", random.choice("ab"), *dict.fromkeys(places))
-            if random.random() < 0.2:
-                accounting.remove(one)
-            else:
-                claims[one.uid] = one
-                accounting.add(one)
-        assert accounting.free_vfs == free_vfs_of(inventory, claims.values())
-        assert accounting.copy().free_vfs == VfAccounting(inventory, claims.values()).free_vfs
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_dry_run_by_sums_counts_the_pods_of_the_namespace(seed: int) -> None:
-    """The share of a pod's namespace grows by the VFs of its own pods that leave, and not by those of others."""
-    random = Random(seed)
-    pfs = (pf(0, HALF), pf(1, HALF))
-    accounting = VfAccounting(Inventory("b", pfs))
-    claims = [claim(f"u{index}", random.choice("ab"), (pfs[index % 2], index // 2)) for index in range(6)]
-    for each in claims:
-        accounting.add(each)
-    request = PodRequest((VfRequest(),) * random.randint(1, 4), namespace="a")
-    demands = demands_on(request, pfs)
-    assert not isinstance(demands, Refused)
-    sums = _VfSums(accounting, demands, request, steps=Steps())
-    pods = [AssignedPod(each.uid, each.pod, "n1", assignment=each.assignment) for each in claims]
-    gone: set[int] = set()
-    for _ in range(12):
-        index = random.randrange(len(pods))
-        sums.move_pods([pods[index]], 1 if index in gone else -1)
-        gone ^= {index}
-        exact = VfAccounting(Inventory("b", pfs), [each for at, each in enumerate(claims) if at not in gone]).free_vfs
-        caps = caps_for(exact.shares, "a")
-        found = place_within(demands, exact.capacities, None, (), caps, steps=Steps())
-        assert sums.filter() == ((found.reason,) if isinstance(found, Refused) else ())

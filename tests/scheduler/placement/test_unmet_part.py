@@ -1,22 +1,19 @@
 """A node's reason says which part of an interface's request leaves it no PF."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
-from scheduler.kube.objects import Node, Pod
 from scheduler.placement.eligibility import unmet_part
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import identity, told
 
-MakePf = Callable[..., Pf]
 # Two slow ones of rail0, and a fast one of storage that is InfiniBand.
-PFS: list[dict[str, Any]] = [
+PFS: list[Json] = [
     {"network": "rail0", "mbps": 100_000, "offer_mbps": 90_000},
     {"network": "rail0", "mbps": 100_000, "offer_mbps": 90_000},
     {"network": "storage", "mbps": 400_000, "offer_mbps": 390_000, "link": "infiniband"},
@@ -37,66 +34,34 @@ def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields:
         ({"rail": NO_RAIL}, "on the group's network"),
         ({"rate": 400_000}, "fast enough for 400000 Mb/s"),
         ({"rate": 1, "down": (0, 1, 2)}, "with its link up"),
-    ],
-)
-def test_a_part_that_no_pf_of_the_node_meets_is_the_reason(
-    fields: dict[str, Any], reason: str, make_pf: MakePf
-) -> None:
-    """It alone would leave none."""
-    assert _unmet(make_pf, **fields) == f"node(s) had no PF {reason}"
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
+        # A part that other PFs of the node meet names the parts before it: the user may change either.
         ({"network": "storage", "pf": "pf0"}, "named 'pf0' among those on network 'storage'"),
         ({"network": "rail0", "link": "infiniband"}, "of link type 'infiniband' among those on network 'rail0'"),
-        (
-            {"network": "rail0", "rate": 200_000},
-            "fast enough for 200000 Mb/s among those on network 'rail0'",
-        ),
+        ({"network": "rail0", "rate": 200_000}, "fast enough for 200000 Mb/s among those on network 'rail0'"),
         (
             {"pf": "pf[01]", "link": "ethernet", "rate": 200_000},
             "fast enough for 200000 Mb/s among those named 'pf[01]' and of link type 'ethernet'",
         ),
         ({"network": "storage", "rate": 1, "down": (2,)}, "with its link up among those on network 'storage'"),
+        # A PF that is down has no rate to give, however fast it is.
         ({"rate": 200_000, "down": (2,)}, "fast enough for 200000 Mb/s"),
+        # The first to narrow down is the reason: network before name, link type and rate.
+        ({"network": "rail9", "pf": "eth*", "link": "none", "rate": 400_000}, "on network 'rail9'"),
+        ({"pf": "eth*", "link": "none", "rate": 400_000}, "named 'eth*'"),
+        ({"link": "none", "rate": 400_000}, "of link type 'none'"),
     ],
 )
-def test_a_part_that_other_pfs_of_the_node_meet_names_the_parts_before_it(
-    fields: dict[str, Any], reason: str, make_pf: MakePf
-) -> None:
-    """The user may change either; a PF that is down has no rate to give, however fast it is."""
+def test_the_part_of_a_request_that_leaves_no_pf_is_the_reason(fields: Json, reason: str, make_pf: MakePf) -> None:
     assert _unmet(make_pf, **fields) == f"node(s) had no PF {reason}"
 
 
-def test_of_several_parts_that_leave_none_the_first_to_narrow_down_is_the_reason(make_pf: MakePf) -> None:
-    """Network before name, name before link type, link type before rate: whoever corrects it meets the next one."""
-    wrong: dict[str, Any] = {"network": "rail9", "pf": "eth*", "link": "none", "rate": 400_000}
-    found = []
-    for name in list(wrong):
-        found.append(_unmet(make_pf, **wrong))
-        del wrong[name]
-    assert found == [
-        f"node(s) had no PF {words}"
-        for words in (
-            "on network 'rail9'",
-            "named 'eth*'",
-            "of link type 'none'",
-            "fast enough for 400000 Mb/s",
-        )
-    ]
+def test_only_a_node_without_any_pf_has_a_reason_whatever_is_requested(make_pf: MakePf) -> None:
+    assert unmet_part(VfRequest(network="rail0"), []) == unmet_part(VfRequest(), []) == "node(s) had no PF on offer"
     assert _unmet(make_pf) == ""
 
 
-def test_a_node_without_any_pf_has_a_reason_of_its_own() -> None:
-    """Whatever is requested of it."""
-    assert unmet_part(VfRequest(network="rail0"), []) == "node(s) had no PF on offer"
-    assert unmet_part(VfRequest(), []) == "node(s) had no PF on offer"
-
-
 def test_nodes_are_counted_by_the_part_that_leaves_them_none(
-    machine: Machine, make_node: Callable[..., Node], make_pf: MakePf, make_pod: Callable[..., Pod]
+    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Three nodes, three reasons in one message."""
     for name, fields in (("n1", {"network": "a"}), ("n2", {"link": "infiniband"}), ("n3", {"offer_mbps": 1_000})):

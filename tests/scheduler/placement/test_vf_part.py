@@ -7,23 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.annotations.inventory import Pf
 from scheduler.constraints.kinds import NONE
 from scheduler.constraints.protocol import Proposal, Unmet
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.joint import VfPart
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.life import Life
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 _interfaces = st.lists(
     st.fixed_dictionaries(
         {}, optional={"min_tx_rate": st.sampled_from([1, 30_000, 60_000]), "pf": st.sampled_from(["pf0", "pf*", "x"])}

@@ -1,13 +1,12 @@
 """The plugins about one node, in kube-scheduler's words."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mooring.annotations.inventory import Inventory, Pf, dump_inventory
+from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
@@ -16,10 +15,8 @@ from scheduler.kube.selection.selectors import matches
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 CORDON = "node(s) were unschedulable"

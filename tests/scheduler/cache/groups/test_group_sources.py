@@ -1,6 +1,5 @@
 """Where a group comes from: PodGroups of two APIs and the annotation, read into one value or refused in words."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,8 +20,8 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership, read_memb
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import read_pod_info
+from tests.scheduler.conftest import MakePod
 
-MakePod = Callable[..., Pod]
 RACK = "topology.kubernetes.io/rack"
 KEY = GroupKey("PodGroup", "default", "train")
 

@@ -1,23 +1,23 @@
 """A machine with ``--backfill``, pods with run times on it, and the promise to the first group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import Pf
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed
 
 HOUR_S = 3600.0
 
 
 @pytest.fixture
-def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
     life = Life(machine(), make_node, make_pf, make_pod)
     yield life
     life.machine.check()

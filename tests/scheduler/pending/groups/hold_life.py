@@ -1,21 +1,18 @@
 """Groups with first call on what becomes free, and small pods that come and go beside them."""
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from mooring.annotations.inventory import Pf
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds
 
 HOLD_S = 30.0
 
 
-def holding_life(
-    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod], hold_s: float
-) -> Life:
+def holding_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, hold_s: float) -> Life:
     return Life(Machine("mooring", group_options=GroupOptions(hold_s=hold_s)), make_node, make_pf, make_pod)
 
 

@@ -1,18 +1,19 @@
 """With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import HELD_BY, Out, Pf
+from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.groups.backfill import EarliestStart
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, told
 from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, machine, message_of, run, start_of, timed, wait
 from tests.scheduler.pending.groups.hold_life import kept_on, names_of
@@ -177,9 +178,7 @@ def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
     assert names_of(life.work(1.0)) == ["other"]
 
 
-def test_without_the_flag_nothing_is_promised(
-    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
-) -> None:
+def test_without_the_flag_nothing_is_promised(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     life.nodes("n1", "n2")
     run(life, timed(life, "two", "2h"))

@@ -9,13 +9,13 @@ from random import Random
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import Pf
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.reservations import START_S, Reservation
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds, changed
 
 _STEP_S = 5.0
@@ -172,7 +172,7 @@ MakeWorld = Callable[[int, float], _World]
 
 
 @pytest.fixture
-def make_world(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> MakeWorld:
+def make_world(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> MakeWorld:
     def make(seed: int, overrun: float) -> _World:
         random = Random(seed)
         life = Life(Machine("mooring", group_options=GroupOptions(backfill=True)), make_node, make_pf, make_pod)

@@ -1,17 +1,17 @@
 """With ``--end-half-groups`` a group that stays half placed is ended; without it, it waits for ever."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, as_bound, binds, changed
 
 END_S = 60.0
@@ -20,9 +20,9 @@ END_S = 60.0
 @pytest.fixture(params=[GroupOptions(end_half_s=END_S)])
 def life(
     request: pytest.FixtureRequest,
-    make_node: Callable[..., Node],
-    make_pf: Callable[..., Pf],
-    make_pod: Callable[..., Pod],
+    make_node: MakeNode,
+    make_pf: MakePf,
+    make_pod: MakePod,
 ) -> Iterator[Life]:
     life = Life(Machine("mooring", group_options=request.param), make_node, make_pf, make_pod)
     yield life

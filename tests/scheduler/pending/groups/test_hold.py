@@ -1,18 +1,18 @@
 """With ``--group-hold`` a group that has waited long enough has first call on what becomes free."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Pf
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, pair, told, victims
 from tests.scheduler.pending.groups.hold_life import HOLD_S, holding_life, kept_on, names_of
 
 
 @pytest.fixture
-def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
     life = holding_life(make_node, make_pf, make_pod, HOLD_S)
     yield life
     life.machine.check()
@@ -43,7 +43,7 @@ def _stream(life: Life, running: list[Pod]) -> list[str]:
 
 
 def test_without_it_a_stream_of_single_pods_keeps_a_group_out(
-    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Each pod that ends leaves room for one pod, and there is one."""
     life = holding_life(make_node, make_pf, make_pod, 0.0)

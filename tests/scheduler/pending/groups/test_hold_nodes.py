@@ -1,16 +1,16 @@
 """On which nodes room is kept for a group with first call on what becomes free (``--group-hold``)."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from scheduler.cycle.groups import group_budget
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
 from tests.scheduler.pending.groups.hold_life import (
     HOLD_S,
@@ -26,7 +26,7 @@ _ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
 
 
 @pytest.fixture
-def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
     life = holding_life(make_node, make_pf, make_pod, HOLD_S)
     yield life
     life.machine.check()
@@ -34,9 +34,9 @@ def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: C
 
 @pytest.mark.parametrize(("hold_s", "starts"), [(0.0, []), (HOLD_S, ["m0", "m1"])])
 def test_a_group_whose_members_need_more_than_ends_at_once_starts_all_the_same(
-    make_node: Callable[..., Node],
-    make_pf: Callable[..., Pf],
-    make_pod: Callable[..., Pod],
+    make_node: MakeNode,
+    make_pf: MakePf,
+    make_pod: MakePod,
     hold_s: float,
     starts: list[str],
 ) -> None:

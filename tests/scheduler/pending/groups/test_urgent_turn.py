@@ -1,15 +1,15 @@
 """A long decision about a group that comes before all others of its priority is not set aside for them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds, fill
 
 HOLD_S = 30.0
@@ -18,7 +18,7 @@ NODES = ("n1", "n2", "n3", "n4")
 
 
 @pytest.fixture
-def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
     """Return a machine whose decisions may be set aside after each member."""
     machine = Machine("mooring", portion=1, group_options=GroupOptions(hold_s=HOLD_S))
     yield Life(machine, make_node, make_pf, make_pod)

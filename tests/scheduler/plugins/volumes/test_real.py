@@ -14,12 +14,12 @@ from bench.served.apiservers import free_ports
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
+from tests.scheduler.conftest import Json
 from tests.scheduler.server.http.kube_scheduler import PODS, running
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 pytestmark = pytest.mark.apiserver
-Json = dict[str, Any]
 ZONE, RACK = "topology.kubernetes.io/zone", "rack"
 NODES = {"n1": {ZONE: "a", RACK: "1"}, "n2": {ZONE: "b", RACK: "2"}, "n3": {RACK: "3"}}
 _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
