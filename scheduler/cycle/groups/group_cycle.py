@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -144,14 +145,18 @@ def _put_back(
     return len(snapshot.binds) >= target.min_members
 
 
-def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
-    """Place a group; on success its members are on their nodes in the snapshot, in a domain."""
+def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
     demand, budget, rows_of_shapes = snapshot.demand, snapshot.budget, list[Rows]()
     for member in demand.shapes:
         rows = yield from budget.evaluate(partial(snapshot.cycle.passing_rows, member, budget.placement))
         rows_of_shapes.append(rows)
         budget.charge_shape(snapshot.nodes.size)
-    room = MemberRoom(snapshot.nodes, demand.summed_members, demand.shapes, rows_of_shapes, demand.group.slices)
+    return MemberRoom(snapshot.nodes, demand.summed_members, demand.shapes, rows_of_shapes, demand.group.slices)
+
+
+def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
+    """Place a group; on success its members are on their nodes in the snapshot, in a domain."""
+    demand, budget, room = snapshot.demand, snapshot.budget, (yield from member_room(snapshot))
     search = _DomainSearch(snapshot, demand, budget, room, NetworkSums(snapshot.nodes.size, demand))
     outcome = yield from search.try_targets()
     if isinstance(outcome, Target):
@@ -214,7 +219,7 @@ class _DomainSearch:
             if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
                 is_cut = True
                 break
-            refusals, try_count = yield from self._fill(members, target)
+            refusals, try_count = yield from fill(snapshot, self.room, members, target)
             count += try_count
             extra_count += try_count if best is not None else 0
             bind_count = len(snapshot.binds)
@@ -229,7 +234,7 @@ class _DomainSearch:
             assert shortage is not None, "a domain is tried at least once"
             return replace(shortage, is_cut=is_cut), count
         # Nothing changes in a snapshot: the same members go to the same nodes again.
-        yield from self._fill(best, target)
+        yield from fill(snapshot, self.room, best, target)
         return target, count
 
     def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
@@ -243,24 +248,29 @@ class _DomainSearch:
                 continue
             yield from (on_rails(order, demand.group, networks) for order in orders)
 
-    def _fill(self, members: Sequence[PodInfo], target: Target) -> Turns[tuple[Refusals, int]]:
-        """Place as many members in a domain as fit, first in its parts; return what `place_members` does."""
-        snapshot, group, nodes = self.snapshot, self.demand.group, self.snapshot.nodes
-        if group.slices:
-            slices = SlicePlacement(snapshot, snapshot.place_member)
-            yield from slices.place(members, target.domain.rows(nodes), self.room)
-            return slices.refusals, slices.count
-        among, parts = target.domain.among(nodes, group.within), deque(map(Among, target.parts()))
 
-        def place(member: PodInfo) -> Turns[Decision]:
-            while parts:
-                decision = yield from snapshot.place_member(member, parts[0])
-                if isinstance(decision, Bind):
-                    return decision
-                parts.popleft()
-            return (yield from snapshot.place_member(member, among))
+def fill(
+    snapshot: GroupSnapshot, room: MemberRoom, members: Sequence[PodInfo], target: Target, stop_count: float = inf
+) -> Turns[tuple[Refusals, int]]:
+    """Place as many members in a domain as fit, at most ``stop_count``, first in its parts; see `place_members`."""
+    group, nodes = snapshot.demand.group, snapshot.nodes
+    if group.slices:
+        slices = SlicePlacement(snapshot, stop_count)
+        yield from slices.place(members, target.domain.rows(nodes), room)
+        return slices.refusals, slices.count
+    among, parts = target.domain.among(nodes, group.within), deque(map(Among, target.parts()))
 
-        return (yield from snapshot.place_members(members, target.min_members, place))
+    def place(member: PodInfo) -> Turns[Decision | None]:
+        if len(snapshot.binds) >= stop_count:
+            return None
+        while parts:
+            decision = yield from snapshot.place_member(member, parts[0])
+            if isinstance(decision, Bind):
+                return decision
+            parts.popleft()
+        return (yield from snapshot.place_member(member, among))
+
+    return (yield from snapshot.place_members(members, target.min_members, place))
 
 
 def _with_domain_label(group: Group, key: str) -> Group:

@@ -7,7 +7,7 @@ domain is tried. Once a slice has placed members, the others join them one by on
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf
@@ -31,17 +31,10 @@ _MAX_TRIES = 20_000
 
 @dataclass(slots=True)
 class SlicePlacement:
-    """One attempt to place a group's slices on a snapshot.
-
-    ``place_member`` chooses a member's node in a domain. No slice is tried after ``stop_count`` members are placed.
-    With ``undo``, members have victims: the sums do not show all room, so domains that seem too small are tried last.
-    It restores the victims of the members that have lost their places.
-    """
+    """One attempt to place a group's slices on a snapshot; no slice is tried once ``stop_count`` members are placed."""
 
     snapshot: GroupSnapshot
-    place_member: Callable[[PodInfo, Among], Turns[Decision | None]]
     stop_count: float = inf
-    undo: Callable[[], Turns[None]] | None = None
     # How many members were tried, and why some do not fit, for one of each kind.
     count: int = 0
     refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
@@ -58,7 +51,8 @@ class SlicePlacement:
         self.snapshot.budget.charge_column(nodes.size)
         self._domains = domains = slice_domains(demand.group.slices, nodes, one_domain(rows))
         self._free = room.of_any_rank(domains.narrowest)
-        for pod in demand.placed_pods:
+        binds = self.snapshot.binds.values()
+        for pod in (*demand.placed_pods, *(bind.assigned for bind in binds)):
             numbers = np.flatnonzero(domains.narrowest.rows == nodes.row_of.get(pod.node, -1))
             for depth, level in enumerate(domains.levels) if pod.uid in demand.ranks else ():
                 home = int(level.domain_of_row[numbers[0]]) if len(numbers) else -1
@@ -112,8 +106,6 @@ class SlicePlacement:
             if (yield from self._place(members, depth + 1, candidate, is_whole=True)):
                 return candidate
             yield from snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds)[bind_count:])
-            if self.undo is not None:
-                yield from self.undo()
             self._free = free
         return -1
 
@@ -125,10 +117,9 @@ class SlicePlacement:
         level = self._domains.levels[depth]
         admits = self._domains.admitted(self._free, 1, whole=need == level.slice.size)[depth + 1]
         numbers = np.flatnonzero(level.wider == domain)
-        if self.undo is None:
-            with_room = numbers[admits[numbers] >= need]
-            largest = numbers[[] if is_part else np.argsort(-admits[numbers], kind="stable")[:1]]
-            numbers = with_room if len(with_room) else largest
+        with_room = numbers[admits[numbers] >= need]
+        largest = numbers[[] if is_part else np.argsort(-admits[numbers], kind="stable")[:1]]
+        numbers = with_room if len(with_room) else largest
         smallest_first = numbers[np.argsort(admits[numbers], kind="stable")]
         largest_first = numbers[np.argsort(-admits[numbers], kind="stable")]
         first = [previous] if previous in numbers else []
@@ -143,7 +134,7 @@ class SlicePlacement:
         def place(member: PodInfo) -> Turns[Decision | None]:
             if self._is_over(is_whole=is_whole):
                 return None
-            decision = yield from self.place_member(member, among)
+            decision = yield from self.snapshot.place_member(member, among)
             self._free[domain] -= isinstance(decision, Bind)
             return decision
 
@@ -162,7 +153,7 @@ class SlicePlacement:
         nodes = self.snapshot.nodes
         labels = (level.within for level in self.snapshot.demand.group.slices)
         label = min(labels, key=lambda key: np.count_nonzero(nodes.label(key).ids[rows] > 0))
-        decision = yield from self.place_member(member, Among(nodes.flags([]), label))
+        decision = yield from self.snapshot.place_member(member, Among(nodes.flags([]), label))
         if isinstance(decision, Unschedulable):
             self.refusals[kind_of(member)] = decision
 

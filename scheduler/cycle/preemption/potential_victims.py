@@ -67,23 +67,12 @@ class Loss(NamedTuple):
     group_pods: int = 0
 
 
-NO_LOSS = Loss()
-
-
 def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
     highest = max((victim.priority + _ABOVE_ZERO for victim in victims), default=-1)
     groups = sum(victim.count > 1 and victim.priority + _ABOVE_ZERO == highest for victim in victims)
     priorities = sum((victim.priority + _ABOVE_ZERO) * victim.count for victim in victims)
     group_pods = sum(victim.count for victim in victims if victim.count > 1)
     return Loss(broken_budgets, highest, groups, priorities, sum(victim.count for victim in victims), group_pods)
-
-
-def add_loss(first: Loss, second: Loss) -> Loss:
-    """Return the loss of two sets of victims together."""
-    highest = max(first.highest_priority, second.highest_priority)
-    groups = sum(loss.groups for loss in (first, second) if loss.highest_priority == highest)
-    sums = map(sum, zip(first, second, strict=True))
-    return Loss(*sums)._replace(highest_priority=highest, groups=groups)
 
 
 def start_of(victims: Sequence[Victim]) -> str:
@@ -200,11 +189,12 @@ class PotentialVictims:
             else:
                 groups.setdefault(group.key, []).append(assigned_pod)
         for key, pods in groups.items():
-            victims += self._divide(self._group(key), pods)
+            victims += self.divide(key, pods)
         return [victim for victim in victims if victim.priority < priority]
 
-    def _divide(self, group: _Group, node_pods: Sequence[AssignedPod]) -> Iterator[Victim]:
-        """Yield a group's members on a node as victims: the least important that it can spare, and the whole group."""
+    def divide(self, key: GroupKey, node_pods: Sequence[AssignedPod]) -> Iterator[Victim]:
+        """Yield a group's members on nodes as victims: the least important that it can spare, and the whole group."""
+        group = self._group(key)
         singles = sorted((single(pod, self._rank(pod), group.key) for pod in node_pods), key=importance)
         rest = max(len(singles) - group.spare, 0)
         yield from singles[rest:]

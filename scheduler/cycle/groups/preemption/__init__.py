@@ -1,5 +1,5 @@
 """Preemption by a group of pods: others are preempted only if then enough of the group fits. No I/O.
 
-`preempt` starts and ends a search, and lets victims stay that are not necessary. `least_loss` finds the victims and
-places the members. Nothing is in the live cache.
+`preempt` starts a search and checks its result. `victim_plan` places the members and chooses the victims. Nothing is in
+the live cache.
 """

@@ -1,33 +1,38 @@
 """The loss of victims, as preemption compares it."""
 
-from random import Random
-
-import pytest
+import itertools
+from typing import Literal
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.preemption.potential_victims import NO_LOSS, Victim, add_loss, loss_of, single
+from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, single
 from scheduler.kube.group_membership import GroupKey
 
 
-def _victim(random: Random, number: int) -> Victim:
-    """A pod, or a whole group, with or without a PodGroup."""
-    priority, started = random.randint(-2, 2), f"2026-01-01T00:00:{number:02}Z"
-    pods = tuple(
-        AssignedPod(f"{number}-{k}", f"default/{number}-{k}", "n1") for k in range(random.choice((1, 1, 2, 5)))
-    )
-    if len(pods) == 1:
+def _victim(priority: int, count: int = 1, source: Literal["annotation", "PodGroup"] = "annotation") -> Victim:
+    """A pod, or a whole group of several."""
+    pods = tuple(AssignedPod(f"{number}", f"default/{number}", "n1") for number in range(count))
+    if count == 1:
         return single(pods[0], priority)
-    key = GroupKey("PodGroup" if random.random() < 0.5 else "annotation", "default", f"g{number}")
-    return Victim(pods, pods, priority, started, key, is_whole=True)
+    return Victim(pods, pods, priority, "", GroupKey(source, "default", "g"), is_whole=True)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_the_loss_of_victims_is_the_sum_of_their_losses(seed: int) -> None:
-    """In whatever portions they are added, also for priorities below zero."""
-    random = Random(seed)
-    victims = [_victim(random, number) for number in range(random.randint(0, 8))]
-    loss, rest = NO_LOSS, list(victims)
-    while rest:
-        count = random.randint(1, len(rest))
-        loss, rest = add_loss(loss, loss_of(rest[:count], 1)), rest[count:]
-    assert loss == loss_of(victims, loss[0])
+def test_losses_are_compared_in_kube_schedulers_order() -> None:
+    """Each is larger than the one before: more victims, whole groups, a higher priority, and broken budgets."""
+    losses = [
+        loss_of([], 0),
+        loss_of([_victim(-3)], 0),
+        loss_of([_victim(-3), _victim(-3)], 0),
+        loss_of([_victim(0)], 0),
+        loss_of([_victim(0), _victim(-1)], 0),
+        loss_of([_victim(0), _victim(0)], 0),
+        loss_of([_victim(0, 2)], 0),
+        loss_of([_victim(0, 3)], 0),
+        loss_of([_victim(1)], 0),
+        loss_of([_victim(-1)], 1),
+    ]
+    assert all(first < second for first, second in itertools.pairwise(losses))
+
+
+def test_a_group_by_annotation_counts_as_all_of_its_pods_and_a_pod_group_as_one() -> None:
+    assert [loss_of([victim], 0).victims for victim in (_victim(0, 3), _victim(0, 3, "PodGroup"))] == [3, 1]
+    assert loss_of([_victim(0, 3), _victim(5)], 0) == Loss(0, 5 + 2**31, 0, 5 + 2**31 + 3 * 2**31, 4, 3)

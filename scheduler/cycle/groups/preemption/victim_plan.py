@@ -1,0 +1,345 @@
+"""Choose the victims of a group on a snapshot: remove all that may go, place, and let victims stay. Pure.
+
+Each topology domain is tried with each choice of networks. Members go where they fit. Then the possible victims are
+removed, those of the lowest priority first, until enough members fit. Victims are put back in the opposite order: first
+those whose removal violates a disruption budget, then the most important. A victim stays if the members on its nodes
+still fit there or elsewhere in the domain. The plan with the smallest loss in kube-scheduler's order wins.
+
+Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
+possible victims at once, and no member moves. Here members take free room and the least important victims' room first.
+"""
+
+import heapq
+import itertools
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.groups.group_sources import Group
+from scheduler.cache.node_columns import LINES, VFS, NodeColumns, Rows
+from scheduler.cache.pod_counts import selects
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.groups.domains import Domain, Target, domains_within, rows_of
+from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.group_cycle import fill, member_room
+from scheduler.cycle.groups.group_demand import HOSTNAME, needs
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.rails import Networks, NetworkSums, choices, on_rails
+from scheduler.cycle.node_dry_run import DryRuns
+from scheduler.cycle.preemption.disruption_budgets import Objections
+from scheduler.cycle.preemption.potential_victims import (
+    Loss,
+    PotentialVictims,
+    Victim,
+    importance,
+    is_terminating,
+    loss_of,
+    pods_of,
+    start_of,
+    with_spare_members,
+)
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.affinity import Term
+
+# Costs in units of one node: a pod that is only listed, a victim that is sorted or counted, one that is compared
+# with the members on its nodes, and the sum of a row.
+_A_POD, _A_VICTIM, _A_TRIAL, _A_ROW = 3, 15, 60, 50
+# Victims that are sorted at once, with a key and a number.
+_RUN = 2048
+_Entry = tuple[tuple[object, ...], int, Victim]
+# Victims are looked for on this many nodes of a domain, or for each member; on all nodes if these are too few.
+_FEWEST, _PER_MEMBER = 250, 2
+
+
+@dataclass(frozen=True, slots=True)
+class VictimGoal:
+    """Pods of lower priority than ``max_priority`` may be victims; there are ``objections`` to some.
+
+    A search places members at most ``max_tries`` times. With ``is_for_room``, the group waits until pods end by
+    themselves. The ``first_nodes`` come before all others.
+    """
+
+    objections: Objections
+    max_priority: int
+    max_tries: int
+    is_for_room: bool = False
+    first_nodes: Set[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class VictimPlan:
+    """The members on their nodes, and the victims that must leave for them, the most important first."""
+
+    binds: Sequence[Bind]
+    victims: Sequence[Victim]
+    loss: Loss
+
+    @property
+    def cost(self) -> tuple[Loss, Sequence[int]]:
+        """The smaller the better; of equal losses that whose victims have started last."""
+        return self.loss, [-ord(letter) for letter in start_of(self.victims)]
+
+
+class PlanSearch:
+    """Finds the best plan on one snapshot; ``try_count`` is the work so far.
+
+    If members have VFs, no pod on ``stuck_nodes`` is a victim: these do not release the VFs of the pods that leave.
+    """
+
+    def __init__(
+        self,
+        snapshot: GroupSnapshot,
+        goal: VictimGoal,
+        victims: PotentialVictims,
+        stuck_nodes: Set[str],
+        try_count: int = 0,
+    ) -> None:
+        self._snapshot, self._goal, self._victims, self._stuck_nodes = snapshot, goal, victims, stuck_nodes
+        self._demand, self._budget, self.try_count = snapshot.demand, snapshot.budget, try_count
+        # Whether one more member of a shape fits in a domain, while none has moved.
+        self._has_room: dict[tuple[bytes, Domain], bool] = {}
+        # The members that a pod's anti-affinity selects.
+        self._uids_of_terms: dict[Term, Set[str]] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        return self.try_count >= self._goal.max_tries or self._budget.placement.is_spent
+
+    def best_plan(self) -> Turns[VictimPlan | None]:
+        demand, goal, nodes = self._demand, self._goal, self._snapshot.nodes
+        yield from self._remove_terminating_pods()
+        rows, first_domains = (yield from self._rows()), _first_domains(demand.group, goal.first_nodes, nodes)
+        domains = domains_within(demand.group, [pod.node for pod in demand.placed_pods], nodes)
+        best: VictimPlan | None = None
+        for domain in sorted(domains, key=lambda domain: domain not in first_domains):
+            has_room = goal.is_for_room and best is not None and not best.loss.broken_budgets
+            if self.is_spent or (has_room and domain not in first_domains):
+                # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
+                break
+            self._budget.charge_column(nodes.size)
+            yield from self._budget.pause()
+            plan = yield from self._plan_in(domain, rows[domain.flags(nodes)[rows]])
+            if plan is not None and (best is None or plan.cost < best.cost):
+                best = plan
+        return best
+
+    def _remove_terminating_pods(self) -> Turns[None]:
+        snapshot, budget = self._snapshot, self._budget
+        for node in list(snapshot.nodes.row_of):
+            pods = list(snapshot.cache.assigned_pods_on(node))
+            yield from budget.move_all(snapshot.remove, filter(is_terminating, pods))
+            yield from budget.pause(_A_POD * len(pods))
+
+    def _rows(self) -> Turns[Rows]:
+        """Return the rows that could take a member without other pods: the first nodes, then those that lack least."""
+        snapshot, nodes, placement = self._snapshot, self._snapshot.nodes, self._budget.placement
+        rows_of_shapes = list[Rows]()
+        for member in self._demand.shapes:
+            rows = yield from self._budget.evaluate(partial(snapshot.cycle.rows_without_pods, member, placement))
+            rows_of_shapes.append(DryRuns(member, snapshot.cache, placement).rows_if_empty(rows))
+            self._budget.charge_shape(nodes.size)
+        rows = np.unique(np.concatenate(rows_of_shapes))
+        if any(member.interfaces for member in self._demand.shapes):
+            rows = rows[np.isin(rows, rows_of(self._stuck_nodes, nodes), invert=True)]
+        view, amounts = nodes.view(rows), np.max([needs(member) for member in self._demand.shapes], axis=0)[:, None]
+        shortage = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
+        is_later = np.isin(rows, rows_of(self._goal.first_nodes, nodes), invert=True)
+        pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
+        ordered_rows: Rows = rows[np.lexsort((pods, shortage, is_later))]
+        return ordered_rows
+
+    def _plan_in(self, domain: Domain, rows: Rows) -> Turns[VictimPlan | None]:
+        """Return the best plan in a domain, with victims on the first rows if these suffice."""
+        demand, plans, count = self._demand, list[VictimPlan](), max(_FEWEST, _PER_MEMBER * self._demand.min_members)
+        for part in (rows[:count], rows) if count < len(rows) else (rows,):
+            levels = yield from self._levels(part)
+            networks = yield from self._networks(domain, levels)
+            for choice, order in itertools.product(networks, demand.orders(demand.min_members)):
+                yield from self._budget.pause()
+                if not self.is_spent:
+                    yield from self._place(on_rails(order, demand.group, choice), Target(domain, 0), levels, plans)
+            if plans:
+                break
+        return min(plans, key=lambda plan: plan.cost, default=None)
+
+    def _levels(self, rows: Rows) -> Turns[list[list[Victim]]]:
+        """Return the possible victims on rows by priority, the lowest first, and after all others those with a budget.
+
+        In each level, the least important come first; of equal ones those on nodes with few.
+        """
+        nodes, goal, budget, cache = self._snapshot.nodes, self._goal, self._budget, self._snapshot.cache
+        potential = self._victims.on(cache, self._victims.placed(self._demand.group.key) | self._demand.uids)
+        # With sort keys that put the most important last. They are sorted in runs: there may be 100,000.
+        run, runs, serials = list[_Entry](), list[list[_Entry]](), itertools.count()
+        pods_of_groups = dict[GroupKey, list[AssignedPod]]()
+
+        def add(victim: Victim, count: int) -> None:
+            (*ranks, start), node = importance(victim), victim.pods[0].node
+            run.append(((*ranks, -count, node in goal.first_nodes, start), next(serials), victim))
+
+        for node in (nodes.names[row] for row in rows.tolist()):
+            victims = potential.below(node, goal.max_priority)
+            for victim in victims:
+                if victim.group is None:
+                    add(victim, len(victims))
+                else:
+                    pods_of_groups.setdefault(victim.group, []).extend(victim.node_pods)
+            if len(run) > _RUN:
+                runs.append(sorted(run, reverse=True))
+                run.clear()
+            yield from budget.pause(_A_POD * len(cache.assigned_pods_on(node)) + _A_VICTIM * len(victims))
+        for key, pods in pods_of_groups.items():
+            for victim in potential.divide(key, pods):
+                if victim.priority < goal.max_priority:
+                    add(victim, 0)
+            yield from budget.pause(_A_VICTIM * len(pods))
+        levels, counts = dict[tuple[bool, int, bool], list[Victim]](), dict[int, int]()
+
+        def add_to_level(entry: _Entry) -> None:
+            victim, objections = entry[2], goal.objections
+            is_violation = objections.has_any and objections.violations(victim.pods, counts) > 0
+            levels.setdefault((is_violation, victim.priority, victim.is_whole), []).append(victim)
+
+        runs.append(sorted(run, reverse=True))
+        yield from budget.move_all(add_to_level, heapq.merge(*runs, reverse=True))
+        return [levels[key] for key in sorted(levels)]
+
+    def _networks(self, domain: Domain, levels: Sequence[Sequence[Victim]]) -> Turns[Sequence[Networks]]:
+        """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
+        snapshot, demand, budget = self._snapshot, self._demand, self._budget
+        sums = NetworkSums(snapshot.nodes.size, demand)
+        if demand.group.rails == "same":
+            pods = pods_of(itertools.chain.from_iterable(levels))
+            yield from budget.move_all(snapshot.remove, pods)
+            yield from sums.read(
+                domain.rows(snapshot.nodes), snapshot.nodes.free_vfs_of_row.__getitem__, _A_ROW, budget
+            )
+            yield from budget.move_all(snapshot.restore, pods)
+        options = choices(demand, demand.min_members, domain, snapshot.nodes, sums)
+        return [choice for choice in options if choice is not None]
+
+    def _place(
+        self,
+        members: Sequence[PodInfo],
+        target: Target,
+        levels: Sequence[Sequence[Victim]],
+        plans: list[VictimPlan],
+    ) -> Turns[None]:
+        """Add a plan if enough of the members fit without all victims; restore the snapshot."""
+        snapshot, budget, removed = self._snapshot, self._budget, list[Victim]()
+        self._has_room.clear()
+        # At last, all are placed again: members that took free room may be in the way of larger ones.
+        for level in ((), *levels, None):
+            if level is None:
+                yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
+            else:
+                yield from budget.move_all(snapshot.remove, pods_of(level))
+                removed += level
+            rest = [member for member in members if member.uid not in snapshot.binds]
+            room = yield from member_room(snapshot)
+            _, count = yield from fill(snapshot, room, rest, target, self._demand.min_members)
+            self.try_count += count
+            if len(snapshot.binds) >= self._demand.min_members:
+                victims = yield from self._reprieve(removed)
+                yield from budget.pause(_A_VICTIM * len(victims))
+                broken_budgets = self._goal.objections.violations(pods_of(victims), {})
+                yield from budget.pause(_A_VICTIM * len(victims))
+                plans.append(VictimPlan(tuple(snapshot.binds.values()), victims, loss_of(victims, broken_budgets)))
+                break
+        yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
+        yield from budget.move_all(snapshot.restore, pods_of(removed))
+
+    def _reprieve(self, removed: Sequence[Victim]) -> Turns[list[Victim]]:
+        """Put back the victims that may stay, the last removed first; return the others, the most important first."""
+        choice = list[Victim]()
+        for victim in reversed(removed):
+            yield from self._budget.pause(_A_TRIAL)
+            uids = self._concerned_uids(victim)
+            if not uids:
+                yield from self._budget.move_all(self._snapshot.restore, victim.pods)
+            elif self.is_spent or not (yield from self._put_back(victim, uids)):
+                choice.append(victim)
+        yield from self._budget.pause(_A_VICTIM * len(choice))
+        return sorted(with_spare_members(choice, removed), key=importance)
+
+    def _put_back(self, victim: Victim, uids: Sequence[str]) -> Turns[bool]:
+        """Put a victim back if these members then fit on their nodes, or elsewhere in their domains."""
+        snapshot, budget = self._snapshot, self._budget
+        binds, places = [snapshot.binds[uid] for uid in uids], list[Sequence[Domain]]()
+        for bind in binds:
+            places.append((yield from self._places(bind)))
+        if not any(places) and self._is_too_large(victim, binds):
+            return False
+        yield from budget.move_all(snapshot.take_off, uids)
+        yield from budget.move_all(snapshot.restore, victim.pods)
+        for bind, domains in zip(binds, places, strict=True):
+            if not (yield from self._place_again(bind, domains)):
+                yield from budget.move_all(snapshot.take_off, [uid for uid in uids if uid in snapshot.binds])
+                yield from budget.move_all(snapshot.remove, victim.pods)
+                yield from budget.move_all(snapshot.put_on, binds)
+                return False
+        if any(snapshot.binds[bind.pod_info.uid].assigned.node != bind.assigned.node for bind in binds):
+            self._has_room.clear()
+        return True
+
+    def _places(self, bind: Bind) -> Turns[Sequence[Domain]]:
+        """Return the domain of a member, or of its slice, if one more such member fits there; otherwise none."""
+        nodes, member, group = self._snapshot.nodes, bind.pod_info, self._demand.group
+        labels = [*(level.within for level in group.slices), *([group.within] if group.within else [])]
+        row = nodes.row_of[bind.assigned.node]
+        domain = Domain(tuple((label, nodes.label(label)[row] or "") for label in labels))
+        if (member.shape, domain) not in self._has_room:
+            decision = yield from self._snapshot.place_member(member, domain.among(nodes))
+            self._has_room[member.shape, domain] = isinstance(decision, Bind)
+        return [domain] if self._has_room[member.shape, domain] else []
+
+    def _place_again(self, bind: Bind, domains: Sequence[Domain]) -> Turns[bool]:
+        """Put a member on its node again, or elsewhere in one of these domains."""
+        snapshot, member = self._snapshot, bind.pod_info
+        self.try_count += 1
+        if (yield from snapshot.place_on(member, bind.assigned.node)):
+            return True
+        for domain in domains:
+            decision = yield from snapshot.place_member(member, domain.among(snapshot.nodes))
+            if isinstance(decision, Bind):
+                snapshot.put_on(decision)
+                return True
+        return False
+
+    def _is_too_large(self, victim: Victim, binds: Sequence[Bind]) -> bool:
+        """Return whether a pod needs more than the members on its node leave of what they need themselves."""
+        nodes, pod = self._snapshot.nodes, victim.pods[0]
+        row = nodes.row_of.get(pod.node, -1)
+        own_needs = [needs(bind.pod_info) for bind in binds if bind.assigned.node == pod.node]
+        amounts = {LINES[name]: amount for name, amount in pod.resources.items() if name in LINES} | {LINES["pods"]: 1}
+        amounts[VFS] = len(pod.assignment.vfs) if pod.assignment is not None else 0
+        lines = (line for line, amount in amounts.items() if amount and any(need[line] for need in own_needs))
+        return any(int(nodes.free(line, np.array([row]))[0]) < amounts[line] for line in lines)
+
+    def _concerned_uids(self, victim: Victim) -> list[str]:
+        """Return the members on the nodes of a victim, and those against which it has anti-affinity elsewhere."""
+        cache, binds = self._snapshot.cache, self._snapshot.binds
+        nodes = dict.fromkeys(pod.node for pod in victim.pods)
+        uids = dict.fromkeys(pod.uid for node in nodes for pod in cache.assigned_pods_on(node) if pod.uid in binds)
+        for info in {pod.affinity_info for pod in victim.pods}:
+            for term in info.required_anti_affinity if info is not None else ():
+                if term.key != HOSTNAME:
+                    uids |= dict.fromkeys(uid for uid in self._selected_uids(term) if uid in binds)
+        return list(uids)
+
+    def _selected_uids(self, term: Term) -> Set[str]:
+        if term not in self._uids_of_terms:
+            labels = self._snapshot.cache.pod_counts.namespace_labels(self._demand.group.key.namespace)
+            members = self._demand.members
+            uids = frozenset(member.uid for member in members if selects(term, member.affinity_info, labels))
+            self._uids_of_terms[term] = uids
+        return self._uids_of_terms[term]
+
+
+def _first_domains(group: Group, first_nodes: Set[str], nodes: NodeColumns) -> Set[Domain]:
+    values = [nodes.label(group.within)[row] for row in rows_of(first_nodes, nodes)] if group.within else []
+    return {Domain(((group.within, value),)) for value in values if value is not None}
