@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation import fake_units
-from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
+from tests.scheduler.simulation.actors import Action, Actors
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS
 from tests.scheduler.simulation.jobs import Job
-from tests.scheduler.simulation.scheduler_faults import SchedulerFaults
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
@@ -41,87 +40,65 @@ _OF_A_JOB = (None, "[{}]", "[{},{}]", '[{"min_tx_rate":40000}]', '[{"network":"r
 _CPUS = ("100m", "100m", "1", "3", "9")
 
 
-class Actions:
+class Actions(Actors):
     """The random actions on a world."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._cluster = world.cluster
-        self._storage = world.storage
+        super().__init__(world)
         self._claims = 0
-        self._jobs = world.jobs
-        self._source = world.source
         self._boots = 1
-        faults = SchedulerFaults(world)
-        weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
-            (36, self._create),
-            (36, self._create_for_kube_scheduler),
-            (8, self._create_with_claim),
-            (8, self._create_with_units),
-            (2, self._share_claim),
-            (12, self._provision),
-            (3, self._refuse_to_provision),
-            (6, self._bind_taken),
-            (2, self._add_volume),
-            (2, self._delete_claim),
-            (2, self._end_claims),
-            (2, self._return_claims),
-            (6, self._create_gated),
-            (6, self._ungate),
-            (6, self._correct),
-            (24, self._delete),
-            (3, self._force_delete),
-            (18, self._end_pod),
-            (72, self._sync_node),
-            (6, self._foreign_pod),
-            (6, self._foreign_claim),
-            (3, self._foreign_bind),
-            (9, self._change_hardware),
-            (1, self._reboot),
-            (3, self._flap),
-            (1, self._lose_node),
-            (6, self._return_node),
-            (6, self._collect),
-            (1, faults.kill),
-            (1, faults.stop),
-            (1, faults.freeze),
-            (3, faults.thaw),
-            (2, faults.cut_off),
-            (1, self._compact),
-            (6, faults.cut_watches),
-            (20, self._create_important),
-            (6, self._change_budget),
-            (3, self._hang),
-            (2, self._forbid_binds),
-            (1, self._keep),
-            (24, self._create_job),
-            (24, self._replace_members),
-            (4, self._change_pod_group),
-            (12, self._run_again),
-        )
-        self._acts = [act for _, act in weighed]
-        self._weights = [weight for weight, _ in weighed]
 
-    async def one(self) -> None:
-        """Do one action; one that the API server refuses has not happened."""
-        act = self._source.choices(self._acts, self._weights)[0]
-        try:
-            waiting = act()
-        except ApiError:
-            return
-        if waiting is not None:
-            await waiting
-
-    def _pod(self, wanted: Callable[[PodState], bool]) -> PodState | None:
-        found = [pod for pod in self._cluster.pods() if wanted(pod)]
-        return self._source.choice(found) if found else None
+    def weights(self) -> Mapping[Action, int]:
+        return {
+            self._create: 36,
+            self._create_for_kube_scheduler: 36,
+            self._create_with_claim: 8,
+            self._create_with_units: 8,
+            self._share_claim: 2,
+            self._provision: 12,
+            self._refuse_to_provision: 3,
+            self._storage.bind_taken: 6,
+            self._add_volume: 2,
+            self._delete_claim: 2,
+            self._storage.end_claims: 2,
+            self._return_claims: 2,
+            self._create_gated: 6,
+            self._ungate: 6,
+            self._correct: 6,
+            self._delete: 24,
+            self._force_delete: 3,
+            self._end_pod: 18,
+            self._sync_node: 72,
+            self._foreign_pod: 6,
+            self._foreign_claim: 6,
+            self._foreign_bind: 3,
+            self._change_hardware: 9,
+            self._reboot: 1,
+            self._flap: 3,
+            self._lose_node: 1,
+            self._return_node: 6,
+            self._collect: 6,
+            self._kill: 1,
+            self._stop: 1,
+            self._freeze: 1,
+            self._thaw: 3,
+            self._cut_off: 2,
+            self._world.api.compact: 1,
+            self._world.api.cut_watches: 6,
+            self._create_important: 20,
+            self._change_budget: 6,
+            self._hang: 3,
+            self._forbid_binds: 2,
+            self._keep: 1,
+            self._create_job: 24,
+            self._replace_members: 24,
+            self._change_pod_group: 4,
+            self._run_again: 12,
+        }
 
     def _has_room(self, *, is_important: bool = False) -> bool:
         most = _MOST_PODS + (_MORE_IMPORTANT if is_important else 0)
         return len(self._cluster.pods()) - self._jobs.size() < most
-
-    def _node(self) -> str:
-        return self._source.choice(sorted(self._world.agents))
 
     def _create(self) -> None:
         if self._has_room():
@@ -153,8 +130,8 @@ class Actions:
             self._cluster.create_pod(request, owned=True, units=self._source.randrange(1, 4))
 
     def _share_claim(self) -> None:
-        if claims := sorted(self._storage.claims()):
-            self._use(self._source.choice(claims))
+        if claim := self._choose(sorted(self._storage.claims())):
+            self._use(claim)
 
     def _use(self, claim: str) -> None:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
@@ -187,9 +164,9 @@ class Actions:
 
     def _replace_members(self) -> None:
         """Let a job's controller make again what is missing, or end."""
-        if not self._jobs.jobs:
+        job = self._choose(self._jobs.jobs.values())
+        if job is None:
             return
-        job = self._source.choice(list(self._jobs.jobs.values()))
         collected, made = self._jobs.sync(job), self._jobs.made[job.name]
         there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
         if self._source.random() < 0.2:
@@ -202,10 +179,10 @@ class Actions:
     def _run_again(self) -> None:
         """Let the running members of a job succeed, and let it run again if none is left; one earlier run stays."""
         by_job = {job.name: self._jobs.pods(job) for job in self._jobs.jobs.values()}
-        running = [name for name, pods in by_job.items() if any(pod.phase == "Running" for pod in pods)]
-        if not running:
+        name = self._choose(name for name, pods in by_job.items() if any(pod.phase == "Running" for pod in pods))
+        if name is None:
             return
-        job = self._jobs.jobs[self._source.choice(running)]
+        job = self._jobs.jobs[name]
         for pod in by_job[job.name]:
             if pod.phase == "Running" and pod.node in self._world.agents:
                 self._world.agents[pod.node].end(pod)
@@ -218,34 +195,26 @@ class Actions:
 
     def _change_pod_group(self) -> None:
         """Delete a job's PodGroup, or make it again."""
-        named = [job for job in self._jobs.jobs.values() if job.by_pod_group]
-        if named:
-            job = self._source.choice(named)
+        if job := self._choose(job for job in self._jobs.jobs.values() if job.by_pod_group):
             if self._jobs.has_pod_group(job):
                 self._jobs.delete_pod_group(job)
             else:
                 self._jobs.put_pod_group(job)
 
     def _provision(self) -> None:
-        if asked := self._storage.asked():
-            self._storage.provision(self._source.choice(asked))
+        if claim := self._choose(self._storage.asked()):
+            self._storage.provision(claim)
 
     def _refuse_to_provision(self) -> None:
-        if asked := self._storage.asked():
-            self._storage.refuse(self._source.choice(asked))
-
-    def _bind_taken(self) -> None:
-        self._storage.bind_taken()
+        if claim := self._choose(self._storage.asked()):
+            self._storage.refuse(claim)
 
     def _add_volume(self) -> None:
         self._storage.add_volume(self._node())
 
     def _delete_claim(self) -> None:
-        if claims := sorted(self._storage.claims()):
-            self._storage.delete_claim(self._source.choice(claims))
-
-    def _end_claims(self) -> None:
-        self._storage.end_claims()
+        if claim := self._choose(sorted(self._storage.claims())):
+            self._storage.delete_claim(claim)
 
     def _return_claims(self) -> None:
         """Make a claim that a pod uses and that is not there."""
@@ -299,24 +268,11 @@ class Actions:
             self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: request}}})
             self._world.promises.edited[pod.uid] = self._world.loop.time()
 
-    def _delete(self) -> None:
-        if pod := self._pod(lambda one: not one.is_going):
-            self._cluster.delete_pod(pod.name)
-
-    def _force_delete(self) -> None:
-        if pod := self._pod(lambda one: True):
-            self._cluster.delete_pod(pod.name, 0)
-
     def _end_pod(self) -> None:
         if (pod := self._pod(lambda one: one.phase == "Running")) and pod.node in self._world.agents:
             # Some ranks of jobs fail.
             fails = self._jobs.of(pod.uid) is not None and int(pod.name[1:]) % 3 == 0
             self._world.agents[pod.node].end(pod, "Failed" if fails else "Succeeded")
-
-    def _sync_node(self) -> None:
-        name = self._node()
-        if name in self._cluster.nodes():
-            self._world.agents[name].sync()
 
     def _foreign_pod(self) -> None:
         """Let kube-scheduler place a pod that asks for cpu only."""
@@ -360,26 +316,20 @@ class Actions:
             hardware.up[index] = not hardware.up[index]
         else:
             hardware.offer_mbps[index] = self._source.choice((0, 50_000, OFFER_MBPS, OFFER_MBPS))
-        self._tell(name)
-
-    def _tell(self, name: str, *, ready: bool = True, kernel_boot: str = "") -> None:
-        self._world.promises.offer(name)
-        if name in self._cluster.nodes():
-            hardware = self._world.agents[name].hardware
-            self._cluster.put_node(name, hardware, ready=ready, kernel_boot=kernel_boot)
+        self._world.tell(name)
 
     def _reboot(self) -> None:
         """Let a node come back with a new boot id, which its advertiser may publish later than its kubelet."""
         name = self._node()
         self._boots += 1
         if self._source.random() < 0.5:
-            self._tell(name, kernel_boot=f"boot-{self._boots}")
+            self._world.tell(name, kernel_boot=f"boot-{self._boots}")
         else:
             self._world.agents[name].reboot(f"boot-{self._boots}")
-            self._tell(name)
+            self._world.tell(name)
 
     def _flap(self) -> None:
-        self._tell(self._node(), ready=self._source.random() < 0.5)
+        self._world.tell(self._node(), ready=self._source.random() < 0.5)
 
     def _lose_node(self) -> None:
         if len(self._cluster.nodes()) > 1:
@@ -395,6 +345,3 @@ class Actions:
         for pod in self._cluster.pods():
             if (pod.node and pod.node not in nodes) or (pod.node and not pod.is_live):
                 self._cluster.delete_pod(pod.name, 0)
-
-    def _compact(self) -> None:
-        self._world.api.compact()

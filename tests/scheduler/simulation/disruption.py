@@ -9,30 +9,25 @@ is gone, or the group lives again.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.cycle.preemption.potential_victims import whole_group_of
 from scheduler.state.machine import Machine
+from tests.scheduler.simulation.actors import Action, Actors
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import CLASSES, Cluster, PodState
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.jobs import Job, Jobs
 
-if TYPE_CHECKING:
-    from tests.scheduler.simulation.world import World
-
 # How long, in seconds, a scheduler may not know that a group has enough members again.
 _STALE_S = 45.0
 _MOST_MEMBERS, _MOST_IMPORTANT = 12, 5
-_STEP_S = 1.5
 
 
 @dataclass(eq=False)
@@ -174,30 +169,21 @@ def _goes_as_a_whole(job: Job) -> bool:
     return job.by_pod_group and bool(job.size % 2)
 
 
-class Rivals:
+class Rivals(Actors):
     """Users of groups that go as a whole and of pods for which these have to go; their controllers and nodes."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self._source = world, world.source
-        self._cluster, self._jobs = world.cluster, world.jobs
-        self._weighed: Mapping[Callable[[], None], int] = {
+    step_s = 1.5
+
+    def weights(self) -> Mapping[Action, int]:
+        return {
             self._create_group: 4,
             self._replace_members: 1,
             self._delete_member: 1,
             self._create_important: 6,
             self._delete_important: 3,
             self._sync_nodes: 12,
-            self._cut_watches: 1,
+            self._world.api.cut_watches: 1,
         }
-
-    async def live(self, steps: int) -> None:
-        """Do so many random actions, and check after each."""
-        for _ in range(steps):
-            (act,) = self._source.choices(list(self._weighed), list(self._weighed.values()))
-            act()
-            await asyncio.sleep(self._source.expovariate(1 / _STEP_S))
-            await self._world.revive()
-            self._world.check()
 
     def _create_group(self) -> None:
         if self._jobs.size() < _MOST_MEMBERS:
@@ -209,13 +195,13 @@ class Rivals:
 
     def _replace_members(self) -> None:
         """Let a job's controller make again what is missing."""
-        for job in self._some(self._jobs.jobs.values()):
+        if job := self._choose(self._jobs.jobs.values()):
             there = [pod for pod in self._jobs.pods(job) if not pod.is_going]
             for _ in range(job.size - len(there) if self._jobs.size() < _MOST_MEMBERS else 0):
                 self._jobs.add_member(job)
 
     def _delete_member(self) -> None:
-        for pod in self._some(pod for pod in self._cluster.pods() if self._jobs.of(pod.uid) and not pod.is_going):
+        if pod := self._pod(lambda one: self._jobs.of(one.uid) is not None and not one.is_going):
             self._cluster.delete_pod(pod.name)
 
     def _create_important(self) -> None:
@@ -225,17 +211,9 @@ class Rivals:
             self._cluster.create_pod(request, cpu=self._source.choice(("3", "7")), spec=spec)
 
     def _delete_important(self) -> None:
-        for pod in self._some(pod for pod in self._cluster.pods() if pod.priority > 0):
+        if pod := self._pod(lambda one: one.priority > 0):
             self._cluster.delete_pod(pod.name)
 
     def _sync_nodes(self) -> None:
         for agent in self._world.agents.values():
             agent.sync()
-
-    def _cut_watches(self) -> None:
-        self._world.api.cut_watches()
-
-    def _some(self, of: Iterable[Any]) -> list[Any]:
-        """Return one of these by chance; none if there are none."""
-        there = list(of)
-        return [self._source.choice(there)] if there else []

@@ -4,29 +4,26 @@ At each moment a VF has no more than is reserved for it, by what the API says an
 leader raises nothing beyond what a port offers. In the end each edit is in force, or its pod says why not.
 """
 
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_force
 from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
+from tests.scheduler.simulation.actors import Action, Actors
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, on_cable
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.oracle import allocated, in_force, reserved_by
-from tests.scheduler.simulation.scheduler_faults import SchedulerFaults
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
-_STEP_S = 0.4
 _MOST_PODS = 10
 # A leader has listed everything within this time, in seconds, and taken in what an earlier one has written.
 _STALE_S = 45.0
@@ -230,12 +227,11 @@ def _condition(pod: PodState) -> str:
     return next((str(one["reason"]) for one in conditions if one["type"] == "MooringRates"), "")
 
 
-class RateEdits:
+class RateEdits(Actors):
     """Users, nodes and operators of a cluster where rates change all the time."""
 
     def __init__(self, world: "World") -> None:
-        self._world, self._source, self._cluster = world, world.source, world.cluster
-        faults = SchedulerFaults(world)
+        super().__init__(world)
         world.rates.is_on = True
         for name in world.agents:
             world.rates.go_forward(name)
@@ -243,13 +239,15 @@ class RateEdits:
         self._went_back: dict[str, float] = {}
         # Those of them of which all programs have been of that version.
         self._older: set[str] = set()
-        self._weighed: Mapping[Callable[[], Any], int] = {
+
+    def weights(self) -> Mapping[Action, int]:
+        return {
             self._create: 80,
             self._edit: 240,
             self._edit_otherwise: 10,
             self._delete: 20,
             self._force_delete: 5,
-            self._sync: 160,
+            self._sync_node: 160,
             self._apply: 160,
             self._publish: 160,
             self._refuse: 10,
@@ -257,34 +255,13 @@ class RateEdits:
             self._reboot: 4,
             self._go_back: 20,
             self._go_forward: 20,
-            faults.kill: 4,
-            faults.stop: 2,
-            faults.freeze: 2,
-            faults.thaw: 20,
-            faults.cut_off: 6,
-            faults.cut_watches: 10,
+            self._kill: 4,
+            self._stop: 2,
+            self._freeze: 2,
+            self._thaw: 20,
+            self._cut_off: 6,
+            self._world.api.cut_watches: 10,
         }
-
-    async def live(self, steps: int) -> None:
-        """Do so many random actions, and check after each."""
-        for _ in range(steps):
-            (act,) = self._source.choices(list(self._weighed), list(self._weighed.values()))
-            try:
-                waiting = act()
-            except ApiError:
-                waiting = None
-            if waiting is not None:
-                await waiting
-            await asyncio.sleep(self._source.expovariate(1 / _STEP_S))
-            await self._world.revive()
-            self._world.check()
-
-    def _node(self) -> str:
-        return self._source.choice(sorted(self._world.agents))
-
-    def _pod(self, wanted: Callable[[PodState], bool]) -> PodState | None:
-        found = [pod for pod in self._cluster.pods() if wanted(pod)]
-        return self._source.choice(found) if found else None
 
     def _create(self) -> None:
         if len(self._cluster.pods()) < _MOST_PODS:
@@ -306,17 +283,6 @@ class RateEdits:
         if pod := self._pod(lambda one: bool(one.vfs) and one.is_live):
             text = self._source.choice(("[", "[{},{},{},{}]", json.dumps([{"vlan": 5}] * len(pod.vfs))))
             self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: text}}})
-
-    def _delete(self) -> None:
-        if pod := self._pod(lambda one: not one.is_going):
-            self._cluster.delete_pod(pod.name)
-
-    def _force_delete(self) -> None:
-        if pod := self._pod(lambda one: True):
-            self._cluster.delete_pod(pod.name, 0)
-
-    def _sync(self) -> None:
-        self._world.agents[self._node()].sync()
 
     def _go_back(self) -> None:
         """Let an advertiser go back to a version that knows no changed rates, where a pod has lowered its own."""

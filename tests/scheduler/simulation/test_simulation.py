@@ -23,6 +23,7 @@ import pytest
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import Promise
 from scheduler.state.groups.backfill import Backfill
+from tests.scheduler.simulation.actions import Actions
 from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.rates import RateEdits
@@ -66,7 +67,7 @@ ORDINARY_SEEDS = sorted({*SEEDS, *FAILED_ONCE})
 
 
 async def _live(world: World) -> None:
-    await world.live(STEPS)
+    await Actions(world).live(STEPS)
     await world.settle()
 
 
@@ -138,7 +139,7 @@ async def _life_by_wrong_clocks(world: World) -> None:
     """NTP or an administrator sets the clocks of the schedulers' machines back and forward by an hour."""
     for _ in range(CLOCK_CHANGES):
         _set_clocks(world, world.source.choice((-3600.0, 0.0, 3600.0)))
-        await world.live(CLOCK_STEPS // CLOCK_CHANGES)
+        await Actions(world).live(CLOCK_STEPS // CLOCK_CHANGES)
     _set_clocks(world, -7200.0)
     await world.settle()
 
@@ -238,7 +239,7 @@ def short_stories() -> list[str]:
     """Return each request and decision of a short life of each kind."""
 
     async def life(world: World) -> None:
-        await world.live(120)
+        await Actions(world).live(120)
         await Rivals(world).live(60)
         await RateEdits(world).live(60)
         await world.settle()

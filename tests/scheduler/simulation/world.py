@@ -20,7 +20,6 @@ import structlog
 
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
-from tests.scheduler.simulation.actions import Actions
 from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
@@ -39,8 +38,6 @@ from tests.scheduler.simulation.schedulers import Decision, RecordedExtenderPods
 from tests.scheduler.simulation.storage import Storage
 
 NODES = ("n1", "n2", "n3")
-# A step takes this long on average, in seconds of virtual time.
-_STEP_S = 0.4
 # When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
 # at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
 _SETTLED_WITHIN_S = 90.0
@@ -85,11 +82,11 @@ class World:
             self.promises.offer(name)
             self.cluster.put_node(name, agent.hardware)
 
-    def tell(self, name: str) -> None:
+    def tell(self, name: str, *, ready: bool = True, kernel_boot: str = "") -> None:
         """Let a node's advertiser publish what its hardware offers."""
         self.promises.offer(name)
         if name in self.cluster.nodes():
-            self.cluster.put_node(name, self.agents[name].hardware)
+            self.cluster.put_node(name, self.agents[name].hardware, ready=ready, kernel_boot=kernel_boot)
 
     def _see(self, request: Request) -> None:
         self.promises.see(request)
@@ -139,15 +136,6 @@ class World:
                 if self.loop.time() >= due:
                     del self._restart_at[slot]
                     self.start(slot)
-
-    async def live(self, steps: int) -> None:
-        """Do so many random actions, and check after each."""
-        actions = Actions(self)
-        for _ in range(steps):
-            await actions.one()
-            await asyncio.sleep(self.source.expovariate(1 / _STEP_S))
-            await self.revive()
-            self.check()
 
     def check(self) -> None:
         self.promises.check()
