@@ -77,20 +77,11 @@ class Jobs:
     # Those that have succeeded by what the Job of a run says.
     counted: set[str] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)
-    decided: int = 0
-    completed: int = 0
-    # How often others were sent away for one.
-    preempted: int = 0
-    # Of these, those that had first call on what became free.
-    after_hold: int = 0
+    # How many decisions completed a job, also as the first to use what became free, were made while members of an
+    # earlier run had succeeded, or placed members with roles; and how many slices were placed or joined.
+    met: Counter[str] = field(default_factory=Counter)
     # The uids of all pods that had rank 0.
     firsts: set[str] = field(default_factory=set)
-    # How many decisions placed members of jobs with roles.
-    with_roles: int = 0
-    # How many slices were placed, or joined.
-    sliced: int = 0
-    # How many decisions were made while members of an earlier run had succeeded.
-    run_again: int = 0
     _claims: int = 0
 
     def create(self, job: Job) -> None:
@@ -208,10 +199,9 @@ class Jobs:
         for name in dict.fromkeys(job.name for bind in binds if (job := self.of(bind.pod_info.uid)) is not None):
             job, uids = self.jobs[name], self.members[name]
             mine = frozenset(bind.pod_info.uid for bind in binds if bind.pod_info.uid in uids)
-            self.decided += 1
-            self.completed += len(mine) >= job.min > 1
+            self.met["completed"] += len(mine) >= job.min > 1
             holder = machine.pending_groups.room_owner
-            self.after_hold += len(mine) >= job.min > 1 and holder is not None and holder.name == name
+            self.met["after hold"] += len(mine) >= job.min > 1 and holder is not None and holder.name == name
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.is_terminating]
             before = [one for one in placed if one.uid not in mine]
@@ -222,7 +212,7 @@ class Jobs:
                 self.broken.append(f"{count} members of {name} count, of at least {job.min}, and it has not started")
             self._check_roles(job, machine, owners, uids_before, {one.uid for one in placed})
             others = set(self.owners.values()) - owners
-            self.run_again += bool(self._succeeded(job, machine, others))
+            self.met["run again"] += bool(self._succeeded(job, machine, others))
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
             self._check_racks(job, machine, before, binds, mine)
             self._check_slices(job, [*before, *(bind.assigned for bind in binds if bind.pod_info.uid in mine)], mine)
@@ -291,7 +281,7 @@ class Jobs:
     def _check_roles(self, job: Job, machine: Machine, owners: Set[str], before: Set[str], placed: Set[str]) -> None:
         """Check that rank 0 counts if others do that have not started with one."""
         uids = placed | self._succeeded(job, machine, owners)
-        self.with_roles += job.roles
+        self.met["with roles"] += job.roles
         if job.roles and not uids & self.firsts and not self._may_have_started(job, machine, owners, before):
             self.broken.append(f"{sorted(uids)} of {job.name} start without rank 0")
 
@@ -305,7 +295,7 @@ class Jobs:
             before = Counter(rack_of(one.node) for one in mine if one.uid not in chosen)
             racks = {rack_of(one.node) for one in mine if one.uid in chosen}
             allowed = {rack for rack in before if before[rack] == max(before.values())} if before else racks
-            self.sliced += bool(racks)
+            self.met["sliced"] += bool(racks)
             if len(racks) > 1 or not racks <= allowed:
                 self.broken.append(f"slice {number} of {job.name} goes to racks {sorted(racks)}, of {dict(before)}")
 
@@ -325,7 +315,6 @@ class Jobs:
         job = self.of(order.pod.metadata.uid)
         if job is None:
             return
-        self.preempted += 1
         uids, cache = self.members[job.name], machine.cache
         kept = [one for uid in uids if (one := machine.reservations.room_of(uid)) is not None]
         placed = {uid for uid in uids if machine.group_cache.state(uid) == "placed"}

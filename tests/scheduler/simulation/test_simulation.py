@@ -34,18 +34,25 @@ from tests.support.seeds import Part
 STEPS = 1000
 # In some runs so many pods are deleted that few are bound: 10 in that of seed 77.
 FEWEST = 5
-SEEDS, LONG_SEEDS = range(8), range(8, 240)
+SEEDS = range(8)
 # These runs meet together every case, several times.
 SEEDS_OF_ALL_CASES = (0, 2, 4, 6)
 # In these runs leaders are killed amid the preemption of whole groups.
-DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (200, 208, 292), range(200, 300)
+DISRUPTED_STEPS, DISRUPTED_SEEDS = 250, (200, 208, 292)
 # In these runs the rates of running pods change all the time.
-RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (2, 3, 28, 58), range(300, 400)
+RATES_STEPS, RATES_SEEDS = 600, (2, 3, 28, 58)
 # In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
 BACKFILL_SEEDS = (1, 4, 503)
 BACKFILL = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
 # In these runs the schedulers' machines show a wrong UNIX time.
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)
+# By the name of a life.
+LONG_SEEDS = {
+    "_live": range(8, 240),
+    "_disrupted_life": range(200, 300, 2),
+    "_disrupted_promised_life": range(201, 300, 2),
+    "_edited_life": range(300, 400),
+}
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
@@ -64,6 +71,7 @@ FAILED_ONCE = {
 
 
 ORDINARY_SEEDS = sorted({*SEEDS, *FAILED_ONCE})
+Life = Callable[[World], Awaitable[None]]
 
 
 async def _live(world: World) -> None:
@@ -71,68 +79,10 @@ async def _live(world: World) -> None:
     await world.settle()
 
 
-def _told(seed: int) -> World:
-    try:
-        return simulate(seed, _live)
-    except (AssertionError, ExceptionGroup) as broken:
-        raise AssertionError(f"seed {seed}: {broken}") from broken
-
-
-@cache
-def _met(seed: int) -> Counter[str]:
-    """Return how often a run met what it is for."""
-    world = _told(seed)
-    jobs = {"completed": world.jobs.completed, "after hold": world.jobs.after_hold, "run again": world.jobs.run_again}
-    jobs |= {"sliced": world.jobs.sliced, "with roles": world.jobs.with_roles}
-    ours = {"binds": world.promises.binds, "victims": world.promises.preempted}
-    return Counter(jobs | ours) + Counter(
-        {f"kube-scheduler: {what}": n for what, n in world.kube_scheduler.met.items()}
-    )
-
-
-@pytest.mark.parametrize("seed", ORDINARY_SEEDS)
-def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> None:
-    """Watches torn, requests failing before and after the write, nodes vanishing, schedulers killed and frozen."""
-    assert _met(seed)["binds"] > FEWEST
-
-
-def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
-    """Pods are preempted; and kube-scheduler's pods are bound, refused and preempted for, or not answered."""
-    met = sum(map(_met, SEEDS_OF_ALL_CASES), Counter[str]())
-    assert met["victims"] > 12
-    assert met["sliced"] > 12
-    assert met["with roles"] > 12
-    assert met["kube-scheduler: bound"] > 12
-    assert met["completed"] > 12
-    assert met["after hold"] > 3
-    assert met["run again"] > 1
-    assert all(met[f"kube-scheduler: {what}"] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
-
-
 async def _promised_life(world: World) -> None:
     """Pods declare run times, which they exceed or do not reach; leaders and nodes are lost as in all runs."""
     world.cluster.declares_runs = True
     await _live(world)
-
-
-@pytest.mark.parametrize("seed", BACKFILL_SEEDS)
-def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No VF is given twice, no room outlives its owner, and in the end all that fits is bound."""
-    monkeypatch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", BACKFILL)
-    promises, promise = list[Promise](), Backfill._new_promise
-
-    def note(*arguments: Any) -> Promise:
-        promises.append(promise(*arguments))
-        return promises[-1]
-
-    monkeypatch.setattr(Backfill, "_new_promise", note)
-    try:
-        world = simulate(seed, _promised_life)
-    except (AssertionError, ExceptionGroup) as broken:
-        raise AssertionError(f"seed {seed}: {broken}") from broken
-    assert world.promises.binds > FEWEST
-    assert promises
-    assert world.reserved_rooms.most_spares or seed != BACKFILL_SEEDS[0]
 
 
 async def _life_by_wrong_clocks(world: World) -> None:
@@ -149,20 +99,6 @@ def _set_clocks(world: World, error_s: float) -> None:
         world.loop.wall_errors_s[scheduler.name] = error_s
 
 
-@pytest.mark.parametrize("seed", CLOCK_SEEDS)
-def test_guarantees_hold_whatever_the_wall_clock_shows(seed: int) -> None:
-    """No pod waits because time seems to have gone back, and none is evicted because it seems to have passed."""
-    assert simulate(seed, _life_by_wrong_clocks).promises.binds > FEWEST
-
-
-@pytest.mark.parametrize("seed", LONG_SEEDS)
-def test_guarantees_hold_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
-    """Run with --long; each seed has its own time limit and its own name."""
-    if not request.config.getoption("--long"):
-        pytest.skip("runs with --long")
-    assert _told(seed).promises.binds > FEWEST
-
-
 async def _disrupted_life(world: World) -> None:
     """Groups that go as a whole, pods that they have to go for, and leaders killed amid that."""
     world.disruptions.cuts = random.Random(world.source.random())
@@ -170,37 +106,9 @@ async def _disrupted_life(world: World) -> None:
     await world.settle()
 
 
-def _disrupted(seed: int, patch: pytest.MonkeyPatch, *, declares_runs: bool = False) -> World:
-    async def life(world: World) -> None:
-        world.cluster.declares_runs = declares_runs
-        await _disrupted_life(world)
-
-    # One write after another, so that each moment between two of them is met.
-    patch.setattr("scheduler.server.evict._PARALLELISM", 1)
-    try:
-        return simulate(seed, life)
-    except (AssertionError, ExceptionGroup) as broken:
-        raise AssertionError(f"seed {seed}: {broken}") from broken
-
-
-def test_what_a_leader_that_is_killed_leaves_of_a_whole_group_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between marks and deletions, and between two deletions; no group that has enough members loses one."""
-    met = sum((_disrupted(seed, monkeypatch).disruptions.met for seed in DISRUPTED_SEEDS), Counter[str]())
-    assert met["before deletions"] > 1
-    assert met["between deletions"] > 3
-    assert met["evicted"] > 1
-
-
-@pytest.mark.parametrize("seed", LONG_DISRUPTED_SEEDS)
-def test_so_it_does_for_many_more_seeds(
-    seed: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """Run with --long; in odd runs pods declare run times, and room is kept for spares."""
-    if not request.config.getoption("--long"):
-        pytest.skip("runs with --long")
-    if seed % 2:
-        monkeypatch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", BACKFILL)
-    assert _disrupted(seed, monkeypatch, declares_runs=seed % 2 == 1).disruptions.met["orders"] >= 0
+async def _disrupted_promised_life(world: World) -> None:
+    world.cluster.declares_runs = True
+    await _disrupted_life(world)
 
 
 async def _edited_life(world: World) -> None:
@@ -209,30 +117,92 @@ async def _edited_life(world: World) -> None:
     await world.settle()
 
 
-def _edited(seed: int) -> World:
-    try:
-        return simulate(seed, _edited_life)
-    except (AssertionError, ExceptionGroup) as broken:
-        raise AssertionError(f"seed {seed}: {broken}") from broken
+def _run(seed: int, life: Life) -> World:
+    with pytest.MonkeyPatch.context() as patch:
+        if life in (_promised_life, _disrupted_promised_life):
+            patch.setattr("tests.scheduler.simulation.schedulers._GROUP_OPTIONS", BACKFILL)
+        if life in (_disrupted_life, _disrupted_promised_life):
+            # One write after another, so that each moment between two of them is met.
+            patch.setattr("scheduler.server.evict._PARALLELISM", 1)
+        try:
+            return simulate(seed, life)
+        except (AssertionError, ExceptionGroup) as broken:
+            raise AssertionError(f"seed {seed}: {broken}") from broken
+
+
+@cache
+def _met(seed: int) -> Counter[str]:
+    """Return how often a run met what it is for."""
+    world = _run(seed, _live)
+    ours = Counter({"binds": world.promises.binds, "victims": world.promises.preempted}) + world.jobs.met
+    return ours + Counter({f"kube-scheduler: {what}": n for what, n in world.kube_scheduler.met.items()})
+
+
+@pytest.mark.parametrize("seed", ORDINARY_SEEDS)
+def test_guarantees_hold_whatever_is_lost_late_repeated_or_killed(seed: int) -> None:
+    """Watches torn, requests failing before and after the write, nodes vanishing, schedulers killed and frozen."""
+    assert _met(seed)["binds"] > FEWEST
+
+
+def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
+    """Pods are preempted; and kube-scheduler's pods are bound, refused and preempted for, or not answered."""
+    met = sum(map(_met, SEEDS_OF_ALL_CASES), Counter[str]())
+    assert all(met[what] > 12 for what in ("victims", "sliced", "with roles", "kube-scheduler: bound", "completed"))
+    assert met["after hold"] > 3
+    assert met["run again"] > 1
+    assert all(met[f"kube-scheduler: {what}"] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
+
+
+@pytest.mark.parametrize("seed", BACKFILL_SEEDS)
+def test_guarantees_hold_while_groups_have_promised_starts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No VF is given twice, no room outlives its owner, and in the end all that fits is bound."""
+    promises, promise = list[Promise](), Backfill._new_promise
+
+    def note(*arguments: Any) -> Promise:
+        promises.append(promise(*arguments))
+        return promises[-1]
+
+    monkeypatch.setattr(Backfill, "_new_promise", note)
+    world = _run(seed, _promised_life)
+    assert world.promises.binds > FEWEST
+    assert promises
+    assert world.reserved_rooms.most_spares or seed != BACKFILL_SEEDS[0]
+
+
+@pytest.mark.parametrize("seed", CLOCK_SEEDS)
+def test_guarantees_hold_whatever_the_wall_clock_shows(seed: int) -> None:
+    """No pod waits because time seems to have gone back, and none is evicted because it seems to have passed."""
+    assert _run(seed, _life_by_wrong_clocks).promises.binds > FEWEST
+
+
+def test_what_a_leader_that_is_killed_leaves_of_a_whole_group_goes() -> None:
+    """Between marks and deletions, and between two deletions; no group that has enough members loses one."""
+    met = sum((_run(seed, _disrupted_life).disruptions.met for seed in DISRUPTED_SEEDS), Counter[str]())
+    assert met["before deletions"] > 1
+    assert met["between deletions"] > 3
+    assert met["evicted"] > 1
 
 
 def test_a_vf_never_has_more_than_is_reserved_while_its_pods_rates_change() -> None:
     """Leaders killed, frozen, cut off, writes lost and late; nodes late, killed amid an edit or of an earlier version,
     and NICs that refuse.
     """
-    met = sum((_edited(seed).rates.met for seed in RATES_SEEDS), Counter[str]())
+    met = sum((_run(seed, _edited_life).rates.met for seed in RATES_SEEDS), Counter[str]())
     assert met["written"] > 60
     assert met["Deferred"] > 3
     assert met["Infeasible"] > 1
     assert met["went back"] > 1
 
 
-@pytest.mark.parametrize("seed", LONG_RATES_SEEDS)
-def test_nor_has_it_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
-    """Run with --long."""
+@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in LONG_SEEDS for seed in LONG_SEEDS[name]])
+def test_guarantees_hold_for_many_more_seeds(name: str, seed: int, request: pytest.FixtureRequest) -> None:
+    """Run with --long; each seed has its own time limit and its own name."""
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
-    assert _edited(seed).rates.met["written"] > 0
+    life: Life = globals()[name]
+    world = _run(seed, life)
+    assert world.promises.binds > FEWEST or life is not _live
+    assert world.rates.met["written"] > 0 or life is not _edited_life
 
 
 def short_stories() -> list[str]:
@@ -278,32 +248,6 @@ async def _small_life(world: World) -> None:
     await world.settle()
 
 
-def test_a_scheduler_may_be_killed_at_any_moment(part: Part) -> None:
-    """At each request of a run, when it arrives and when it is carried out: nothing is given twice, all is bound."""
-    witnessed = 0
-
-    def count(world: World) -> None:
-        def witness(*_: object) -> None:
-            nonlocal witnessed
-            witnessed += 1
-
-        world.api.witness = witness
-
-    _small(count)
-    assert witnessed > 60
-    for moment in part.of(range(witnessed), "any moment"):
-        world = _small(lambda world, moment=moment: world.kill_at(moment))  # type: ignore[misc]
-        assert not world.promises.slips, moment
-
-
-def _small(pre_filter: Callable[[World], None], life: Callable[[World], Awaitable[None]] = _small_life) -> World:
-    async def story(world: World) -> None:
-        pre_filter(world)
-        await life(world)
-
-    return simulate(1, story)
-
-
 async def _job_life(world: World) -> None:
     """Two jobs, one by its annotation and one by its PodGroup, and a member that is deleted and made again."""
     world.faults.stop()
@@ -322,22 +266,32 @@ async def _job_life(world: World) -> None:
     await world.settle()
 
 
-def test_a_leader_may_be_killed_between_the_binds_of_a_group(part: Part) -> None:
-    """At each request: the next one completes the group before anything else, and no half of it stays."""
-    witnessed = 0
+def _moments(life: Life) -> int:
+    """Return at how many moments of a life a request arrives, or is carried out."""
+    moments = []
 
-    def count(world: World) -> None:
-        def witness(*_: object) -> None:
-            nonlocal witnessed
-            witnessed += 1
+    async def story(world: World) -> None:
+        world.api.witness = lambda *request: moments.append(request)
+        await life(world)
 
-        world.api.witness = witness
+    simulate(1, story)
+    return len(moments)
 
-    _small(count, _job_life)
-    assert witnessed > 60
-    for moment in part.of(range(witnessed), "binds of a group"):
-        world = _small(lambda world, moment=moment: world.kill_at(moment), _job_life)  # type: ignore[misc]
-        assert sum(bool(pod.node) for pod in world.cluster.pods()) == 6, moment
+
+@pytest.mark.parametrize(("life", "fewest"), [(_small_life, 4), (_job_life, 6)], ids=["pods", "groups"])
+def test_a_scheduler_may_be_killed_at_any_moment(life: Life, fewest: int, part: Part) -> None:
+    """At each request: nothing is given twice, all is bound, and no half of a group stays."""
+
+    async def story(world: World) -> None:
+        world.kill_at(moment)
+        await life(world)
+
+    moments = _moments(life)
+    assert moments > 60
+    for moment in part.of(range(moments), life.__name__):
+        world = simulate(1, story)
+        assert not world.promises.slips, moment
+        assert sum(bool(pod.node) for pod in world.cluster.pods()) >= fewest, moment
 
 
 async def _take_over_story(world: World) -> None:
