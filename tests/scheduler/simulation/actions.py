@@ -218,14 +218,9 @@ class Actions(Actors):
 
     def _return_claims(self) -> None:
         """Make a claim that a pod uses and that is not there."""
-        used = {
-            volume["persistentVolumeClaim"]["claimName"]
-            for pod in self._cluster.pods()
-            for volume in pod.document["spec"].get("volumes") or ()
-            if "persistentVolumeClaim" in volume
-        }
-        if absent := sorted(used - self._storage.claims().keys()):
-            self._storage.create_claim(self._source.choice(absent))
+        used = {claim for pod in self._cluster.pods() for claim in pod.claims}
+        if claim := self._choose(sorted(used - self._storage.claims().keys())):
+            self._storage.create_claim(claim)
 
     def _create_important(self) -> None:
         """Create a pod with a high priority, sometimes one that preempts nothing."""
@@ -277,27 +272,22 @@ class Actions(Actors):
     def _foreign_pod(self) -> None:
         """Let kube-scheduler place a pod that asks for cpu only."""
         spec = {"schedulerName": "default-scheduler", "nodeName": self._node()}
-        name = self._cluster.create_pod(None, cpu=self._source.choice(_CPUS[:3]), spec=spec)
-        self._note_claim(name)
+        pod = self._cluster.create_pod(None, cpu=self._source.choice(_CPUS[:3]), spec=spec)
+        self._world.promises.claim(pod.uid)
 
     def _foreign_claim(self) -> None:
         """Let somebody forge an assignment on a pod that he has bound himself: a VF and a unit, maybe in use."""
         node, index = self._node(), self._source.randrange(2)
         spec = {"schedulerName": "default-scheduler", "nodeName": node}
-        name = self._cluster.create_pod(None, spec=spec)
-        uid = self._note_claim(name)
+        pod = self._cluster.create_pod(None, spec=spec)
+        self._world.promises.claim(pod.uid)
         vf = self._source.randrange(VFS[index])
         pci = self._world.agents[node].hardware.inventory().pfs[index].vf_pci(vf)
         assigned = AssignedVf(f"pf{index}", vf, pci, "ethernet", f"rail{index}")
-        named = self._source.choice((uid, uid, uid, "of-another-pod"))
+        named = self._source.choice((pod.uid, pod.uid, pod.uid, "of-another-pod"))
         unit = {"units": [f"b{self._source.randrange(fake_units.UNITS)}"]}
         text = dump_assignment(Assignment(named, node, (assigned,), {fake_units.KIND: unit}))
-        self._cluster.patch_pod(name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
-
-    def _note_claim(self, name: str) -> str:
-        uid = next(pod.uid for pod in self._cluster.pods() if pod.name == name)
-        self._world.promises.claim(uid)
-        return uid
+        self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.ASSIGNMENT: text}}})
 
     def _foreign_bind(self) -> None:
         """Let another scheduler bind first."""

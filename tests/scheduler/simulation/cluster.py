@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from devcluster.apiserver.status import ApiError
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, read_assignment
 from mooring.annotations.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
@@ -93,6 +92,22 @@ class PodState:
     @property
     def wanted_units(self) -> int:
         return int(self.annotations.get(fake_units.REQUEST, "0"))
+
+    @property
+    def claims(self) -> list[str]:
+        """Return the names of the PersistentVolumeClaims that it uses."""
+        volumes = self.document["spec"].get("volumes") or ()
+        return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
+
+    def condition(self, kind: str) -> Json:
+        """Return the condition of a type; empty if there is none."""
+        conditions: list[Json] = self.document["status"].get("conditions") or []
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    @property
+    def message(self) -> str:
+        """Return why it waits."""
+        return str(self.condition("PodScheduled").get("message", ""))
 
     @property
     def held(self) -> set[str]:
@@ -192,8 +207,8 @@ class Cluster:
         entries = self._api.cluster.store.collection(_NODE_STORAGE).ordered()
         return {entry.name: entry.decoded() for entry in entries}
 
-    def create_pod(self, request: str | None, **more: Any) -> str:
-        """Create a pod of our scheduler, or of the one that ``spec`` names; return its name."""
+    def create_pod(self, request: str | None, **more: Any) -> PodState:
+        """Create a pod of our scheduler, or of the one that ``spec`` names."""
         self._serial += 1
         name = f"p{self._serial}"
         annotations = {} if request is None else {names.REQUEST: request}
@@ -218,8 +233,7 @@ class Cluster:
             },
             "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},
         }
-        self._api.call("POST", PODS, body)
-        return name
+        return PodState(self._api.call("POST", PODS, body), None)
 
     def put_budget(self, allowed: int | None) -> None:
         """Set how many of a ReplicaSet's pods may be disrupted; None deletes the budget."""
@@ -252,24 +266,21 @@ class Cluster:
         if name not in self.nodes():
             labels = {"kubernetes.io/hostname": name, RACK: rack_of(name)}
             self._api.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
-            self._patch_node(name, {"spec": {"taints": None}})
+            self.patch_node(name, {"spec": {"taints": None}})
         inventories = {
             names.INVENTORY: dump_inventory(hardware.inventory()),
             fake_units.INVENTORY: str(fake_units.UNITS),
         }
-        self._patch_node(name, {"metadata": {"annotations": inventories}})
+        self.patch_node(name, {"metadata": {"annotations": inventories}})
         status = {
             "allocatable": {"cpu": str(CPUS), "memory": "16Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             "nodeInfo": {"bootID": kernel_boot or hardware.boot},
         }
-        self._patch_node(name, {"status": status}, "/status")
+        self.patch_node(name, {"status": status}, "/status")
 
-    def _patch_node(self, name: str, patch: Json, subresource: str = "") -> None:
+    def patch_node(self, name: str, patch: Json, subresource: str = "") -> None:
         self._api.call("PATCH", f"/api/v1/nodes/{name}{subresource}", patch, MERGE)
-
-    def annotate_node(self, name: str, patch: Json) -> None:
-        self._patch_node(name, patch)
 
     def delete_node(self, name: str) -> None:
         self._api.call("DELETE", f"/api/v1/nodes/{name}")
@@ -277,6 +288,3 @@ class Cluster:
     def events(self, *reasons: str) -> list[Json]:
         listed = self._api.call("GET", "/api/v1/namespaces/default/events")
         return [one for one in listed["items"] if one["reason"] in reasons]
-
-
-__all__ = ["CLASSES", "CPUS", "OFFER_MBPS", "PODS", "ApiError", "Cluster", "Hardware", "PodState", "on_cable"]

@@ -107,7 +107,8 @@ class Disruptions:
     def _deleted(self, process: str, uid: str) -> None:
         for one in self._of(process, uid):
             one.deleted.add(uid)
-            if unmarked := [pod.name for pod in self._placed(one.job) if pod.uid in one.uids and not _is_marked(pod)]:
+            victims = (pod for pod in self._placed(one.job) if pod.uid in one.uids)
+            if unmarked := [pod.name for pod in victims if pod.condition("DisruptionTarget").get("status") != "True"]:
                 self.broken.append(f"{uid} of {one.job.name} was deleted before {unmarked} were marked")
             self._cut(one)
 
@@ -158,11 +159,6 @@ class Disruptions:
 
     def _placed(self, job: Job) -> list[PodState]:
         return [pod for pod in self.jobs.pods(job) if pod.is_live and not pod.is_going]
-
-
-def _is_marked(pod: PodState) -> bool:
-    conditions = pod.document["status"].get("conditions") or ()
-    return any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
 
 
 def _goes_as_a_whole(job: Job) -> bool:

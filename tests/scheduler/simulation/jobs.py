@@ -13,7 +13,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mooring import names
 from mooring.annotations.request import read_request
@@ -24,7 +23,7 @@ from scheduler.cycle.preemption.potential_victims import whole_group_of, whole_m
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
-from tests.scheduler.simulation.oracle import has_cpu, is_ready, told, vfs_fit
+from tests.scheduler.simulation.oracle import has_cpu, is_ready, vfs_fit
 from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
@@ -137,10 +136,9 @@ class Jobs:
         used = {_index(pod) for pod in self.pods(job) if pod.phase != "Failed" and pod.uid in self.made[job.name]}
         index = next(number for number in itertools.count() if number not in used)
         labels = {_INDEX: str(index), _ROLE: "other" if index else "first"}
-        name = self.cluster.create_pod(
+        uid = self.cluster.create_pod(
             job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner, labels=labels
-        )
-        uid = next(pod.uid for pod in self.cluster.pods() if pod.name == name)
+        ).uid
         self.owners[uid] = owner["uid"] if owner else ""
         self.firsts |= {uid} if index == 0 else set()
         self.members[job.name].add(uid)
@@ -266,7 +264,8 @@ class Jobs:
                 ]
                 of_others += [self.lives[uid] for uid in self.counted & self.lives.keys() if self.owners[uid] == owner]
                 self.lives[pod.uid] = max(of_others, default=len(self.lives))
-                self.times[pod.uid] = pod.document["metadata"]["creationTimestamp"], _bound_at(pod)
+                created = pod.document["metadata"]["creationTimestamp"]
+                self.times[pod.uid] = created, pod.condition("PodScheduled").get("lastTransitionTime", created)
 
     def _check_racks(
         self, job: Job, machine: Machine, before: Sequence[AssignedPod], binds: Sequence[Bind], mine: Set[str]
@@ -342,7 +341,7 @@ class Jobs:
         for pod in self.cluster.pods() if batch else ():
             # Another scheduler may have bound one of them meanwhile, volumes or not.
             if pod.uid in batch and not pod.is_going and (pod.uid == uid or not pod.node):
-                used = [claims[name] for name in _claims_of(pod) if name in claims]
+                used = [claims[name] for name in pod.claims if name in claims]
                 if any(not claim.volume and claim.created < since for claim in used):
                     self.broken.append(f"the pod of uid {uid} was bound before the volumes of {pod.name}")
 
@@ -368,9 +367,9 @@ class Jobs:
             fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
             is_simple = not (job.with_claims or job.within or job.rails or job.slices or job.roles)
             if fits and is_simple and not self.has_spare(job):
-                yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
+                yield f"{needed} members of {job.name} fit and wait: {waiting[0].message!r}"
             for pod in waiting:
-                if not told(pod):
+                if not pod.message:
                     yield f"{pod.name} of {job.name} waits and was not told why"
 
     def _fits(self, member: PodState, count: int, nodes: dict[str, Json], live: Sequence[PodState]) -> bool:
@@ -401,14 +400,3 @@ def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -
     interfaces = request.interfaces if request else ()
     beside = [*there, *([replace(member)] * (count - 1))]
     return has_cpu(member, beside) and vfs_fit(interfaces * count, node, there)
-
-
-def _bound_at(pod: PodState) -> str:
-    conditions: list[dict[str, str]] = pod.document["status"].get("conditions") or []
-    scheduled = (one["lastTransitionTime"] for one in conditions if one["type"] == "PodScheduled")
-    return next(scheduled, pod.document["metadata"]["creationTimestamp"])
-
-
-def _claims_of(pod: PodState) -> list[str]:
-    volumes: list[dict[str, Any]] = pod.document["spec"].get("volumes") or []
-    return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]

@@ -20,7 +20,7 @@ from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
 from tests.scheduler.simulation.network import CLIENT
-from tests.scheduler.simulation.oracle import has_cpu, is_ready, told
+from tests.scheduler.simulation.oracle import has_cpu, is_ready
 from tests.scheduler.simulation.promises import Promises
 
 _SERVICE = "http://10.0.0.2:8888"
@@ -180,7 +180,7 @@ class KubeScheduler:
     def _tell(self, pod: PodState, refused: Mapping[str, str]) -> None:
         """Report to the pod's owner why it waits, if that is new."""
         message = f"0 nodes are available: {sorted(set(refused.values())) or 'Insufficient cpu'}"
-        if message != told(pod):
+        if message != pod.message:
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
             self._do(self.cluster.patch_pod, pod.name, {"status": {"conditions": [condition]}}, "/status")
 

@@ -136,9 +136,3 @@ def _fits(
         if any(one.network not in (None, pf.network) for one in mine):
             return False
     return True
-
-
-def told(pod: PodState) -> str:
-    """Return the message of a waiting pod."""
-    conditions = pod.document["status"].get("conditions") or []
-    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")

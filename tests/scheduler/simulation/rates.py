@@ -7,7 +7,7 @@ leader raises nothing beyond what a port offers. In the end each edit is in forc
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -127,7 +127,7 @@ class Rates:
         if name in self._cluster.nodes():
             text = dump_rates_in_force(RatesInForce(self._agents[name].in_force()))
             annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
-            self._cluster.annotate_node(name, annotations)
+            self._cluster.patch_node(name, annotations)
 
     def go_forward(self, name: str) -> bool:
         """Let a node have programs that change rates; return whether it says so.
@@ -170,7 +170,7 @@ class Rates:
                 yield from (f"{pod.name} of {pod.node}: {why}" for why in filter(None, (self._open(pod),)))
 
     def _open(self, pod: PodState) -> str:
-        wanted, condition = _wanted(pod), _condition(pod)
+        wanted, condition = _wanted(pod), pod.condition("MooringRates").get("reason", "")
         rates = allocated(pod)
         given = [(one.min_tx_rate, one.max_tx_rate) for one in (rates.rates if rates else [])] or [
             (vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in pod.vfs
@@ -220,11 +220,6 @@ def _wanted(pod: PodState) -> list[tuple[int | None, int | None]] | None:
         one.settings.vlan == vf.settings.vlan for one, vf in zip(interfaces, pod.vfs, strict=True)
     )
     return [(one.settings.min_tx_rate, one.settings.max_tx_rate) for one in interfaces] if same else None
-
-
-def _condition(pod: PodState) -> str:
-    conditions: Any = pod.document["status"].get("conditions") or ()
-    return next((str(one["reason"]) for one in conditions if one["type"] == "MooringRates"), "")
 
 
 class RateEdits(Actors):

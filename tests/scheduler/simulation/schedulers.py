@@ -45,11 +45,9 @@ def ordered(uid: str) -> str:
 class _Recorded(Machine):
     """A machine whose decisions are recorded."""
 
-    write: Callable[[Bind], None]
-    write_batch: Callable[[list[Bind]], None]
+    scheduler: "Scheduler"
     # Waiting Binds that were recorded.
     known: set[int]
-    write_order: Callable[[DeleteVictims, Set[str]], None]
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         going = frozenset(self.state.removals)
@@ -60,24 +58,25 @@ class _Recorded(Machine):
             if isinstance(one, Bind | PreBind)
         ]
         batches = self.binding_cycle._batches.values()
-        now_held = {id(bind): bind for batch in batches for bind in batch.binds.values()}
-        held = [bind for key, bind in now_held.items() if key not in self.known]
-        self.known = set(now_held)
+        waiting = {id(bind): bind for batch in batches for bind in batch.binds.values()}
+        held = [bind for key, bind in waiting.items() if key not in self.known]
+        self.known = set(waiting)
         for bind in held:
-            self.write(bind)
-        self.write_batch(list({bind.pod_info.uid: bind for bind in (*placed, *held)}.values()))
+            self.scheduler.record(bind)
+        decided = {bind.pod_info.uid: bind for bind in (*placed, *held)}
+        self.scheduler.tell_batch(self, list(decided.values()), self.scheduler.loop.time())
+        for bind in placed:
+            self.scheduler.record(bind)
         for one in instructions or ():
-            if isinstance(one, Bind | PreBind):
-                self.write(one if isinstance(one, Bind) else one.decision)
-            elif isinstance(one, DeleteVictims):
-                self.write_order(one, going)
+            if isinstance(one, DeleteVictims):
+                self.scheduler.record_order(self, one, going)
         return instructions
 
     def tick(self, now: float) -> list[Instruction]:
         instructions = super().tick(now)
         for one in instructions:
             if isinstance(one, Bind):
-                self.write(one)
+                self.scheduler.record(one)
         return instructions
 
 
@@ -89,7 +88,7 @@ class RecordedExtenderPods(ExtenderPods):
     ) -> Bind | Refused:
         decision = super().reserve(pod_info, node, now, devices)
         if isinstance(decision, Bind):
-            _RUNNING.get()._record(decision)
+            _RUNNING.get().record(decision)
         return decision
 
     def finish(self, decision: Bind, outcome: Outcome, now: float) -> None:
@@ -135,18 +134,16 @@ class Scheduler:
     async def _main(self) -> None:
         await _run(Config(metrics_addr="", extender_addr=":8888"), Access("http://10.0.0.1:6443"))
 
-    def _record(self, decision: Bind) -> None:
+    def record(self, decision: Bind) -> None:
         """Tell a decision when it is made: what the node offers later does not count."""
         uid = decision.pod_info.uid
         if self.recorded.get(uid) is decision:
             return
         self.recorded[uid] = decision
-        made = Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time())
-        self.tell(uid, made)
+        self.tell(uid, Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time()))
 
-    def _record_order(self, order: DeleteVictims, going: Set[str]) -> None:
-        assert self.machine is not None, "a machine has ordered it"
-        self.tell_order(self.machine, order, going)
+    def record_order(self, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
+        self.tell_order(machine, order, going)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
             self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))
@@ -161,8 +158,5 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
     own = {"kinds": fake_units.kinds(), "portion": 3, "group_options": _GROUP_OPTIONS}
     scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
-    recorded.known = set()
-    recorded.write = scheduler._record
-    recorded.write_batch = lambda binds: scheduler.tell_batch(recorded, binds, scheduler.loop.time())
-    recorded.write_order = scheduler._record_order
+    recorded.scheduler, recorded.known = scheduler, set()
     return recorded

@@ -127,10 +127,7 @@ class Storage:
                 yield f"volume {claim.volume} cannot be used on {pod.node}"
 
     def _claims_of(self, pod: PodState) -> Iterator[ClaimState | None]:
-        claims = self.claims()
-        for volume in pod.document["spec"].get("volumes") or ():
-            if "persistentVolumeClaim" in volume:
-                yield claims.get(volume["persistentVolumeClaim"]["claimName"])
+        return map(self.claims().get, pod.claims)
 
     def _volumes(self) -> list[Json]:
         return [one.decoded() for one in self._api.cluster.store.collection(("", "persistentvolumes")).ordered()]

@@ -30,7 +30,7 @@ from tests.scheduler.simulation.jobs import Jobs
 from tests.scheduler.simulation.kube_scheduler import KubeScheduler
 from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.network import CLIENT, Network, accepting
-from tests.scheduler.simulation.oracle import placeable, told
+from tests.scheduler.simulation.oracle import placeable
 from tests.scheduler.simulation.promises import Promises
 from tests.scheduler.simulation.rates import Rates
 from tests.scheduler.simulation.reserved_room import ReservedRooms, nodes_of_spares
@@ -184,8 +184,8 @@ class World:
                 late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
             elif not pod.node and not pod.is_gated and self.jobs.of(pod.uid) is None:
                 if fitting := placeable(pod, self._allowed(pod, free), live):
-                    late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
-                elif not told(pod):
+                    late.append(f"{pod.name} fits on {fitting} and waits: {pod.message!r}")
+                elif not pod.message:
                     late.append(f"{pod.name} waits and was not told why")
         late += self.jobs.unsettled(nodes, live, spare_nodes)
         late += self.disruptions.left()
