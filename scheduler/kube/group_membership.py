@@ -74,11 +74,32 @@ def node_times(pod: Pod) -> NodeTimes | None:
 
 def read_membership(pod: Pod) -> GroupMembership | None:
     """Return a pod's group; None for a pod without one. Raise ValueError with the broken rule."""
-    membership = _read_membership(pod)
-    if membership is None or not (membership.request.slices or membership.request.role_from):
-        return membership
-    role = "" if membership.request.role_from is None else _label(pod, membership.request.role_from, "role_from")
-    return membership._replace(order=by_index(pod) if membership.request.slices else None, role=role)
+    if pod.spec.workload_ref is not None:
+        raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
+    scheduling_group, label = _pod_groups(pod)
+    if scheduling_group and label:
+        raise ValueError(
+            f"the pod belongs to two PodGroups: {scheduling_group!r} by spec.schedulingGroup, and {label!r} by label "
+            f"{names.POD_GROUP_LABEL!r}"
+        )
+    request, has_pod_group = read_group(pod.annotations), bool(scheduling_group or label)
+    if request is None:
+        return _by_pod_group(pod) if has_pod_group else None
+    label_key = request.name_from
+    if label_key is not None:
+        request = replace(request, name=_label(pod, label_key, "name_from"), name_from=None)
+    membership = _by_pod_group(pod) if has_pod_group else _by_annotation(pod, request)
+    if has_pod_group and request.name not in (None, membership.title):
+        source = "" if label_key is None else f", the value of label {label_key!r},"
+        rule = f"{request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
+        raise AnnotationError(names.GROUP, "name" if label_key is None else "name_from", rule)
+    if has_pod_group:
+        # The name is redundant: members with and without it are equal.
+        membership = membership._replace(request=request if request.name is None else replace(request, name=None))
+    if request.slices or request.role_from:
+        role = "" if request.role_from is None else _label(pod, request.role_from, "role_from")
+        membership = membership._replace(order=by_index(pod) if request.slices else None, role=role)
+    return membership
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -93,32 +114,6 @@ def membership_of_refused(pod: Pod) -> GroupMembership | None:
     """Return the group of a rejected pod; if it wrongly names a second group, that of its PodGroup."""
     membership = membership_if_readable(pod)
     return _by_pod_group(pod) if membership is None and any(_pod_groups(pod)) else membership
-
-
-def _read_membership(pod: Pod) -> GroupMembership | None:
-    if pod.spec.workload_ref is not None:
-        raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
-    scheduling_group, label = _pod_groups(pod)
-    if scheduling_group and label:
-        raise ValueError(
-            f"the pod belongs to two PodGroups: {scheduling_group!r} by spec.schedulingGroup, and {label!r} by label "
-            f"{names.POD_GROUP_LABEL!r}"
-        )
-    request = read_group(pod.annotations)
-    label_key = request.name_from if request is not None else None
-    if request is not None and label_key is not None:
-        request = replace(request, name=_label(pod, label_key, "name_from"), name_from=None)
-    if not scheduling_group and not label:
-        return None if request is None else _by_annotation(pod, request)
-    membership = _by_pod_group(pod)
-    if request is not None and request.name is not None:
-        if request.name != membership.title:
-            source = "" if label_key is None else f", the value of label {label_key!r},"
-            rule = f"{request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
-            raise AnnotationError(names.GROUP, "name" if label_key is None else "name_from", rule)
-        # It is redundant: members with and without it are equal.
-        request = replace(request, name=None)
-    return membership if request is None else membership._replace(request=request)
 
 
 def _label(pod: Pod, key: str, field: str) -> str:
