@@ -106,10 +106,6 @@ class Members:
         owners = self._owners("waiting")
         return owners & self.start_owners or owners
 
-    def next_members(self) -> list[str]:
-        owners = self.next_owners
-        return [uid for uid in self.of("waiting") if self.pods[uid].owner in owners]
-
     def has_owner(self, owner: str) -> bool:
         """Return whether pods of this owner wait, are placed, or took part in the start."""
         return owner in self.start_owners or owner in self._owners("waiting", "placed")

@@ -41,8 +41,8 @@ from scheduler.kube.pod_info import PodInfo
 # Number of members that one decision tries in all topology domains together (some seconds), and to place more than
 # needed.
 _MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
-# Cost of the sums of a row, and of the check and the commit of a member, in units of one node.
-_A_ROW, _A_COMMIT = 50, 30
+# Cost of the check and the commit of a member, in units of one node.
+_A_COMMIT = 30
 # Number of rounds after which others wait, and after which the group is tried later.
 _ROUNDS, _MOST_ROUNDS = 3, 12
 
@@ -156,8 +156,8 @@ def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
 
 def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
     """Place a group; on success its members are on their nodes in the snapshot, in a domain."""
-    demand, budget, room = snapshot.demand, snapshot.budget, (yield from member_room(snapshot))
-    search = _DomainSearch(snapshot, demand, budget, room, NetworkSums(snapshot.nodes.size, demand))
+    room = yield from member_room(snapshot)
+    search = _DomainSearch(snapshot, room, NetworkSums(snapshot))
     outcome = yield from search.try_targets()
     if isinstance(outcome, Target):
         return outcome
@@ -170,8 +170,6 @@ class _DomainSearch:
     """Tries a group in one domain after another."""
 
     snapshot: GroupSnapshot
-    demand: GroupDemand
-    budget: GroupBudget
     room: MemberRoom
     # Read when first needed, while no member is on its node; mostly they are not.
     sums: NetworkSums
@@ -179,9 +177,9 @@ class _DomainSearch:
     def try_targets(self) -> Turns[Target | GroupUnschedulable]:
         """Try one domain after another, from the demand's first domain on; from the first of all if there are fewer."""
         best, best_rank, count = None, (0, 0), 0
-        for first in dict.fromkeys((self.demand.first_domain, 0)):
+        for first in dict.fromkeys((self.snapshot.demand.first_domain, 0)):
             for number, target in enumerate(self._targets()):
-                self.budget.charge(self.snapshot.nodes.size)
+                self.snapshot.budget.charge(self.snapshot.nodes.size)
                 if number < first:
                     continue
                 if best is not None and count >= _MAX_ATTEMPTS:
@@ -200,7 +198,7 @@ class _DomainSearch:
         return best
 
     def _targets(self) -> Iterator[Target]:
-        demand = self.demand
+        demand = self.snapshot.demand
         if not demand.placed_pods and (key := common_domain_label(demand.members)):
             # The first placed member determines the domain of the others.
             yield from targets(replace(demand, group=_with_domain_label(demand.group, key)), self.room)
@@ -213,8 +211,7 @@ class _DomainSearch:
         count, extra_count, is_cut = 0, 0, False
         for members in self._attempts(target):
             if members is None:
-                rows = np.unique(np.concatenate(self.room.rows_of_shapes))
-                yield from self.sums.read(rows, snapshot.nodes.free_vfs_of_row.__getitem__, _A_ROW, self.budget)
+                yield from self.sums.read(np.unique(np.concatenate(self.room.rows_of_shapes)))
                 continue
             if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
                 is_cut = True
@@ -229,7 +226,7 @@ class _DomainSearch:
                 best, best_count = members, bind_count
             elif best is None and (shortage is None or bind_count > shortage.fitting):
                 shortage = _shortage(snapshot, target, refusals)
-            yield from self.budget.move_all(snapshot.take_off, list(snapshot.binds))
+            yield from self.snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds))
         if best is None:
             assert shortage is not None, "a domain is tried at least once"
             return replace(shortage, is_cut=is_cut), count
@@ -239,10 +236,10 @@ class _DomainSearch:
 
     def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
         """Yield the members to try in a domain: each choice of networks, in each order; None if sums are needed."""
-        demand, snapshot, orders = self.demand, self.snapshot, self.demand.orders(target.min_members)
+        demand, snapshot, orders = self.snapshot.demand, self.snapshot, self.snapshot.demand.orders(target.min_members)
         # With the VFs that are reserved for them.
         nominated_pods = demand.rooms(snapshot.reserved) if demand.group.rails == "same" else ()
-        for networks in choices(demand, target.min_members, target.domain, snapshot.nodes, self.sums, nominated_pods):
+        for networks in choices(self.sums, target.min_members, target.domain, nominated_pods):
             if networks is None:
                 yield None
                 continue

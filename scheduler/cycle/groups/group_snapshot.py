@@ -129,7 +129,10 @@ class GroupSnapshot:
             return True
         if live.nodes.renewals.end == self._renewals_end:
             return False
-        return bool(live.pod_counts.terms["anti_affinity"].row_counts) or any(map(_reads_labels, self.demand.kinds))
+        infos = [member.affinity_info for member in self.demand.kinds]
+        has_terms = any(info.required_affinity or info.required_anti_affinity for info in infos)
+        has_spread = any(member.spread for member in self.demand.kinds)
+        return has_terms or has_spread or bool(live.pod_counts.terms["anti_affinity"].row_counts)
 
     def changed_nodes(self) -> Set[str]:
         """Return the nodes that changed in the live cache, or on which nominations changed."""
@@ -142,8 +145,3 @@ class GroupSnapshot:
         """Return the nodes and uids of the pods for which any member has to leave room, and from when on."""
         by_node = reserved.counting_for_owner(self.demand.group.key, self.demand.priority)
         return {(node, pod.uid, reserved.since_of(pod.uid)) for node, pods in by_node.items() for pod in pods}
-
-
-def _reads_labels(member: PodInfo) -> bool:
-    affinity_info = member.affinity_info
-    return bool(affinity_info.required_affinity or affinity_info.required_anti_affinity or member.spread)

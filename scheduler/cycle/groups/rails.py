@@ -22,8 +22,8 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.groups.domains import Domain
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
-from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_budget import Turns
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import Cap, caps_for
@@ -38,6 +38,8 @@ _FreeByNetwork = dict[str, tuple[int, int]]
 _MOST_CHOICES, _MAX_CHECKS = 32, 256
 # Maximum number of networks to sort in natural order: 40,000 take 150 ms.
 _MOST_NATURAL = 4_096
+# Cost of the sums of a row, in units of one node.
+_A_ROW = 50
 # Number of nodes that are evaluated between two turns, and of networks whose sums are kept as arrays over all nodes.
 _NODE_PORTION, _MAX_ARRAYS = 256, 64
 # No PF has this network.
@@ -47,9 +49,8 @@ _NOWHERE = ""
 class NetworkSums:
     """The free VFs and Mb/s of some nodes on each network, for the members of a group; they are read once."""
 
-    def __init__(self, size: int, demand: GroupDemand) -> None:
-        self._size, self._count = size, len(demand.members)
-        self._demand, self._namespace = demand, demand.group.key.namespace
+    def __init__(self, snapshot: GroupSnapshot) -> None:
+        self.snapshot, self.demand, self._count = snapshot, snapshot.demand, len(snapshot.demand.members)
         self._nodes: dict[str, list[tuple[int, int, int]]] = {}
         self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
         # Sums by PF capacities: nodes of one model share their PFs.
@@ -58,27 +59,26 @@ class NetworkSums:
     @cached_property
     def _requests(self) -> Sequence[tuple[PodRequest, int]]:
         # The request of a shape is hashed once: it may have 64 interfaces.
-        counts, requests = Counter(member.shape for member in self._demand.summed_members), Counter[PodRequest]()
-        for member in self._demand.shapes:
+        counts, requests = Counter(member.shape for member in self.demand.summed_members), Counter[PodRequest]()
+        for member in self.demand.shapes:
             if member.request is not None and member.interfaces:
                 requests[member.request] += counts[member.shape]
         return list(requests.items())
 
-    def read(
-        self, rows: Rows, free_vfs_of: Callable[[int], FreeVfs], row_cost: int, budget: GroupBudget
-    ) -> Turns[None]:
+    def read(self, rows: Rows) -> Turns[None]:
         if self._nodes:
             return
+        nodes, namespace = self.snapshot.nodes, self.demand.group.key.namespace
         for number, row in enumerate(rows.tolist(), 1):
-            free_vfs = free_vfs_of(row)
-            caps = caps_for(free_vfs.shares, self._namespace)
+            free_vfs = nodes.free_vfs_of_row[row]
+            caps = caps_for(free_vfs.shares, namespace)
             key = id(free_vfs.pfs), free_vfs.capacities, tuple([cap.vfs for cap in caps])
             if key not in self._free_by_model:
-                self._free_by_model[key] = _free_by_network(free_vfs, caps, self._namespace)
+                self._free_by_model[key] = _free_by_network(free_vfs, caps, namespace)
             for network, (vfs, mbps) in self._free_by_model[key].items():
                 self._nodes.setdefault(network, []).append((row, vfs, mbps))
             if number % _NODE_PORTION == 0:
-                yield from budget.pause(row_cost * _NODE_PORTION)
+                yield from self.snapshot.budget.pause(_A_ROW * _NODE_PORTION)
 
     def admitted(self, networks: Networks, rows: Rows) -> int:
         """Return how many members these nodes admit if the first interfaces are on these networks."""
@@ -99,7 +99,7 @@ class NetworkSums:
 
     def _on(self, network: str) -> tuple[Amounts, Amounts]:
         if network not in self._arrays:
-            vfs, mbps = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
+            vfs, mbps = np.zeros(self.snapshot.nodes.size, np.int64), np.zeros(self.snapshot.nodes.size, np.int64)
             if nodes := self._nodes.get(network):
                 numbers, free_vfs, free_mbps = map(list, zip(*nodes, strict=True))
                 vfs[numbers], mbps[numbers] = free_vfs, free_mbps
@@ -126,12 +126,7 @@ def _free_by_network(free_vfs: FreeVfs, caps: Sequence[Cap], namespace: str) -> 
 
 
 def choices(
-    demand: GroupDemand,
-    min_members: int,
-    domain: Domain,
-    nodes: NodeColumns,
-    sums: NetworkSums,
-    nominated_pods: Sequence[AssignedPod] = (),
+    sums: NetworkSums, min_members: int, domain: Domain, nominated_pods: Sequence[AssignedPod] = ()
 ) -> Iterator[Networks | None]:
     """Yield the networks to try for the members' interfaces in a domain; at least one choice, empty for any network.
 
@@ -140,7 +135,7 @@ def choices(
     victims have left. If not all members must be placed, choices that admit most come first: the other members join
     them there.
     """
-    members = demand.members
+    demand, members, nodes = sums.demand, sums.demand.members, sums.snapshot.nodes
     count = max((len(member.interfaces) for member in members), default=0)
     if demand.group.rails != "same" or not count:
         yield ()

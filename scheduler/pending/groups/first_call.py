@@ -32,7 +32,7 @@ class FirstCall(Part):
         self._is_on = options.backfill or options.hold_s > 0
         self._next_check = 0.0
         # The groups that are passed over, and until when at least.
-        self._passes: dict[GroupKey, float] = {}
+        self.passes: dict[GroupKey, float] = {}
 
     def tick(self, now: float) -> Iterable[Instruction]:
         if not self._is_on or now < self._next_check:
@@ -49,12 +49,12 @@ class FirstCall(Part):
 
     def _choose(self, now: float) -> GroupKey | None:
         groups, promisee = self._pending_groups, self._promisee()
-        self._passes = {
+        self.passes = {
             key: end
-            for key, end in self._passes.items()
+            for key, end in self.passes.items()
             if groups.in_queue(key) is not None and (promisee is not None or now < end)
         }
-        owner = groups.oldest(now if self._has_backfill else now - self._hold_s, self._passes)
+        owner = groups.oldest(now if self._has_backfill else now - self._hold_s, self.passes)
         if promisee is None or (owner is not None and groups.priority(owner) > groups.priority(promisee)):
             return owner
         return promisee
@@ -72,11 +72,8 @@ class FirstCall(Part):
     def pass_over(self, key: GroupKey, now: float) -> None:
         """Let the next group have the promise, because no start is found for this one."""
         if self._has_backfill and not self._hold_s and self.is_for(key):
-            self._passes[key] = now + _PASS_S
-            self._next_check = now + _CHECK_S * min(len(self._passes), _MAX_PASSES)
-
-    def is_passed_over(self, key: GroupKey) -> bool:
-        return key in self._passes
+            self.passes[key] = now + _PASS_S
+            self._next_check = now + _CHECK_S * min(len(self.passes), _MAX_PASSES)
 
     def next_due(self) -> float | None:
         return self._next_check if self._is_on and self._pending_groups.has_any else None

@@ -10,7 +10,6 @@ updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import islice
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from scheduler.cache.cache import Cache
@@ -23,8 +22,6 @@ from scheduler.kube.objects import unix_time
 from scheduler.pending.part import Part
 
 K = TypeVar("K", bound=Hashable)
-# Number of messages per call: a few milliseconds.
-PORTION = 256
 # Seconds from a change to the condition that reports it: members are bound one after another.
 _CONDITION_S = 1.0
 _HINT = (
@@ -103,9 +100,7 @@ class GroupReports(Part):
         self._messages.pop(key, None)
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
-        return islice(self._remaining_messages(), PORTION)
-
-    def _remaining_messages(self) -> Iterator[tuple[str, str, Why | None]]:
+        """Yield the members that have not received their message, and drop them."""
         while self._messages:
             key, (uids, message, why) = next(iter(self._messages.items()))
             yield from ((uid, message, why) for uid in uids)

@@ -51,6 +51,8 @@ _EXCLUSIVE_S = 0.25
 _URGENT_S = 0.5
 # Number of members from which sorting them is a step by itself.
 _SORTING_STEP = 512
+# Number of messages to members per call: a few milliseconds.
+PORTION = 256
 
 
 class GroupScheduling(Part):
@@ -197,7 +199,7 @@ class GroupScheduling(Part):
         if self.first_call.is_for(key):
             reservation, note = yield from self.backfill.search(demand, budget)
             return replace(preemption, reservation=reservation, note=note)
-        return replace(preemption, note=NO_START) if self.first_call.is_passed_over(key) else preemption
+        return replace(preemption, note=NO_START) if key in self.first_call.passes else preemption
 
     def _assume(self, demand: GroupDemand, placement: GroupPlacement, now: float) -> list[Instruction]:
         self.decisions["scheduled"] += 1
@@ -274,7 +276,7 @@ class GroupScheduling(Part):
         pods, members = self.state.pending_pods, self.state.group_cache
         return [
             report
-            for uid, message, why in self.state.group_reports.take()
+            for uid, message, why in islice(self.state.group_reports.take(), PORTION)
             if uid in pods.pending and members.state(uid) == "waiting"
             for report in pods.report_unschedulable(pods[uid], "Unschedulable", message, why)
         ]
@@ -316,8 +318,10 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
 def _waiting_members(key: GroupKey, state: SharedState) -> list[PodInfo]:
     """Return the members to schedule next in their order, with the group's priority and run time; count the attempt."""
     # No group needs more at once: the others are scheduled after these are placed.
-    uids = islice(state.pending_groups.members(key).next_members(), MOST_MEMBERS)
-    pending_pods = [state.pending_pods[uid] for uid in uids]
+    members = state.pending_groups.members(key)
+    uids, owners = members.of("waiting"), members.next_owners
+    next_uids = islice((uid for uid in uids if members.pods[uid].owner in owners), MOST_MEMBERS)
+    pending_pods = [state.pending_pods[uid] for uid in next_uids]
     for pending_pod in pending_pods:
         pending_pod.attempts += 1
     pod_infos = [pod.pod_info for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]

@@ -45,9 +45,9 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term
 
-# Costs in units of one node: a pod that is only listed, a victim that is sorted or counted, one that is compared
-# with the members on its nodes, and the sum of a row.
-_A_POD, _A_VICTIM, _A_TRIAL, _A_ROW = 3, 15, 60, 50
+# Costs in units of one node: a pod that is only listed, a victim that is sorted or counted, and one that is compared
+# with the members on its nodes.
+_A_POD, _A_VICTIM, _A_TRIAL = 3, 15, 60
 # Victims that are sorted at once, with a key and a number.
 _RUN = 2048
 _Entry = tuple[tuple[object, ...], int, Victim]
@@ -211,15 +211,13 @@ class PlanSearch:
     def _networks(self, domain: Domain, levels: Sequence[Sequence[Victim]]) -> Turns[Sequence[Networks]]:
         """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
         snapshot, demand, budget = self._snapshot, self._demand, self._budget
-        sums = NetworkSums(snapshot.nodes.size, demand)
+        sums = NetworkSums(snapshot)
         if demand.group.rails == "same":
             pods = pods_of(itertools.chain.from_iterable(levels))
             yield from budget.move_all(snapshot.remove, pods)
-            yield from sums.read(
-                domain.rows(snapshot.nodes), snapshot.nodes.free_vfs_of_row.__getitem__, _A_ROW, budget
-            )
+            yield from sums.read(domain.rows(snapshot.nodes))
             yield from budget.move_all(snapshot.restore, pods)
-        options = choices(demand, demand.min_members, domain, snapshot.nodes, sums)
+        options = choices(sums, demand.min_members, domain)
         return [choice for choice in options if choice is not None]
 
     def _place(

@@ -14,7 +14,7 @@ from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.group_reports import PORTION
+from scheduler.state.groups.group_scheduling import PORTION
 from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
