@@ -16,7 +16,7 @@ from mooring.annotations.assignment import read_assignment
 from mooring.kube.client import Client
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.server.process import Cluster
+from tests.scheduler.server.cluster import Cluster
 
 
 @pytest.fixture

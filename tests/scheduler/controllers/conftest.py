@@ -1,7 +1,6 @@
 """A control plane with the scheduler and kube-controller-manager, and four nodes with the VFs of one rank each."""
 
 import itertools
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +16,8 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.controllers.player import WHOLE_NODE, Player
-from tests.scheduler.server.process import PODS, Cluster
+from tests.scheduler.server.cluster import PODS, Cluster
+from tests.scheduler.server.http.kube_scheduler import binary
 from tests.support.polling import eventually
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -29,9 +29,7 @@ _CONTROLLERS = "job-controller,statefulset-controller,garbage-collector-controll
 @pytest.fixture(scope="package")
 def controlled(own_server: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Run the scheduler and the controllers of the control plane; give a kubeconfig."""
-    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-controller-manager"
-    if not binary.exists():
-        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-controller-manager")
+    controller_manager = binary("kube-controller-manager")
     (port,) = free_ports(1)
     processes = Processes(folder := tmp_path_factory.mktemp("controllers"))
     own = ("--kubeconfig", str(own_server), "--leader-elect", "false", "--metrics-addr", "")
@@ -39,7 +37,7 @@ def controlled(own_server: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     served = ("--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder}")
     try:
         processes.start("scheduler", (sys.executable, "-m", "scheduler", *own))
-        processes.start("kube-controller-manager", (str(binary), *flags, *served, "--kube-api-qps=500"))
+        processes.start("kube-controller-manager", (controller_manager, *flags, *served, "--kube-api-qps=500"))
         yield own_server
     finally:
         processes.stop()

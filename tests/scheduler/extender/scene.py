@@ -1,22 +1,19 @@
 """A machine that is the extender of a kube-scheduler, and what a test does to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
 from scheduler.extender.extender_pods import Verdict
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 NOW = 1000.0
 
 FOREIGN = {"schedulerName": "default-scheduler"}

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.resource_claims import ClaimedDevices
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 NOW = 1000.0
 # What a step of the scheduler may cost, in seconds; here with room for a busy machine.
 _STEP_S, _BUSY = 0.05, 4

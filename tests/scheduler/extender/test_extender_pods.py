@@ -20,7 +20,8 @@ from scheduler.kube.outcomes import BOUND, Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
-from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, MakeNode, MakePf, MakePod, Scene
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, Scene
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What is read of resource claims and ResourceSlices: which devices a pod has, and under which PCIe roots they lie."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,10 +15,9 @@ from scheduler.extender.resource_claims import (
     locate,
     read_allocation,
 )
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
+from tests.scheduler.conftest import MakePod
 
-MakePod = Callable[..., Pod]
 DRIVER = "gpu.example.com"
 
 

@@ -1,13 +1,12 @@
 """The order of a group's members: that of their ranks, whichever controller has made them."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
 from scheduler.kube.member_order import by_index
-from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakePod
 
 _JOBSET, _LWS = "jobset.sigs.k8s.io", "leaderworkerset.sigs.k8s.io"
 
@@ -33,9 +32,7 @@ def _worker(group: int, index: int) -> tuple[str, dict[str, str]]:
         pytest.param([(f"job-{role}-{n}", {}) for role in ("master", "worker") for n in range(11)], id="PyTorchJob"),
     ],
 )
-def test_members_are_in_the_order_of_their_ranks(
-    ranks: list[tuple[str, dict[str, str]]], make_pod: Callable[..., Pod]
-) -> None:
+def test_members_are_in_the_order_of_their_ranks(ranks: list[tuple[str, dict[str, str]]], make_pod: MakePod) -> None:
     pods: list[Any] = [make_pod(name, metadata={"labels": labels}) for name, labels in ranks]
     shuffled = Random(1).sample(pods, len(pods))
     assert [pod.metadata.name for pod in sorted(shuffled, key=by_index)] == [name for name, _ in ranks]

@@ -1,6 +1,5 @@
 """Every row of the bind table, from recorded answers of a real API server."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,10 @@ import msgspec
 import pytest
 
 from mooring.kube.failures import KubeError, Throttled, Unknown, failure
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome, classify, compare
+from tests.scheduler.conftest import MakePod
 
 RECORDED = Path(__file__).parents[2] / "devcluster" / "recorded.jsonl"
-MakePod = Callable[..., Pod]
 
 
 def _recorded(path_end: str, code: int, text: str) -> KubeError:

@@ -1,16 +1,13 @@
 """A pod is read once: what it needs, or in words why it cannot be placed."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-
-MakePod = Callable[..., Pod]
+from tests.scheduler.conftest import MakePod
 
 
 def _container(name: str = "c", cpu: str = "1", **fields: Any) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""A loop beside an API server."""
+"""A cluster of its own for each test, and a loop beside it."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from devcluster.apiserver.serve import ApiServer
+from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
-from tests.scheduler.server.process import Cluster
+from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.http.kube_scheduler import RealCluster
 from tests.scheduler.server.stage import Stage
+from tests.support.relay import Relay
 
 
 @pytest.fixture
@@ -21,3 +25,12 @@ async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(server.kubeconfig_text())
     return Cluster(client, kubeconfig)
+
+
+@pytest.fixture
+async def real_cluster(own_server: Path, tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """Give a real API server, emptied."""
+    async with Relay(load_access(str(own_server))) as relay:
+        await relay.empty()
+        async with Client(Access(relay.url), timeout_s=10.0) as client:
+            yield RealCluster(client, own_server, tmp_path)

@@ -1,42 +1,48 @@
 """Preemption against an API server: what is written to the victims and to the preempting pod."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
 from devcluster.apiserver.http.faults import Fault, webhook_fails
 from devcluster.apiserver.serve import ApiServer
-from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.instructions import DeleteVictims
-from scheduler.kube.objects import Node, OwnedMetadata, Pod
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
+from scheduler.kube.objects import OwnedMetadata, Pod
 from scheduler.server.evict import delete_victims
-from tests.scheduler.server.process import ALONE, Cluster, running
+from tests.scheduler.conftest import MakeNode, MakePf
+from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.process import ALONE, running
 from tests.support.polling import eventually
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 @pytest.fixture
-async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(cluster: Cluster) -> AsyncIterator[Cluster]:
     """Give a cluster that knows the priority class "high"."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(server.kubeconfig_text())
-    await client.request("POST", CLASSES, msgspec.json.encode({"metadata": {"name": "high"}, "value": 1000}))
-    yield Cluster(client, kubeconfig)
-    await client.request("DELETE", f"{CLASSES}/high")
+    await cluster.call("POST", CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    yield cluster
+    await cluster.call("DELETE", f"{CLASSES}/high")
 
 
-def _condition(pod: Pod, kind: str) -> Any:
-    return next((one for one in pod.status.conditions or () if one.type == kind), None)
+async def _victims(cluster: Cluster, *names: str) -> tuple[AssignedPod, ...]:
+    """Add pods, and return them as victims."""
+    pods = await asyncio.gather(*(cluster.add_pod(name) for name in names))
+    return tuple(AssignedPod(pod.metadata.uid, pod.key, "n1") for pod in pods)
+
+
+async def _delete(cluster: Cluster, *victims: AssignedPod) -> DeleteVictimsResult:
+    order = DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims)
+    return await delete_victims(cluster.client, order, "mooring")
+
+
+async def _mark(cluster: Cluster, name: str) -> tuple[str, str | None, str | None] | None:
+    condition = await cluster.condition(name, "DisruptionTarget")
+    return None if condition is None else (condition.status, condition.reason, condition.message)
 
 
 async def test_a_victim_is_deleted_and_the_pod_gets_its_vf(
@@ -55,9 +61,8 @@ async def test_a_victim_is_deleted_and_the_pod_gets_its_vf(
             return pods if nominated and pods["low"].metadata.deletion_timestamp else None
 
         pods = await eventually(going)
-        target = _condition(pods["low"], "DisruptionTarget")
-        assert (target.status, target.reason) == ("True", "PreemptionByScheduler")
-        assert target.message == "mooring: preempting to accommodate a higher priority pod"
+        message = "mooring: preempting to accommodate a higher priority pod"
+        assert await _mark(cluster, "low") == ("True", "PreemptionByScheduler", message)
         assert not pods["high"].spec.node_name
         await cluster.delete("low")
         pods = await cluster.bound("high")
@@ -70,16 +75,16 @@ async def test_a_victim_is_deleted_and_the_pod_gets_its_vf(
 
 
 async def test_a_budget_spares_a_pod_as_long_as_another_may_be_evicted(
-    cluster: Cluster, client: Client, make_node: MakeNode, make_pf: MakePf
+    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """Budgets are read from the API server: the pod whose eviction violates one stays."""
     await cluster.add_node(make_node("n1", (make_pf(vfs=2),)))
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "kept"}}, "minAvailable": 1}}
-    await client.request("POST", BUDGETS, msgspec.json.encode(budget))
+    await cluster.call("POST", BUDGETS, budget)
     async with running(cluster, *ALONE):
         await cluster.add_pod("other", "[{}]")
         await cluster.bound("other")
-        await cluster.add_pod("kept", "[{}]", labels={"app": "kept"})
+        await cluster.add_pod("kept", "[{}]", metadata={"labels": {"app": "kept"}})
         await cluster.bound("kept")
         await cluster.add_pod("high", "[{}]", priorityClassName="high")
 
@@ -88,93 +93,63 @@ async def test_a_budget_spares_a_pod_as_long_as_another_may_be_evicted(
             return {name for name, pod in pods.items() if pod.metadata.deletion_timestamp} or None
 
         assert await eventually(going) == {"other"}
-    await client.request("DELETE", f"{BUDGETS}/b")
+    await cluster.call("DELETE", f"{BUDGETS}/b")
 
 
-async def _assigned(cluster: Cluster, name: str) -> AssignedPod:
-    pod = (await cluster.pods())[name]
-    return AssignedPod(pod.metadata.uid, pod.key, "n1")
-
-
-async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, client: Client) -> None:
-    """Deleted and made again meanwhile: neither condition nor deletion reach the new one."""
-    await cluster.add_pod("low")
-    assigned = await _assigned(cluster, "low")
-    await cluster.delete("low")
-    await cluster.add_pod("low")
-    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,)), "mooring")
-    assert (ending.deleted, ending.refused) == ((), "")
-    pod = (await cluster.pods())["low"]
-    assert pod.metadata.deletion_timestamp is None
-    assert _condition(pod, "DisruptionTarget") is None
-
-
-async def test_a_victim_that_is_gone_already_is_not_an_error(cluster: Cluster, client: Client) -> None:
-    """All victims are deleted; those that are gone already count as neither deleted nor refused."""
-    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
-    first, second = await _assigned(cluster, "a"), await _assigned(cluster, "b")
-    await cluster.delete("a")
-    high = (await cluster.pods())["b"]
-    ending = await delete_victims(client, DeleteVictims(high, "n1", (first, second)), "mooring")
-    assert (ending.deleted, ending.refused) == ((second,), "")
+async def test_a_victim_that_is_gone_is_neither_deleted_nor_an_error(cluster: Cluster) -> None:
+    """Another pod that has its name meanwhile is left alone: neither condition nor deletion reach it."""
+    gone, again, there = await _victims(cluster, "gone", "again", "there")
+    await cluster.delete("gone")
+    await cluster.delete("again")
+    await cluster.add_pod("again")
+    ending = await _delete(cluster, gone, again, there)
+    assert (ending.deleted, ending.refused) == ((there,), "")
+    assert (await cluster.pod("again")).metadata.deletion_timestamp is None
+    assert await _mark(cluster, "again") is None
 
 
 async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
-    cluster: Cluster, client: Client, server: ApiServer
+    cluster: Cluster, server: ApiServer
 ) -> None:
     """A conflict does not mean that it is gone: the preempting pod must not wait for it, but be decided again."""
-    await cluster.add_pod("low")
-    assigned = await _assigned(cluster, "low")
+    (victim,) = await _victims(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
-    order = DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,))
-    ending = await delete_victims(client, order, "mooring")
+    ending = await _delete(cluster, victim)
     assert ending.deleted == ()
     assert "409" in ending.refused
-    assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)
+    assert (await _delete(cluster, victim)).deleted == (victim,)
 
 
 @pytest.mark.parametrize("code", [404, 409, 422, 500])
 async def test_a_victim_whose_webhook_denies_the_write_does_not_count_as_gone(
-    cluster: Cluster, client: Client, server: ApiServer, code: int
+    cluster: Cluster, server: ApiServer, code: int
 ) -> None:
     """The webhook chooses the code. It is a definite answer: the preempting pod is decided about again."""
-    await cluster.add_pod("low")
-    assigned = await _assigned(cluster, "low")
+    (victim,) = await _victims(cluster, "low")
     denial = webhook_fails("DELETE", "/low$")
     denial.code, denial.message = code, 'admission webhook "w.example.com" denied the request: no'
     server.faults.plan(denial)
-    order = DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,))
-    ending = await delete_victims(client, order, "mooring")
+    ending = await _delete(cluster, victim)
     assert ending.deleted == ()
     assert "denied the request" in ending.refused
 
 
-async def test_nobody_is_deleted_before_all_are_marked(cluster: Cluster, client: Client, server: ApiServer) -> None:
-    """Where one cannot be marked nobody goes, and the marks of the others are taken back."""
-    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
-    victims = await _assigned(cluster, "a"), await _assigned(cluster, "b")
+async def test_the_mark_of_a_victim_that_is_not_deleted_is_taken_back(cluster: Cluster, server: ApiServer) -> None:
+    """Nobody is deleted before all are marked. Who bears a mark while it is not being deleted was left by a crash."""
+    victims = await _victims(cluster, "a", "b")
+    taken_back = ("False", "PreemptionByScheduler", "mooring: the API server rejected the preemption")
     server.faults.plan(Fault("PATCH", "/b/status$", "answer", times=99, code=403))
-    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    ending = await _delete(cluster, *victims)
     assert ending.deleted == ()
     assert "403" in ending.refused
-    pods = await cluster.pods()
-    assert [pods[name].metadata.deletion_timestamp for name in ("a", "b")] == [None, None]
-    assert _condition(pods["a"], "DisruptionTarget").status == "False"
-    assert _condition(pods["b"], "DisruptionTarget") is None
-
-
-async def test_the_mark_of_a_victim_whose_deletion_is_refused_is_taken_back(
-    cluster: Cluster, client: Client, server: ApiServer
-) -> None:
-    """Who bears it while it is not being deleted was left by a crash."""
-    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
-    victims = await _assigned(cluster, "a"), await _assigned(cluster, "b")
+    assert [pod.metadata.deletion_timestamp for pod in (await cluster.pods()).values()] == [None, None]
+    assert (await _mark(cluster, "a"), await _mark(cluster, "b")) == (taken_back, None)
+    server.faults.planned.clear()
     server.faults.plan(Fault("DELETE", "/b$", "answer", times=99, code=403))
-    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    ending = await _delete(cluster, *victims)
     assert ending.deleted == victims[:1]
     assert "403" in ending.refused
-    condition = _condition((await cluster.pods())["b"], "DisruptionTarget")
-    assert (condition.status, condition.message) == ("False", "mooring: the API server rejected the preemption")
+    assert await _mark(cluster, "b") == taken_back
 
 
 class _Counting(Client):
@@ -196,7 +171,7 @@ async def test_many_victims_keep_no_other_write_waiting() -> None:
     """A group's hundreds are deleted some at a time, as kube-scheduler does."""
     client = _Counting()
     victims = tuple(AssignedPod(f"u{number}", f"default/p{number}", "n1") for number in range(100))
-    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    ending = await _delete(Cluster(client), *victims)
     assert (ending.deleted, client.sent) == (victims, 200)
     assert client.most == 16
     # Thousands of tasks would start in one turn of the loop.

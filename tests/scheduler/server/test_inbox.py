@@ -1,14 +1,11 @@
 """What waits to be taken in: in order, and of a node's changes only the newest."""
 
-from collections.abc import Callable
 from typing import Any
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.watches import EndOfList, Inbox, WatchEvent
-
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
+from tests.scheduler.conftest import MakeNode, MakePod
 
 
 def about(kind: type[Any], event: Any) -> WatchEvent:

@@ -2,16 +2,13 @@
 
 import asyncio
 import itertools
-import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from prometheus_client.registry import REGISTRY
 
 from devcluster.apiserver.http.faults import Fault, webhook_fails
-from mooring import names
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
@@ -19,43 +16,41 @@ from scheduler.server import loop as looping
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import WatchEvent
-from tests.scheduler.server.stage import MakeNode, MakePf, Stage
-from tests.support.polling import eventually
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.server.stage import Stage
+from tests.support.polling import eventually, until
 
 
 async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
     """It is ready to take over; once it leads it lists everything again, and binds."""
     await stage.add_node(make_node("n1"))
-    pod = await stage.add_pod("p")
     async with stage.run():
-        await stage.seen(pod.metadata.uid)
-        await eventually(lambda: _is_ready(stage))
-        fits_nowhere = await stage.add_pod("q", nodeSelector={"no": "where"})
-        await stage.seen(fits_nowhere.metadata.uid)
+        await stage.add_seen_pod("p")
+        await _is_ready(stage)
+        await stage.add_seen_pod("q", nodeSelector={"no": "where"})
         assert stage.machine.pending_pods.depths()["active"] == 2
         assert not await stage.is_bound("p")
         stage.loop.lead()
-        await eventually(lambda: stage.is_bound("p"))
+        await stage.bound("p")
 
 
 async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
     await stage.add_node(make_node("n1"))
     async with stage.run():
-        await eventually(lambda: _is_ready(stage))
+        await _is_ready(stage)
         stage.leads = False
         stage.loop.lead()
-        pod = await stage.add_pod("p")
-        await stage.seen(pod.metadata.uid)
+        await stage.add_seen_pod("p")
         stage.leads = True
-        await eventually(lambda: stage.is_bound("p"))
+        await stage.bound("p")
 
 
 async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
     """Stopped while it asks for the lease, it ends all the same: nothing keeps the lease from the next leader."""
     await stage.add_node(make_node("n1"))
     async with stage.run() as running:
-        await eventually(lambda: _is_ready(stage))
+        await _is_ready(stage)
         ended = stage.loop.reflectors.end
 
         async def late() -> None:
@@ -68,13 +63,11 @@ async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, m
             await asyncio.shield(running)
 
 
-async def _is_ready(stage: Stage) -> bool:
-    return stage.loop.reflectors.not_ready() == ""
+async def _is_ready(stage: Stage) -> None:
+    await until(lambda: stage.loop.reflectors.not_ready() == "")
 
 
-async def test_pods_that_are_listed_together_go_by_age(
-    stage: Stage, make_node: MakeNode, make_pod: Callable[..., Pod]
-) -> None:
+async def test_pods_that_are_listed_together_go_by_age(stage: Stage, make_node: MakeNode, make_pod: MakePod) -> None:
     """A scheduler that starts finds them in the order of their names; the oldest comes first all the same."""
     times = itertools.count(1000.0)
     clients, reports = ApiClients(stage.client, stage.client), ReportWriter(stage.client, "mooring")
@@ -95,18 +88,13 @@ async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
     """What its watch has missed must not be given again: nothing is decided before the new lists are there."""
     await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
     async with stage.run():
-        await eventually(lambda: _is_ready(stage))
+        await _is_ready(stage)
         stage.server.faults.plan(Fault("GET", "/api/v1/pods", "answer", times=3, code=503))
-        pod = await stage.add_pod("p", {"annotations": {names.REQUEST: "[{}]"}})
-        await stage.seen(pod.metadata.uid)
+        await stage.add_seen_pod("p", "[{}]")
         stage.loop.lead()
-        await eventually(lambda: _no_more_faults(stage))
+        await until(lambda: not stage.server.faults.planned)
         assert not await stage.is_bound("p")
-        await eventually(lambda: stage.is_bound("p"))
-
-
-async def _no_more_faults(stage: Stage) -> bool:
-    return not stage.server.faults.planned
+        await stage.bound("p")
 
 
 async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode) -> None:
@@ -116,7 +104,7 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
     async with stage.run():
         began = time.monotonic()
         stage.loop.lead(began + 1.0)
-        await eventually(lambda: stage.is_bound("p"))
+        await stage.bound("p")
         assert time.monotonic() - began >= 1.0
 
 
@@ -130,13 +118,17 @@ async def test_events_wait_until_few_binds_are_under_way(
     pods = ["quick", "slow-0", "slow-1", "slow-2"]
     for name in pods:
         await stage.add_pod(name)
-    async with stage.run():
-        stage.loop.lead()
-        await eventually(lambda: _are_under_way(stage, 3))
+    async with stage.lead():
+        await stage.bound("quick")
+        await until(lambda: len(stage.loop.writes) == 3)
         marker = await stage.add_pod("marker", schedulerName="another")
-        await eventually(lambda: _are_told(stage, pods))
-        items = json.loads(await stage.client.request("GET", "/api/v1/events"))["items"]
-        assert min(int(one["metadata"]["resourceVersion"]) for one in items) > int(marker.metadata.resource_version)
+
+        async def are_told() -> bool:
+            return {event["involvedObject"]["name"] for event in await stage.events()} >= set(pods)
+
+        await eventually(are_told)
+        versions = [int(event["metadata"]["resourceVersion"]) for event in await stage.events()]
+        assert min(versions) > int(marker.metadata.resource_version)
 
 
 async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_connections(
@@ -148,43 +140,28 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
     await stage.add_node(make_node("n1"))
     for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
         stage.server.faults.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
-    async with stage.run():
-        stage.loop.lead()
+    async with stage.lead():
         for name in "abcd":
             await stage.add_pod(name)
-        await eventually(lambda: _so_many(stage, 4))
+        await until(lambda: len(stage.loop.writes) == 4)
         began = time.monotonic()
         for name in "ef":
             await stage.add_pod(name)
-        await eventually(lambda: stage.is_bound("e"))
+        await stage.bound("e")
         assert time.monotonic() - began > 0.6
-        await eventually(lambda: stage.is_bound("f"))
-
-
-async def _so_many(stage: Stage, count: int) -> bool:
-    return len(stage.loop.writes) == count
-
-
-async def _are_under_way(stage: Stage, count: int) -> bool:
-    return await stage.is_bound("quick") and len(stage.loop.writes) == count
-
-
-async def _are_told(stage: Stage, pods: list[str]) -> bool:
-    return all([await stage.events(pod) for pod in pods])
+        await stage.bound("f")
 
 
 async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage, make_node: MakeNode) -> None:
     """Neither a new decision nor the repetition of a Binding; both once the lease is certain again."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
-    async with stage.run():
-        stage.loop.lead()
+    async with stage.lead():
         first = await stage.add_pod("first")
-        await eventually(lambda: _tried(stage))
+        await until(lambda: stage.server.faults.planned[0].times < 1000)
         stage.leads = False
-        second = await stage.add_pod("second")
-        await stage.seen(second.metadata.uid)
-        await eventually(lambda: _held_back(stage))
+        await stage.add_seen_pod("second")
+        await until(lambda: stage.unsent > 1)
         # Not before: a request that was on its way would be answered well.
         stage.server.faults.planned.clear()
         assert not await stage.is_bound("first")
@@ -192,8 +169,8 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: St
         assert assigned is not None, "the reservation stands: nobody knows what became of the Binding"
         assert stage.machine.pending_pods.depths()["active"] == 1
         stage.leads = True
-        await eventually(lambda: stage.is_bound("first"))
-        await eventually(lambda: stage.is_bound("second"))
+        await stage.bound("first")
+        await stage.bound("second")
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 4.0])
@@ -205,29 +182,16 @@ async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_bind_of
     bad = f"bad-{delay_s:.0f}"
     stage.server.faults.plan(webhook_fails("POST", f"/{bad}/pods/.*/binding$", times=100_000, delay_s=delay_s))
     await stage.add_node(make_node("n1", allocatable={"pods": "1000"}))
-    await stage.client.request("POST", "/api/v1/namespaces", b'{"metadata":{"name":"%b"}}' % bad.encode())
-    async with stage.run():
-        stage.loop.lead()
+    await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": bad}})
+    async with stage.lead():
         for number in range(200):
             await stage.add_pod(f"p{number}", namespace=bad)
-        await eventually(lambda: _tried_some(stage))
+        await until(lambda: stage.server.faults.planned[0].times < 100_000)
         began = time.monotonic()
         await stage.add_pod("good")
-        await eventually(lambda: stage.is_bound("good"))
+        await stage.bound("good")
         assert time.monotonic() - began < 4.0
         stage.server.faults.planned.clear()
-
-
-async def _tried_some(stage: Stage) -> bool:
-    return stage.server.faults.planned[0].times < 100_000
-
-
-async def _tried(stage: Stage) -> bool:
-    return stage.server.faults.planned[0].times < 1000
-
-
-async def _held_back(stage: Stage) -> bool:
-    return stage.unsent > 1
 
 
 async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
@@ -245,11 +209,10 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
 
     monkeypatch.setattr(stage.machine, "handle", see_and_send)
     await stage.add_node(make_node("n1"))
-    async with stage.run():
-        stage.loop.lead()
+    async with stage.lead():
         stage.loop._receive(WatchEvent(Node, Changed(Identity("restless"), make_node("restless", ready=False))))
         await stage.add_pod("p")
-        await eventually(lambda: stage.is_bound("p"))
+        await stage.bound("p")
     assert changes > 10
 
 
@@ -257,38 +220,30 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
     """Their outcomes are reported too; nothing new is started."""
     await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.0))
-    async with stage.run() as running:
-        stage.loop.lead()
+    async with stage.lead() as running:
         await stage.add_pod("p")
-        await eventually(lambda: _no_more_faults(stage))
+        await until(lambda: not stage.server.faults.planned)
         stage.loop.stop()
         assert await running is True
     assert await stage.is_bound("p")
-    assert [reason for reason, _ in await stage.events("p")] == ["Scheduled"]
+    assert await stage.reasons("p") == ["Scheduled"]
 
 
 async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: MakeNode) -> None:
     """One try, one condition: what we write about a pod requeues neither it nor another."""
     await stage.add_node(make_node("n1"))
     before = _attempts()
-    async with stage.run():
-        stage.loop.lead()
+    async with stage.lead():
         for name in ("p", "q"):
             await stage.add_pod(name, nodeSelector={"no": name})
         for name in ("p", "q"):
-            await eventually(lambda name=name: _is_told(stage, name))  # type: ignore[misc]
+            await stage.message_of(name)
         # Backoffs are over, and a change comes that the machine is seen to take in after those of the conditions.
         stage.now += 100.0
-        last = await stage.add_pod("last", schedulerName="other", nodeName="n1")
-        await stage.seen(last.metadata.uid)
+        await stage.add_seen_pod("last", schedulerName="other", nodeName="n1")
     assert _attempts() - before == 2
 
 
 def _attempts() -> float:
     labels = {"result": "unschedulable", "profile": "mooring"}
     return REGISTRY.get_sample_value("scheduler_schedule_attempts_total", labels) or 0.0
-
-
-async def _is_told(stage: Stage, name: str) -> bool:
-    pod = await stage.pod(name)
-    return pod is not None and any(one.type == "PodScheduled" for one in pod.status.conditions or ())

@@ -3,38 +3,44 @@
 import asyncio
 import json
 import signal
-import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from bench.served.apiservers import free_ports
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.assignment import Assignment, read_assignment
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.annotations.inventory import Pf
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.server.process import ALONE, Cluster, running
+from tests.scheduler.server.cluster import Cluster
+from tests.scheduler.server.process import ALONE, running
 from tests.support.polling import eventually
-
-T = TypeVar("T")
-
-
-MakePf = Callable[..., Pf]
-
-
-MakeNode = Callable[..., Node]
 
 
 def _assignment(pod: Pod) -> Assignment:
     return read_assignment(pod.annotations[names.ASSIGNMENT])
+
+
+def _given(pods: dict[str, Pod]) -> list[tuple[str | None, str]]:
+    """Return the VFs that pods have, each with its node."""
+    return [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
+
+
+async def _event(cluster: Cluster, pod: str, reason: str) -> Any:
+    """Wait for an event about a pod."""
+
+    async def found() -> Any:
+        return next((one for one in await cluster.events(pod) if one["reason"] == reason), None)
+
+    return await eventually(found)
 
 
 async def test_many_pods_at_once_on_one_remaining_vf_bind_exactly_one(
@@ -71,7 +77,7 @@ async def test_a_restarted_scheduler_gives_no_vf_twice(cluster: Cluster, make_no
             await cluster.bound(f"p{generation}")
             process.kill()
     pods = await cluster.pods()
-    given = [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
+    given = _given(pods)
     assert len(given) == len(set(given)) == 8
     await cluster.add_pod("late", "[{}]")
     async with running(cluster, *ALONE):
@@ -89,15 +95,10 @@ async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
         await cluster.bound("good")
         rule = "annotation 'mooring.dev/interfaces'[1].min_tx_rte: unknown field"
         assert rule in await cluster.message_of("bad")
-        event = await eventually(lambda: _event(cluster, "bad", "FailedScheduling"))
+        event = await _event(cluster, "bad", "FailedScheduling")
         assert rule in event["message"]
-        await cluster.annotate("bad", '[{"min_tx_rate":5}]')
+        await cluster.annotate("bad", **{names.REQUEST: '[{"min_tx_rate":5}]'})
         await cluster.bound("bad")
-
-
-async def _event(cluster: Cluster, pod: str, reason: str) -> Any:
-    events = [one for one in await cluster.events() if one["involvedObject"]["name"] == pod]
-    return next((one for one in events if one["reason"] == reason), None)
 
 
 async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
@@ -107,7 +108,7 @@ async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("p", "[{}]")
     async with running(cluster, *ALONE):
-        event = await eventually(lambda: _event(cluster, "p", "Scheduled"))
+        event = await _event(cluster, "p", "Scheduled")
     why = json.loads(event["metadata"]["annotations"][names.WHY])
     assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
 
@@ -121,7 +122,7 @@ async def test_with_a_signing_key_a_bound_pod_has_a_signature_that_holds(
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("p", "[{}]")
     async with running(cluster, *ALONE, "--signing-key", str(file)):
-        pod = (await cluster.bound("p"))["p"]
+        pod = await cluster.bound_pod("p")
     given = read_signature(pod.annotations[names.SIGNATURE])
     assert given.key == key_id(key.public_key().public_bytes_raw())
     key.public_key().verify(given.value, signed_bytes(pod.annotations[names.ASSIGNMENT].encode()))
@@ -144,7 +145,7 @@ async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
             if number == 12 and isinstance(server, ApiServer):
                 server.compact()
         pods = await cluster.bound(*wanted)
-    given = [(pod.spec.node_name, vf.pci) for pod in pods.values() for vf in _assignment(pod).vfs]
+    given = _given(pods)
     assert len(given) == len(set(given)) == 40
 
 
@@ -165,8 +166,7 @@ async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
 
 async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
     """Ready once nodes and pods are listed; counted under kube-scheduler's names."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     await cluster.add_node(make_node("n1", (make_pf(vfs=3),)))
     await cluster.add_node(make_node("n2", annotations={names.INVENTORY: "{"}))
     await cluster.add_node(make_node("n3", (make_pf(vfs=5),), boot="another"))
@@ -191,8 +191,7 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """As dashboards for kube-scheduler expect them, and Mooring's own beside them."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
     await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])

@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from bench.served import apiservers
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
+from mooring.kube.failures import Conflict
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.server.process import ALONE, PODS, Cluster, running
+from tests.scheduler.server.cluster import NODES, PODS, Cluster
+from tests.scheduler.server.process import ALONE, running
 from tests.support.polling import eventually
 
 pytestmark = pytest.mark.apiserver
@@ -50,7 +52,7 @@ async def client(gated: tuple[str, Path]) -> AsyncIterator[Client]:
     """Talk to the server, and leave nothing of a test there."""
     async with Client(load_access(str(gated[1]))) as client:
         yield client
-        for path in (PODS, "/api/v1/nodes"):
+        for path in (PODS, NODES):
             await client.request("DELETE", path, params={"gracePeriodSeconds": "0"})
         # No controller takes the finalizer off.
         await client.request("PATCH", TRAIN, b'{"metadata": {"finalizers": null}}', "application/merge-patch+json")
@@ -66,8 +68,8 @@ async def cluster(gated: tuple[str, Path], client: Client, make_node: MakeNode, 
     return cluster
 
 
-async def _create(client: Client, path: str, name: str, **fields: Any) -> None:
-    await client.request("POST", path, msgspec.json.encode({"metadata": {"name": name}, **fields}))
+async def _create(cluster: Cluster) -> None:
+    await cluster.call("POST", GROUPS, {"metadata": {"name": "train"}, "spec": SPEC})
 
 
 async def _add_members(cluster: Cluster, *members: str, **spec: Any) -> None:
@@ -75,33 +77,28 @@ async def _add_members(cluster: Cluster, *members: str, **spec: Any) -> None:
         await cluster.add_pod(name, "[{}]", schedulingGroup={"podGroupName": "train"}, **spec)
 
 
-async def _pod_group(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(await client.request("GET", TRAIN))
-    return found
-
-
-async def test_an_api_server_drops_what_its_feature_gates_do_not_allow(gated: tuple[str, Path], client: Client) -> None:
+async def test_an_api_server_drops_what_its_feature_gates_do_not_allow(
+    gated: tuple[str, Path], cluster: Cluster
+) -> None:
     """It says nothing then: docs/jobs.md does."""
-    await _create(client, GROUPS, "train", spec=SPEC)
-    kept = (await _pod_group(client))["spec"]
+    await _create(cluster)
+    kept = (await cluster.call("GET", TRAIN))["spec"]
     told = kept.get("schedulingConstraints"), kept["disruptionMode"], kept.get("priority")
     assert told == ((SPEC["schedulingConstraints"], "PodGroup", 0) if gated[0] == ALL else (None, "Pod", None))
     assert kept["schedulingPolicy"] == SPEC["schedulingPolicy"]
 
 
-async def test_members_wait_for_their_pod_group_and_start_together(
-    gated: tuple[str, Path], cluster: Cluster, client: Client
-) -> None:
+async def test_members_wait_for_their_pod_group_and_start_together(gated: tuple[str, Path], cluster: Cluster) -> None:
     """In one rack, if the PodGroup could say so; and its condition is True then."""
     async with running(cluster, *ALONE):
         await _add_members(cluster, "m0", "m1", "m2")
         why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
         assert await cluster.message_of("m0") == why
-        await _create(client, GROUPS, "train", spec=SPEC)
+        await _create(cluster)
         pods = await cluster.bound("m0", "m1", "m2")
 
         async def condition() -> dict[str, str] | None:
-            conditions = (await _pod_group(client)).get("status", {}).get("conditions", [])
+            conditions = (await cluster.call("GET", TRAIN)).get("status", {}).get("conditions", [])
             return next((one for one in conditions if one["status"] == "True"), None)
 
         said = await eventually(condition)
@@ -111,12 +108,14 @@ async def test_members_wait_for_their_pod_group_and_start_together(
 
 
 async def test_a_group_goes_as_a_whole_where_the_server_keeps_that_it_should(
-    gated: tuple[str, Path], cluster: Cluster, client: Client
+    gated: tuple[str, Path], cluster: Cluster
 ) -> None:
     """A pod that needs the room of one member has all of them deleted, or that one."""
     for name, value in (("train-low", 10), ("train-high", 1000)):
-        await _ensure(client, name, value)
-    await _create(client, GROUPS, "train", spec=SPEC)
+        # The other tests of this server may have made it.
+        with suppress(Conflict):
+            await cluster.call("POST", CLASSES, {"metadata": {"name": name}, "value": value})
+    await _create(cluster)
     async with running(cluster, *ALONE):
         await _add_members(cluster, "m0", "m1", "m2", priorityClassName="train-low", nodeSelector={RACK: "b"})
         await cluster.bound("m0", "m1", "m2")
@@ -133,18 +132,11 @@ async def test_a_group_goes_as_a_whole_where_the_server_keeps_that_it_should(
                     gone.add(name)
                     await cluster.delete(name)
 
-        async def placed() -> bool | None:
+        async def placed() -> bool:
             await end()
-            return (await cluster.pods())["urgent"].spec.node_name is not None or None
+            return await cluster.is_bound("urgent")
 
         await eventually(placed)
         await end()
     assert len(gone & {"m0", "m1", "m2"}) == going
     assert "beside" not in gone
-
-
-async def _ensure(client: Client, name: str, value: int) -> None:
-    """Have a priority class, which the other tests of this server may have made."""
-    listed = msgspec.json.decode(await client.request("GET", CLASSES))["items"]
-    if all(one["metadata"]["name"] != name for one in listed):
-        await _create(client, CLASSES, name, value=value)

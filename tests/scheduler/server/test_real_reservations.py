@@ -4,26 +4,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.annotations.spares import read_spares
 from mooring.kube.access import load_access
-from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.promises import read_promise
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.server.process import PATIENCE_S, PODS, Cluster, Scheduler, scheduler
+from tests.scheduler.server.cluster import LEASE, NODES, PODS, Cluster
+from tests.scheduler.server.process import Scheduler, scheduler
 from tests.support.polling import eventually
 
 pytestmark = pytest.mark.apiserver
-NODES = "/api/v1/nodes"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-scheduler"
 RACK = "example.com/rack"
 WHOLE_NODE = "[{},{}]"
 FIRST = {names.GROUP: '{"name":"first","min":2,"runs":"10m"}'}
@@ -33,13 +30,6 @@ TRAIN = {names.GROUP: '{"name":"train","min":2,"spares":1}'}
 
 class Site(Cluster):
     """A cluster on a real API server; the test acts as the kubelet of its nodes."""
-
-    def __init__(self, client: Client, kubeconfig: Path) -> None:
-        super().__init__(client, kubeconfig)
-        self.client = client
-
-    async def patch(self, path: str, **fields: Any) -> None:
-        await self.client.request("PATCH", path, msgspec.json.encode(fields), MERGE_PATCH)
 
     async def start(self, *pods: str) -> None:
         """Let bound pods be Running."""
@@ -57,17 +47,18 @@ class Site(Cluster):
             is_complete = all(nodes.values()) and all(text in message for message in messages)
             return (messages[0], nodes) if is_complete else None
 
-        return await eventually(found, PATIENCE_S)
+        return await eventually(found)
 
-    async def waits(self, name: str) -> None:
-        """Wait until a pod is unschedulable."""
+    async def waits(self, name: str, runs: str = "") -> None:
+        """Add a pod, and wait until it is unschedulable."""
+        await self.add_pod(name, "[{}]", {names.RUNS: runs} if runs else {})
 
         async def found() -> str:
             pod = (await self.pods())[name]
             assert pod.spec.node_name is None
             return _message(pod)
 
-        await eventually(found, PATIENCE_S)
+        await eventually(found)
 
 
 def _message(pod: Pod) -> str:
@@ -98,9 +89,9 @@ async def site(own_server: Path, make_node: MakeNode, make_pf: MakePf) -> AsyncI
 @asynccontextmanager
 async def _replicas(site: Site) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
     """Run a leader, and a standby that has listed everything."""
-    async with scheduler(site.kubeconfig, "", "--backfill") as leader:
+    async with scheduler(site.kubeconfig, "--backfill") as leader:
         await leader.saying("leading")
-        async with scheduler(site.kubeconfig, "", "--backfill") as standby:
+        async with scheduler(site.kubeconfig, "--backfill") as standby:
             await standby.saying("listed")
             yield leader, standby
 
@@ -124,16 +115,14 @@ async def test_a_new_leader_keeps_the_promise_and_the_head_starts_when_the_runni
         assert f" on {RACK} 'r1', after default/first (ends by " in message
         assert before <= _start(message) - 600.0 <= datetime.now(UTC).timestamp()
         assert sorted(nodes.values()) == ["n1", "n2", "n3"]
-        await site.add_pod("long", "[{}]", {names.RUNS: "1h"})
-        await site.waits("long")
+        await site.waits("long", "1h")
         await site.add_pod("short", "[{}]", {names.RUNS: "1m"})
-        short = (await site.bound("short"))["short"]
+        short = await site.bound_pod("short")
         assert short.spec.node_name in nodes.values()
 
         leader.process.kill()
         await standby.saying("leading")
-        await site.add_pod("later", "[{}]", {names.RUNS: "1h"})
-        await site.waits("later")
+        await site.waits("later", "1h")
         kept, kept_nodes = await site.promise()
         assert abs(_start(kept) - _start(message)) <= 1.0
         assert kept_nodes == nodes
@@ -166,7 +155,7 @@ async def test_a_new_leader_names_the_promise_of_the_leader_before_and_why_it_mo
 async def test_a_member_that_is_made_again_gets_the_spare_room_from_the_next_leader(site: Site, lost: str) -> None:
     """It is deleted while no scheduler runs, and its node is lost; a pod waits for the spare's node."""
     stays = "train-1" if lost == "train-0" else "train-0"
-    async with scheduler(site.kubeconfig, "", "--backfill") as leader:
+    async with scheduler(site.kubeconfig, "--backfill") as leader:
         await leader.saying("leading")
         for name in (lost, stays):
             await site.add_pod(name, WHOLE_NODE, TRAIN)
@@ -174,14 +163,12 @@ async def test_a_member_that_is_made_again_gets_the_spare_room_from_the_next_lea
         (spare,) = read_spares(bound[stays].annotations)
         assert {spare.node, *(pod.spec.node_name for pod in bound.values())} == {"n1", "n2", "n3"}
         await site.start(*bound)
-        await site.add_pod("other", "[{}]")
         await site.waits("other")
         leader.process.kill()
     await site.patch(f"{NODES}/{bound[lost].spec.node_name}", spec={"unschedulable": True})
     await site.delete(lost)
-    async with scheduler(site.kubeconfig, "", "--backfill") as leader:
+    async with scheduler(site.kubeconfig, "--backfill") as leader:
         await leader.saying("leading")
-        await site.add_pod("later", "[{}]")
         await site.waits("later")
         await site.add_pod(lost, WHOLE_NODE, TRAIN)
         again = await site.bound(lost)
@@ -201,11 +188,9 @@ async def test_a_new_leader_keeps_the_promise_while_a_member_is_made_again(site:
         message, nodes = await _promised(site)
         leader.process.kill()
         await standby.saying("leading")
-        await site.add_pod("before", "[{}]", {names.RUNS: "1h"})
-        await site.waits("before")
+        await site.waits("before", "1h")
         await site.delete("head-2")
-        await site.add_pod("long", "[{}]", {names.RUNS: "1h"})
-        await site.waits("long")
+        await site.waits("long", "1h")
         await site.add_pod("head-2", WHOLE_NODE, HEAD)
         kept, kept_nodes = await site.promise()
         assert abs(_start(kept) - _start(message)) <= 1.0

@@ -1,6 +1,5 @@
 """Signed assignments: the key's file, and what a Binding carries then."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
 from mooring import names
 from mooring.annotations import rates_signature
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import MAX_BYTES
 from mooring.program.config import ConfigError
@@ -30,6 +28,7 @@ from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup import load_signing_key
 from scheduler.server.writes import MAGIC, binding
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 NOW = 1000.0
@@ -91,11 +90,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(file: Path, make_node: Callable[..., Node], make_pf: Callable[..., Pf]) -> Scene:
+def scene(file: Path, make_node: MakeNode, make_pf: MakePf) -> Scene:
     return Scene(str(file), make_node("n1", (make_pf(vfs=1),)))
 
 
-def test_a_decision_carries_its_signature(scene: Scene, make_pod: Callable[..., Pod]) -> None:
+def test_a_decision_carries_its_signature(scene: Scene, make_pod: MakePod) -> None:
     """Mooring's own pods; a repeated Binding has the same bytes, since ed25519 draws no random numbers."""
     scene.see(make_pod(request=[{}]))
     (decision,) = [one for one in scene.machine.step(NOW) or () if isinstance(one, Bind)]
@@ -103,7 +102,7 @@ def test_a_decision_carries_its_signature(scene: Scene, make_pod: Callable[..., 
     assert binding(decision) == binding(decision)
 
 
-def test_a_pod_of_kube_schedulers_gets_a_signature_too(scene: Scene, make_pod: Callable[..., Pod]) -> None:
+def test_a_pod_of_kube_schedulers_gets_a_signature_too(scene: Scene, make_pod: MakePod) -> None:
     """By the extender."""
     check(_reserved(scene, make_pod(request=[{}], spec=FOREIGN)))
 
@@ -122,7 +121,7 @@ def _reserved(scene: Scene, pod: Pod) -> Bind:
 
 
 def test_a_signature_counts_in_the_size_of_a_pods_annotations(
-    scene: Scene, make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
+    scene: Scene, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """The API server would refuse every later write to the pod; the assignment alone would just fit."""
     unsigned = Scene("", make_node("n1", (make_pf(vfs=1),)))

@@ -1,111 +1,74 @@
 """Two schedulers as processes against one server: whatever happens to the leader, one of them binds, and only one."""
 
 import signal
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 
+from bench.served.apiservers import free_ports
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.assignment import read_assignment
-from mooring.annotations.inventory import Pf
-from mooring.kube.client import Client
-from scheduler.kube.objects import Node, Pod
-from tests.scheduler.server.process import PATIENCE_S, PODS, Scheduler, scheduler
-from tests.scheduler.server.stage import add_node
-from tests.support.polling import eventually
+from tests.scheduler.conftest import MakeNode, MakePf
+from tests.scheduler.server.cluster import LEASE, Cluster
+from tests.scheduler.server.process import Scheduler, scheduler
+from tests.support.polling import eventually, until
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/mooring-scheduler"
 # The longest that a Binding may be on its way, in seconds.
 REQUEST_S = 5.0
 
 
-class Cluster:
-    """A server with one node of many VFs."""
+class Pair(Cluster):
+    """A server with one node of many VFs, and two schedulers."""
 
-    def __init__(self, client: Client, server: ApiServer, kubeconfig: Path) -> None:
-        self.client = client
+    def __init__(self, cluster: Cluster, server: ApiServer) -> None:
+        super().__init__(cluster.client, cluster.kubeconfig)
         self.server = server
-        self.kubeconfig = kubeconfig
 
-    async def add_pod(self, name: str) -> None:
-        spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}]}
-        body = {"metadata": {"name": name, "annotations": {names.REQUEST: "[{}]"}}, "spec": spec}
-        await self.client.request("POST", PODS, msgspec.json.encode(body))
-
-    async def pods(self) -> dict[str, Pod]:
-        items = msgspec.json.decode(await self.client.request("GET", PODS))["items"]
-        return {pod.metadata.name: pod for pod in msgspec.convert(items, list[Pod])}
-
-    async def bound(self, name: str) -> None:
-        """Wait until a pod has a node."""
-
-        async def found() -> bool | None:
-            return bool((await self.pods())[name].spec.node_name) or None
-
-        await eventually(found, PATIENCE_S)
+    @asynccontextmanager
+    async def run(self, *flags: str) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
+        """Run a leader that has bound a pod, and a standby with these flags that has listed everything."""
+        async with scheduler(self.kubeconfig) as leader:
+            await self.add_pod("before", "[{}]")
+            await self.bound("before")
+            async with scheduler(self.kubeconfig, *flags) as standby:
+                await standby.saying("listed")
+                yield leader, standby
 
     async def holder(self) -> str:
-        lease: Any = msgspec.json.decode(await self.client.request("GET", LEASE))
-        return str(lease["spec"]["holderIdentity"])
+        return str((await self.call("GET", LEASE))["spec"]["holderIdentity"])
 
-    async def another_holder(self, first: str) -> str:
+    async def another_holder(self, first: str) -> None:
         """Wait until another than ``first`` has the lease."""
 
-        async def found() -> str | None:
-            holder = await self.holder()
-            return holder if holder not in ("", first) else None
+        async def found() -> bool:
+            return await self.holder() not in ("", first)
 
-        return await eventually(found, PATIENCE_S)
-
-    async def given(self) -> list[str]:
-        texts = [pod.annotations.get(names.ASSIGNMENT) for pod in (await self.pods()).values() if pod.spec.node_name]
-        return [vf.pci for text in texts if text for vf in read_assignment(text).vfs]
+        await eventually(found)
 
 
 @pytest.fixture
-async def cluster(
-    server: ApiServer, client: Client, tmp_path: Path, make_node: MakeNode, make_pf: MakePf
-) -> AsyncIterator[Cluster]:
+async def pair(cluster: Cluster, server: ApiServer, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Pair]:
     """Give a cluster with a node; in the end no VF may have been given twice."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(server.kubeconfig_text())
-    cluster = Cluster(client, server, kubeconfig)
-    await add_node(cluster.client, make_node("n1", (make_pf(vfs=20),)))
-    yield cluster
-    given = await cluster.given()
+    await cluster.add_node(make_node("n1", (make_pf(vfs=20),)))
+    yield Pair(cluster, server)
+    texts = [pod.annotations[names.ASSIGNMENT] for pod in (await cluster.pods()).values() if pod.spec.node_name]
+    given = [vf.pci for text in texts for vf in read_assignment(text).vfs]
     assert len(given) == len(set(given))
 
 
-@asynccontextmanager
-async def _pair(cluster: Cluster, metrics_addr: str = "") -> AsyncIterator[tuple[Scheduler, Scheduler]]:
-    """Run a leader that has bound a pod, and a standby that has listed everything."""
-    async with scheduler(cluster.kubeconfig) as leader:
-        await cluster.add_pod("before")
-        await cluster.bound("before")
-        async with scheduler(cluster.kubeconfig, metrics_addr) as standby:
-            await standby.saying("listed")
-            yield leader, standby
-
-
-async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(cluster: Cluster) -> None:
+async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(pair: Pair) -> None:
     """No release: the lease expires, the time of a last Binding is waited out, then the standby binds."""
-    async with _pair(cluster) as (leader, standby):
-        first = await cluster.holder()
+    async with pair.run() as (leader, standby):
+        first = await pair.holder()
         leader.process.kill()
-        await cluster.add_pod("after")
-        await cluster.another_holder(first)
-        await cluster.bound("after")
+        await pair.add_pod("after", "[{}]")
+        await pair.another_holder(first)
+        await pair.bound("after")
         await standby.saying("pod bound")
         assert standby.waited_s() >= REQUEST_S
         assert standby.has_said("leading")[0]["took_over"] is True
@@ -113,49 +76,41 @@ async def test_a_killed_leader_is_replaced_after_its_lease_and_its_last_binding(
         assert {"Node", "Pod"} <= relisted
 
 
-async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(cluster: Cluster) -> None:
+async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(pair: Pair) -> None:
     """Halted with a Binding under way that is to be repeated, it finds another leading, and ends."""
-    async with _pair(cluster) as (leader, _):
-        first = await cluster.holder()
+    async with pair.run() as (leader, _):
+        first = await pair.holder()
         # Bindings come back without an answer: the leader repeats them while it may.
-        cluster.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
-        await cluster.add_pod("pending")
-        await eventually(lambda: _refused_once(cluster), PATIENCE_S)
+        pair.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
+        await pair.add_pod("pending", "[{}]")
+        await until(lambda: sum(fault.times for fault in pair.server.faults.planned) < 1000)
         leader.process.send_signal(signal.SIGSTOP)
-        await cluster.another_holder(first)
-        cluster.server.faults.planned.clear()
+        await pair.another_holder(first)
+        pair.server.faults.planned.clear()
         sent_before = len(leader.has_said("pod bound"))
         leader.process.send_signal(signal.SIGCONT)
         assert await leader.end() == 1
         assert "lease" in leader.has_said("ended")[0]["reason"]
         assert len(leader.has_said("pod bound")) == sent_before
-        assert (await cluster.pods())["pending"].spec.node_name is None
-        await cluster.bound("pending")
+        assert not await pair.is_bound("pending")
+        await pair.bound("pending")
 
 
-async def _refused_once(cluster: Cluster) -> bool | None:
-    return True if sum(fault.times for fault in cluster.server.faults.planned) < 1000 else None
-
-
-async def test_a_leader_completes_its_bindings_before_it_releases_the_lease(cluster: Cluster) -> None:
+async def test_a_leader_completes_its_bindings_before_it_releases_the_lease(pair: Pair) -> None:
     """What it had sent is there when the next one lists; that one need not wait."""
-    async with _pair(cluster) as (leader, standby):
-        cluster.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
-        await cluster.add_pod("slow")
-        await eventually(lambda: _taken(cluster), PATIENCE_S)
+    async with pair.run() as (leader, standby):
+        pair.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=2.0))
+        await pair.add_pod("slow", "[{}]")
+        await until(lambda: not pair.server.faults.planned)
         leader.process.send_signal(signal.SIGTERM)
         assert await leader.end() == 0
-        assert (await cluster.pods())["slow"].spec.node_name == "n1"
+        assert await pair.is_bound("slow")
         assert [one["pod"] for one in leader.has_said("pod bound")] == ["default/before", "default/slow"]
-        await cluster.add_pod("next")
-        await cluster.bound("next")
+        await pair.add_pod("next", "[{}]")
+        await pair.bound("next")
         await standby.saying("pod bound")
         assert standby.waited_s() < REQUEST_S
         assert standby.has_said("leading")[0]["took_over"] is False
-
-
-async def _taken(cluster: Cluster) -> bool | None:
-    return True if not cluster.server.faults.planned else None
 
 
 def _sum(text: str, metric: str) -> float:
@@ -164,11 +119,10 @@ def _sum(text: str, metric: str) -> float:
     return sum(float(value) for name, _, value in samples if name.partition("{")[0] == metric)
 
 
-async def test_a_standby_decides_and_reports_nothing(cluster: Cluster) -> None:
+async def test_a_standby_decides_and_reports_nothing(pair: Pair) -> None:
     """It only follows: while the leader cannot bind, nobody does."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    async with _pair(cluster, address) as (leader, standby), aiohttp.ClientSession() as session:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    async with pair.run("--metrics-addr", address) as (leader, standby), aiohttp.ClientSession() as session:
 
         async def known() -> tuple[float, float]:
             """Return how many pods the standby knows to be waiting, and how many VFs to be free."""
@@ -180,15 +134,15 @@ async def test_a_standby_decides_and_reports_nothing(cluster: Cluster) -> None:
             return (await known())[0] == pods or None
 
         leader.process.send_signal(signal.SIGSTOP)
-        lease = await cluster.client.request("GET", LEASE)
+        lease = await pair.call("GET", LEASE)
         # A decision about the first would come before the second is taken in. It takes a VF until its Binding has an
         # answer, and a standby sends none.
         for number, name in enumerate(("waiting", "second"), 1):
-            await cluster.add_pod(name)
-            await eventually(partial(knows, number), PATIENCE_S)
+            await pair.add_pod(name, "[{}]")
+            await eventually(partial(knows, number))
         assert await known() == (2, 19)
-        assert (await cluster.pods())["waiting"].spec.node_name is None
-        assert await cluster.client.request("GET", LEASE) == lease
+        assert not await pair.is_bound("waiting")
+        assert await pair.call("GET", LEASE) == lease
         leader.process.send_signal(signal.SIGCONT)
-        await cluster.bound("waiting")
+        await pair.bound("waiting")
         assert standby.has_said("pod bound") == []

@@ -1,7 +1,6 @@
 """How orders are carried out: how many writes start at once, and what ends with them."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.writes import PORTION, WriteResult, Writes
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakePod
 
 
 class _Client(Client):
@@ -45,7 +45,7 @@ def _writes(machine: Machine, client: Client, results: list[WriteResult]) -> Wri
     return Writes(machine, client, ReportWriter(client, "mooring"), results.append, lambda: None)
 
 
-def _binds(machine: Machine, make_pod: Callable[..., Pod], count: int) -> list[Order]:
+def _binds(machine: Machine, make_pod: MakePod, count: int) -> list[Order]:
     orders: list[Order] = []
     for number in range(count):
         pod = make_pod(f"p{number}")
@@ -57,9 +57,7 @@ def _binds(machine: Machine, make_pod: Callable[..., Pod], count: int) -> list[O
 
 
 @pytest.mark.parametrize("order", ["bind", "evict"])
-async def test_the_writes_of_a_large_group_start_in_portions(
-    machine: Machine, make_pod: Callable[..., Pod], order: str
-) -> None:
+async def test_the_writes_of_a_large_group_start_in_portions(machine: Machine, make_pod: MakePod, order: str) -> None:
     """No iteration of the event loop starts more than a portion, and what comes later waits its turn."""
     client, results = _Client(), list[WriteResult]()
     count = 4 * PORTION + 1
@@ -78,7 +76,7 @@ async def test_the_writes_of_a_large_group_start_in_portions(
     assert [result.order for result in results] == orders
 
 
-async def test_a_single_order_starts_at_once(machine: Machine, make_pod: Callable[..., Pod]) -> None:
+async def test_a_single_order_starts_at_once(machine: Machine, make_pod: MakePod) -> None:
     client, results = _Client(), list[WriteResult]()
     client.count()
     iteration = client.iteration
@@ -88,7 +86,7 @@ async def test_a_single_order_starts_at_once(machine: Machine, make_pod: Callabl
     assert client.iterations == [iteration + 1]
 
 
-async def test_orders_that_wait_count_as_in_progress(machine: Machine, make_pod: Callable[..., Pod]) -> None:
+async def test_orders_that_wait_count_as_in_progress(machine: Machine, make_pod: MakePod) -> None:
     """The next pods are not decided meanwhile; a loop that ends abnormally starts no more of them."""
     client, results = _Client(), list[WriteResult]()
     writes = _writes(machine, client, results)
@@ -103,7 +101,7 @@ async def test_orders_that_wait_count_as_in_progress(machine: Machine, make_pod:
 
 
 async def test_an_order_that_cannot_start_keeps_no_earlier_one_and_no_earlier_report(
-    machine: Machine, make_pod: Callable[..., Pod]
+    machine: Machine, make_pod: MakePod
 ) -> None:
     """A bug in one of them costs nothing that came before it, and later orders start."""
     client = _Client()

@@ -15,7 +15,8 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.conftest import Json
-from tests.scheduler.server.http.kube_scheduler import PODS, running
+from tests.scheduler.server.cluster import PODS
+from tests.scheduler.server.http.kube_scheduler import running
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 

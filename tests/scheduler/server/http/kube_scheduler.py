@@ -8,21 +8,26 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
 from bench.served.apiservers import free_ports
 from mooring import names
-from mooring.kube.client import MERGE_PATCH, Client
-from scheduler.kube.objects import Node, Pod
+from mooring.kube.client import Client
+from tests.scheduler.server.cluster import Cluster
 from tests.support.polling import eventually
 
-T = TypeVar("T")
 CONFIG = Path(__file__).parents[4] / "manifests/components/extender/kube-scheduler.yaml"
-PODS = "/api/v1/namespaces/default/pods"
+
+
+def binary(name: str) -> str:
+    """Return the path of a program of the control plane; skip the test where there is none."""
+    path = Path(os.environ["KUBEBUILDER_ASSETS"]) / name
+    if not path.exists():
+        pytest.skip(f"tier 'apiserver': KUBEBUILDER_ASSETS has no {name}")
+    return str(path)
 
 
 @asynccontextmanager
@@ -36,84 +41,66 @@ async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]
             await process.wait()
 
 
-class Cluster:
+@asynccontextmanager
+async def kube_scheduler(config: dict[str, Any], kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
+    """Run kube-scheduler with this configuration."""
+    config |= {"clientConnection": {"kubeconfig": str(kubeconfig)}, "leaderElection": {"leaderElect": False}}
+    (written := folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
+    (port,) = free_ports(1)
+    flags = [f"--config={written}", f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={folder}"]
+    flags += [f"--{use}-kubeconfig={kubeconfig}" for use in ("authentication", "authorization")]
+    async with running(binary("kube-scheduler"), flags):
+        yield
+
+
+@asynccontextmanager
+async def mooring_scheduler(kubeconfig: Path, *flags: str) -> AsyncIterator[None]:
+    own = ["-m", "scheduler", f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--metrics-addr=", *flags]
+    async with running(sys.executable, own):
+        yield
+
+
+class RealCluster(Cluster):
     """A real API server, and both schedulers at work on it."""
 
     def __init__(self, client: Client, kubeconfig: Path, folder: Path) -> None:
-        self._client = client
-        self._kubeconfig = kubeconfig
-        self._folder = folder
+        super().__init__(client, kubeconfig)
+        self.folder = folder
 
     @asynccontextmanager
     async def scheduled(self, *ours: str, **extender: Any) -> AsyncIterator[None]:
         """Run both: ours with these flags, kube-scheduler with the manifests' configuration, changed as given."""
-        port, secure = free_ports(2)
+        (port,) = free_ports(1)
         config = yaml.safe_load(CONFIG.read_text())
-        config["clientConnection"]["kubeconfig"] = str(self._kubeconfig)
-        config["leaderElection"]["leaderElect"] = False
         config["podInitialBackoffSeconds"] = config["podMaxBackoffSeconds"] = 1
         scheme = "https" if extender.get("enableHTTPS") else "http"
         config["extenders"][0] |= {"urlPrefix": f"{scheme}://127.0.0.1:{port}/scheduler"} | extender
-        (written := self._folder / "kube-scheduler.yaml").write_text(yaml.safe_dump(config))
-        own = ["-m", "scheduler", "--kubeconfig", str(self._kubeconfig), "--leader-elect", "false"]
-        own += ["--metrics-addr", "", "--extender-addr", f"127.0.0.1:{port}", *ours]
-        binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-scheduler"
-        if not binary.exists():
-            pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-scheduler")
-        by = ("--authentication-kubeconfig", "--authorization-kubeconfig")
-        theirs = ["--config", str(written), f"--secure-port={secure}", "--bind-address=127.0.0.1"]
-        theirs += [*(part for flag in by for part in (flag, str(self._kubeconfig))), f"--cert-dir={self._folder}"]
-        async with running(sys.executable, own), running(str(binary), theirs):
+        own = mooring_scheduler(self.kubeconfig, f"--extender-addr=127.0.0.1:{port}", *ours)
+        async with own, kube_scheduler(config, self.kubeconfig, self.folder):
             yield
 
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
         """Run kube-controller-manager, as far as it makes claims from templates and removes them."""
-        binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-controller-manager"
-        if not binary.exists():
-            pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-controller-manager")
         (port,) = free_ports(1)
-        flags = ("--kubeconfig", str(self._kubeconfig), "--leader-elect=false", f"--secure-port={port}")
-        only = ("--controllers=resourceclaim-controller", "--bind-address=127.0.0.1", f"--cert-dir={self._folder}")
-        async with running(str(binary), (*flags, *only)):
+        flags = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", f"--secure-port={port}")
+        only = ("--controllers=resourceclaim-controller", "--bind-address=127.0.0.1", f"--cert-dir={self.folder}")
+        async with running(binary("kube-controller-manager"), (*flags, *only)):
             yield
 
-    async def add_node(self, node: Node) -> None:
-        document = msgspec.to_builtins(node)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
-        await self._client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
-        path = f"/api/v1/nodes/{node.metadata.name}"
-        status = {key: document["status"][key] for key in ("allocatable", "conditions", "nodeInfo")}
-        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": status})):
-            await self._client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
-
-    async def add_pod(self, name: str, request: str = "[{}]", vfs: int = 1, placement: str = "", **spec: Any) -> None:
+    async def request(self, name: str, request: str = "[{}]", vfs: int = 1, placement: str = "", **spec: Any) -> None:
+        """Add a pod of kube-scheduler's that requests VFs."""
         limits = {"limits": {names.RIT_VFS: str(vfs)}} if vfs else {}
-        annotations = {names.REQUEST: request} | ({names.PLACEMENT: placement} if placement else {})
-        body = {
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}], **spec},
-        }
-        await self._client.request("POST", PODS, msgspec.json.encode(body))
-
-    async def delete(self, name: str) -> None:
-        await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
-
-    async def pod(self, name: str) -> Pod:
-        return msgspec.json.decode(await self._client.request("GET", f"{PODS}/{name}"), type=Pod)
-
-    async def bound(self, name: str) -> Pod:
-        async def found() -> Pod | None:
-            pod = await self.pod(name)
-            return pod if pod.spec.node_name else None
-
-        return await eventually(found)
+        containers = [{"name": "c", "image": "i", "resources": limits}]
+        annotations = {names.PLACEMENT: placement} if placement else {}
+        whole = {"schedulerName": "default-scheduler", "containers": containers, **spec}
+        await self.add_pod(name, request, annotations, **whole)
 
     async def going(self, name: str) -> None:
         """Wait until a pod has been deleted."""
 
-        async def found() -> bool | None:
-            return True if (await self.pod(name)).metadata.deletion_timestamp is not None else None
+        async def found() -> bool:
+            return (await self.pod(name)).metadata.deletion_timestamp is not None
 
         await eventually(found)
 
@@ -122,13 +109,10 @@ class Cluster:
 
         async def found() -> str | None:
             for path in ("/api/v1/events", "/apis/events.k8s.io/v1/events"):
-                items = msgspec.json.decode(await self._client.request("GET", path))["items"]
-                for one in items:
-                    about, message = (
-                        one.get("involvedObject") or one.get("regarding"),
-                        one.get("message") or one.get("note"),
-                    )
-                    if about["name"] == name and any(text in (message or "") for text in texts):
+                for one in (await self.call("GET", path))["items"]:
+                    about = one.get("involvedObject") or one.get("regarding")
+                    message = one.get("message") or one.get("note") or ""
+                    if about["name"] == name and any(text in message for text in texts):
                         return str(message)
             return None
 

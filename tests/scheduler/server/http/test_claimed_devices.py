@@ -5,27 +5,26 @@ refused bind the claim stays allocated. Source: PreBind and Unreserve of kube-sc
 (pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go).
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import msgspec
 import pytest
 
 from devcluster.apiserver.serve import ApiServer
-from mooring.annotations.assignment import verified_assignment
-from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.extender.resource_claims import ClaimedDevices
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.server.http.claimed_devices import read_claimed_devices
+from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
-from tests.scheduler.server.http.extender_stage import Stage
+from tests.scheduler.server.http.extender_stage import ExtenderStage, given_vfs
 from tests.support.polling import eventually
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
 GROUP = "resource.k8s.io"
+POD = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
 UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
@@ -36,30 +35,26 @@ REMEDY = (
 FULL = f"under PCIe root {A} of claim 'c': not enough free RDMA VFs or bandwidth there. {REMEDY}"
 
 
-class Scene:
+class Scene(NamedTuple):
     """A node with a PF under each of two roots, and GPUs that a driver of DRA publishes there."""
 
-    def __init__(self, stage: Stage, claims: Claims) -> None:
-        self.stage = stage
-        self.claims = claims
+    stage: ExtenderStage
+    claims: Claims
 
-    async def given(self, name: str) -> list[str]:
+    async def pfs(self, name: str) -> list[str]:
         """Return the PF of each VF that a bound pod has."""
-        pod = await self.stage.pod(name)
-        found = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-        assert found is not None
-        return [vf.pf for vf in found.vfs]
+        return [pf for pf, _ in given_vfs(await self.stage.pod(name))]
 
 
 @pytest.fixture
 async def scene(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Scene]:
-    """Give a cluster of one node with one VF under root A and two under root B."""
-    stage, claims = Stage(server, client), Claims(client)
+    """Give a cluster of one node with one VF under root A and two under root B, and claim c."""
+    stage, claims = ExtenderStage(server, client), Claims(client)
     await claims.clear()
     one = make_pf(0, vfs=1, pci="0000:18:00.0", vf0="0000:18:00.2", pcie=("0000:15:01.0", "0000:16:00.0"))
     two = make_pf(1, vfs=2, pci="0000:29:00.0", vf0="0000:29:00.2", pcie=("0000:26:01.0",), network="rail1")
-    await stage.add_node("n1", one, two, make=make_node)
-    await stage.add_node("n2", make_pf(vfs=4), make=make_node)
+    await stage.add_node(make_node("n1", (one, two)))
+    await stage.add_node(make_node("n2", (make_pf(vfs=4),)))
     await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B, "imex": ""})
     yield Scene(stage, claims)
     await claims.clear()
@@ -67,18 +62,18 @@ async def scene(server: ApiServer, client: Client, make_node: MakeNode, make_pf:
 
 async def test_vfs_lie_under_the_roots_of_the_claimed_devices(scene: Scene) -> None:
     """Interface by interface, as far as their selectors go with it; the order of the devices does not matter."""
-    stage, claims = scene.stage, scene.claims
+    stage, claims = scene
     await claims.claim("c", count=2)
     request = '[{"network": "rail0"}, {"network": "rail1"}]'
-    async with stage.run():
-        pod = await stage.add_pod("a", request, BESIDE, **claiming("c"))
+    async with stage.answering():
+        pod = await stage.request("a", request, BESIDE, **claiming("c"))
         # Nothing is allocated yet, so any node may do that has the VFs.
         assert set(await stage.refused("filter", pod, "n1", "n2")) == {"n2"}
-        assert await stage.bind(pod) == UNALLOCATED
+        assert await stage.ask_bind(pod) == UNALLOCATED
         await claims.allocate("c", "n1", "gpu-3", "imex", "gpu-0")
         assert await stage.refused("filter", pod, "n1") == {}
-        assert await stage.bind(pod) == ""
-        assert await scene.given("a") == ["pf0", "pf1"]
+        assert await stage.ask_bind(pod) == ""
+        assert await scene.pfs("a") == ["pf0", "pf1"]
 
 
 async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Scene) -> None:
@@ -86,14 +81,14 @@ async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Sce
 
     When the VF is free, the pod gets it; a claim of a device under the other root does it as well.
     """
-    stage, claims = scene.stage, scene.claims
+    stage, claims = scene
     await claims.claim("c")
-    async with stage.run():
-        await stage.bind(await stage.add_pod("first", '[{"network": "rail0"}]'))
-        pod = await stage.add_pod("a", "[{}]", BESIDE, **claiming("c"))
+    async with stage.answering():
+        await stage.ask_bind(await stage.request("first", '[{"network": "rail0"}]'))
+        pod = await stage.request("a", "[{}]", BESIDE, **claiming("c"))
         assert await stage.refused("filter", pod, "n1") == {}
         await claims.allocate("c", "n1", "gpu-0")
-        assert await stage.bind(pod) == f"node 'n1': {FULL}"
+        assert await stage.ask_bind(pod) == f"node 'n1': {FULL}"
         assert await stage.refused("filter", pod, "n1") == {"n1": FULL}
         await claims.deallocate("c")
         assert await stage.refused("filter", pod, "n1") == {}
@@ -108,39 +103,31 @@ async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Sce
             return not await stage.refused("filter", pod, "n1")
 
         await eventually(fits)
-        assert await stage.bind(pod) == ""
-        assert await scene.given("a") == ["pf0"]
+        assert await stage.ask_bind(pod) == ""
+        assert await scene.pfs("a") == ["pf0"]
 
 
 async def test_victims_on_the_wrong_root_are_not_asked_for(scene: Scene) -> None:
     """A pod whose claim is allocated under one root gains nothing by VFs under another."""
-    stage, claims = scene.stage, scene.claims
+    stage, claims = scene
     await claims.claim("c")
     await claims.allocate("c", "n1", "gpu-0")
-    async with stage.run():
-        holder = await stage.add_pod("holder", '[{"network": "rail0"}]')
-        other = await stage.add_pod("other", '[{"network": "rail1"}]')
-        assert (await stage.bind(holder), await stage.bind(other)) == ("", "")
-        pod = await stage.add_pod("a", "[{}]", BESIDE, priority=0, **claiming("c"))
+    async with stage.answering():
+        holder = await stage.request("holder", '[{"network": "rail0"}]')
+        other = await stage.request("other", '[{"network": "rail1"}]')
+        assert (await stage.ask_bind(holder), await stage.ask_bind(other)) == ("", "")
+        pod = await stage.request("a", "[{}]", BESIDE, priority=0, **claiming("c"))
 
-        async def helps(victim: Pod) -> bool:
-            sent = {"n1": {"Pods": [{"UID": victim.metadata.uid}], "NumPDBViolations": 0}}
-            body = {"Pod": msgspec.to_builtins(pod), "NodeNameToMetaVictims": sent}
-            status, answer = await stage.ask("preempt", body)
-            assert status == 200
-            return "n1" in answer["NodeNameToMetaVictims"]
-
-        assert await helps(holder)
-        assert not await helps(other)
+        assert await stage.preempted(pod, {"n1": holder.metadata.uid}) == {"n1"}
+        assert await stage.preempted(pod, {"n1": other.metadata.uid}) == set()
 
 
 async def test_a_server_without_resource_claims_is_said() -> None:
     """As before Kubernetes 1.34, where dynamic resource allocation is off."""
     async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
         server.cluster.catalog.forget(GROUP, "v1", "resourceclaims")
-        pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
         claim = "resource.k8s.io/v1/namespaces/default/resourceclaims/c"
-        assert await read_claimed_devices(client, pod) == Refused(f"{claim} does not exist")
+        assert await read_claimed_devices(client, POD) == Refused(f"{claim} does not exist")
 
 
 async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> None:
@@ -151,11 +138,10 @@ async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> No
         await claims.publish("n1", {"gpu-0": A})
         await claims.claim("c")
         await claims.allocate("c", "n1", "gpu-0")
-        pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
-        assert await read_claimed_devices(client, pod) == ClaimedDevices("claim 'c'", "n1", (frozenset({A}),))
+        assert await read_claimed_devices(client, POD) == ClaimedDevices("claim 'c'", "n1", (frozenset({A}),))
         await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
         expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
-        assert await read_claimed_devices(client, pod) == Refused(expected)
+        assert await read_claimed_devices(client, POD) == Refused(expected)
 
 
 def _slice(node: str, name: str) -> bytes:

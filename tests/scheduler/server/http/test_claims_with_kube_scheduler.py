@@ -3,44 +3,35 @@
 The GPUs are ResourceSlices made by hand. `test_claimed_devices` plays kube-scheduler's part on devcluster's server.
 """
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
 from mooring.annotations.assignment import verified_assignment
-from mooring.annotations.inventory import Pf
-from mooring.kube.access import Access, load_access
-from mooring.kube.client import Client
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
+from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.http.claims import Claims, claiming
-from tests.scheduler.server.http.kube_scheduler import Cluster
+from tests.scheduler.server.http.kube_scheduler import RealCluster
 from tests.support.polling import eventually
-from tests.support.relay import Relay
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
 FULL = f"under PCIe root {A} of claim '{{}}': not enough free RDMA VFs or bandwidth there"
 pytestmark = pytest.mark.apiserver
-Scene = tuple[Cluster, Claims]
+Scene = tuple[RealCluster, Claims]
 
 
 @pytest.fixture
-async def scene(own_server: Path, tmp_path: Path, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Scene]:
+async def scene(real_cluster: RealCluster, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Scene]:
     """Give a real server with one node: one VF under root A and two under root B, and two GPUs under each."""
-    async with Relay(load_access(str(own_server))) as relay:
-        await relay.empty()
-        async with Client(Access(relay.url), timeout_s=10.0) as client:
-            cluster, claims = Cluster(client, own_server, tmp_path), Claims(client)
-            await claims.clear()
-            one = make_pf(0, vfs=1, pcie=("0000:15:01.0", "0000:16:00.0"))
-            two = make_pf(1, vfs=2, pcie=("0000:26:01.0",), network="rail1")
-            await cluster.add_node(make_node("n1", (one, two)))
-            await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B})
-            yield cluster, claims
-            await claims.clear()
+    claims = Claims(real_cluster.client)
+    await claims.clear()
+    one = make_pf(0, vfs=1, pcie=("0000:15:01.0", "0000:16:00.0"))
+    two = make_pf(1, vfs=2, pcie=("0000:26:01.0",), network="rail1")
+    await real_cluster.add_node(make_node("n1", (one, two)))
+    await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B})
+    yield real_cluster, claims
+    await claims.clear()
 
 
 def _pfs(pod: Pod) -> list[str]:
@@ -54,8 +45,8 @@ async def test_vfs_lie_beside_the_gpus_that_kube_scheduler_allocates(scene: Scen
     cluster, claims = scene
     await claims.template("all", count=4)
     async with cluster.controlled(), cluster.scheduled():
-        await cluster.add_pod("a", "[{}, {}]", 2, BESIDE, **claiming(template="all"))
-        pod = await cluster.bound("a")
+        await cluster.request("a", "[{}, {}]", 2, BESIDE, **claiming(template="all"))
+        pod = await cluster.bound_pod("a")
         assert sorted(_pfs(pod)) in (["pf0", "pf1"], ["pf1", "pf1"])
         made = [one.resource_claim_name or "" for one in pod.status.resource_claim_statuses or ()]
         assert [len(await claims.devices(name)) for name in made] == [4]
@@ -70,19 +61,19 @@ async def test_a_pod_whose_claim_lies_under_a_full_root_is_told_so(scene: Scene)
     await claims.claim("low", cel=f'device.attributes["resource.kubernetes.io"].pcieRoot == "{A}"')
     await claims.claim("other", cel=f'device.attributes["resource.kubernetes.io"].pcieRoot == "{B}"')
     async with cluster.controlled(), cluster.scheduled():
-        await cluster.add_pod("first", '[{"network": "rail0"}]')
-        assert _pfs(await cluster.bound("first")) == ["pf0"]
-        await cluster.add_pod("a", "[{}]", 1, BESIDE, **claiming("low"))
+        await cluster.request("first", '[{"network": "rail0"}]')
+        assert _pfs(await cluster.bound_pod("first")) == ["pf0"]
+        await cluster.request("a", "[{}]", 1, BESIDE, **claiming("low"))
         told = FULL.format("low")
         # What the bind is refused with, and then the filter.
         await cluster.event("a", f"node 'n1': {told}")
         assert "0/1 nodes are available" in await cluster.event("a", f"1 {told}")
         assert len(await claims.devices("low")) == 1
         assert not (await cluster.pod("a")).spec.node_name
-        await cluster.add_pod("b", "[{}]", 1, BESIDE, **claiming("other"))
-        assert _pfs(await cluster.bound("b")) == ["pf1"]
+        await cluster.request("b", "[{}]", 1, BESIDE, **claiming("other"))
+        assert _pfs(await cluster.bound_pod("b")) == ["pf1"]
         await cluster.delete("first")
-        assert _pfs(await cluster.bound("a")) == ["pf0"]
+        assert _pfs(await cluster.bound_pod("a")) == ["pf0"]
 
 
 async def test_beside_other_nodes_kube_scheduler_deallocates_a_claim_that_keeps_its_pod_out(
@@ -93,9 +84,9 @@ async def test_beside_other_nodes_kube_scheduler_deallocates_a_claim_that_keeps_
     await cluster.add_node(make_node("n2"))
     await claims.claim("low", cel=f'device.attributes["resource.kubernetes.io"].pcieRoot == "{A}"')
     async with cluster.controlled(), cluster.scheduled():
-        await cluster.add_pod("first", '[{"network": "rail0"}]')
-        assert _pfs(await cluster.bound("first")) == ["pf0"]
-        await cluster.add_pod("a", "[{}]", 1, BESIDE, **claiming("low"))
+        await cluster.request("first", '[{"network": "rail0"}]')
+        assert _pfs(await cluster.bound_pod("first")) == ["pf0"]
+        await cluster.request("a", "[{}]", 1, BESIDE, **claiming("low"))
         await cluster.event("a", f"node 'n1': {FULL.format('low')}")
 
         async def deallocated() -> bool:
@@ -103,4 +94,4 @@ async def test_beside_other_nodes_kube_scheduler_deallocates_a_claim_that_keeps_
 
         await eventually(deallocated)
         await cluster.delete("first")
-        assert _pfs(await cluster.bound("a")) == ["pf0"]
+        assert _pfs(await cluster.bound_pod("a")) == ["pf0"]
