@@ -2,17 +2,16 @@
 
 import itertools
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bench.served.apiservers import free_ports
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
-from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.controllers.player import WHOLE_NODE, Player
@@ -62,26 +61,34 @@ class Stage(Player):
         yield
         await self.cluster.delete("other")
 
+    @asynccontextmanager
+    async def start_whole(self, *roles: str, fit: str = "3 of 4", others: Sequence[str] = ()) -> AsyncIterator[None]:
+        """Have a node taken while these pods are made: they wait, and run with the others once it is free."""
+        async with self.one_node_taken():
+            yield
+            await self.waits(*roles, message=f"{fit} members fit")
+        await self.runs(*roles, *others)
+
     async def lose_node(self, name: str) -> None:
         """Have a node be unreachable, as its lease has expired."""
         taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+        await self.cluster.patch(f"/api/v1/nodes/{name}", spec={"taints": [taint]})
         status = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-        for path, body in (("", {"spec": {"taints": [taint]}}), ("/status", {"status": status})):
-            node = f"/api/v1/nodes/{name}{path}"
-            await self.client.request("PATCH", node, msgspec.json.encode(body), MERGE_PATCH)
+        await self.cluster.patch(f"/api/v1/nodes/{name}/status", status=status)
 
     async def is_empty(self) -> bool:
         """Delete all that a script has made; return whether no pod was left."""
         for kind in ("Job", "StatefulSet", "Pod"):
             await self.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
-        left = msgspec.json.decode(await self.client.request("GET", self.path("Pod")))["items"]
+        left = (await self.cluster.call("GET", self.path("Pod")))["items"]
         for pod in left:
             with suppress(NotFound):
                 await self.patch("Pod", pod["metadata"]["name"], metadata={"finalizers": None})
         return not left
 
-    async def all_nodes_free(self) -> None:
-        """See that no VF of any node is reserved: other pods get all of them."""
+    async def leaves_all_nodes_free(self) -> None:
+        """See that no pod lives and no VF of any node is reserved: other pods get all of them."""
+        await self.gone()
         others = [f"other-{node}" for node in NODES]
         for name in others:
             await self.cluster.add_pod(name, WHOLE_NODE)
@@ -100,7 +107,7 @@ async def stage(controlled: Path, make_node: MakeNode, make_pf: MakePf) -> Async
             labels = {POOL: "a" if name in Stage.nodes_of("a") else "b"}
             pfs = tuple(make_pf(index, vfs=1, network=f"rail{index}") for index in range(2))
             await cluster.add_node(make_node(name, pfs, labels=labels))
-        await client.request("POST", "/api/v1/namespaces", msgspec.json.encode({"metadata": {"name": namespace}}))
+        await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         stage = Stage(cluster, client, namespace)
         try:
             async with stage.following():

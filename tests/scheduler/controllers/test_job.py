@@ -20,19 +20,14 @@ async def test_a_job_starts_whole_again_after_its_suspension_and_replaces_ranks_
     groups = stage.watch_groups(_job_of, 4)
     ranks = template({"min": 4, "rails": "index"}, restartPolicy="Never")
     spec = {"completionMode": "Indexed", "completions": 5, "parallelism": 4, "backoffLimit": 3, "template": ranks}
-    async with stage.one_node_taken():
+    async with stage.start_whole(*RANKS):
         await stage.create("Job", {"metadata": {"name": "train"}, "spec": spec})
-        await stage.waits(*RANKS, message="3 of 4 members fit")
-    await stage.runs(*RANKS)
 
     await stage.patch("Job", "train", spec={"suspend": True})
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()
 
-    async with stage.one_node_taken():
+    async with stage.start_whole(*RANKS):
         await stage.patch("Job", "train", spec={"suspend": False})
-        await stage.waits(*RANKS, message="3 of 4 members fit")
-    await stage.runs(*RANKS)
     assert groups.starts == 2
 
     await stage.end("train-0", phase="Succeeded")
@@ -43,7 +38,7 @@ async def test_a_job_starts_whole_again_after_its_suspension_and_replaces_ranks_
     await stage.end("train-1", phase="Succeeded")
     await stage.job_is("Complete", "train")
     assert groups.starts == 2
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()
 
 
 async def test_a_rank_of_a_lost_node_is_made_again_while_the_old_pod_never_ends(stage: Stage) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.scheduler.controllers.conftest import Stage
 from tests.scheduler.controllers.player import controller, template
+from tests.scheduler.controllers.whole_starts import WholeStarts
 
 pytestmark = pytest.mark.apiserver
 SET = "jobset.sigs.k8s.io"
@@ -34,6 +35,9 @@ def _job(index: int, group: dict[str, Any], restarts: int = 0) -> dict[str, Any]
     return {"metadata": metadata, "spec": spec | {"suspend": False}}
 
 
+WHOLE = {"name": "train", "min": 4}
+
+
 async def _create_jobs(stage: Stage, group: dict[str, Any], *indexes: int, restarts: int = 0) -> None:
     # createJobs, as soon as no Job of that name is left: shouldCreateJob.
     for index in indexes:
@@ -43,29 +47,31 @@ async def _create_jobs(stage: Stage, group: dict[str, Any], *indexes: int, resta
 
 async def test_all_jobs_of_a_jobset_start_whole_and_again_after_suspension(stage: Stage) -> None:
     """One group by `name`, as docs/jobs.md advises."""
-    group = {"name": "train", "min": 4}
     groups = stage.watch_groups(lambda _: "train", 4)
-    async with stage.one_node_taken():
-        await _create_jobs(stage, group, 0)
+    async with stage.start_whole(*FIRST, *SECOND):
+        await _create_jobs(stage, WHOLE, 0)
         await stage.lives(*FIRST)
-        await _create_jobs(stage, group, 1)
-        await stage.waits(*FIRST, *SECOND, message="3 of 4 members fit")
-    await stage.runs(*FIRST, *SECOND)
+        await _create_jobs(stage, WHOLE, 1)
 
     # suspendJobs
     for job in JOBS:
         await stage.patch("Job", job, spec={"suspend": True})
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()
 
     # resumeJobsIfNecessary, resumeJob
-    async with stage.one_node_taken():
+    async with stage.start_whole(*FIRST, *SECOND):
         for job in JOBS:
             await stage.patch("Job", job, status={"startTime": None})
             await stage.patch("Job", job, spec={"suspend": False})
-        await stage.waits(*FIRST, *SECOND, message="3 of 4 members fit")
-    await stage.runs(*FIRST, *SECOND)
     assert groups.starts == 2
+
+
+async def _start(stage: Stage) -> WholeStarts:
+    """Start both Jobs as one group."""
+    groups = stage.watch_groups(lambda _: "train", 4)
+    await _create_jobs(stage, WHOLE, 0, 1)
+    await stage.runs(*FIRST, *SECOND)
+    return groups
 
 
 async def _fail_first(stage: Stage) -> None:
@@ -76,53 +82,40 @@ async def _fail_first(stage: Stage) -> None:
 
 async def test_recreated_jobs_of_a_jobset_start_whole_when_the_old_pods_have_ended(stage: Stage) -> None:
     """With Recreate the first new Job comes while pods of an old one are being deleted; these do not count."""
-    group = {"name": "train", "min": 4}
-    groups = stage.watch_groups(lambda _: "train", 4)
-    await _create_jobs(stage, group, 0, 1)
-    await stage.runs(*FIRST, *SECOND)
+    groups = await _start(stage)
     async with stage.slow_to_end(*SECOND):
         await _fail_first(stage)
         # deleteJobs
         await stage.delete("Job", *JOBS, propagation="Foreground")
-        await _create_jobs(stage, group, 0, restarts=1)
+        await _create_jobs(stage, WHOLE, 0, restarts=1)
         await stage.waits(*FIRST, message="2 of at least 4 members exist")
-    async with stage.one_node_taken():
-        await _create_jobs(stage, group, 1, restarts=1)
-        await stage.waits(*FIRST, *SECOND, message="3 of 4 members fit")
-    await stage.runs(*FIRST, *SECOND)
+    async with stage.start_whole(*FIRST, *SECOND):
+        await _create_jobs(stage, WHOLE, 1, restarts=1)
     assert groups.starts == 2
 
 
 async def test_recreated_pods_of_a_jobset_join_old_ones_that_run(stage: Stage) -> None:
     """With Recreate, where the garbage collector is late: all Jobs are deleted, but only one Job's pods are."""
-    group = {"name": "train", "min": 4}
-    groups = stage.watch_groups(lambda _: "train", 4)
-    await _create_jobs(stage, group, 0, 1)
-    await stage.runs(*FIRST, *SECOND)
+    groups = await _start(stage)
     await _fail_first(stage)
     await stage.delete("Job", JOBS[0], propagation="Foreground")
-    await _create_jobs(stage, group, 0, restarts=1)
+    await _create_jobs(stage, WHOLE, 0, restarts=1)
     await stage.runs(*FIRST, *SECOND)
     await stage.delete("Job", JOBS[1], propagation="Foreground")
-    await _create_jobs(stage, group, 1, restarts=1)
+    await _create_jobs(stage, WHOLE, 1, restarts=1)
     await stage.runs(*FIRST, *SECOND)
     assert groups.starts == 1
 
 
 async def test_a_jobset_with_blocking_recreate_starts_whole_again(stage: Stage) -> None:
     """It creates no Job before all old ones are gone."""
-    group = {"name": "train", "min": 4}
-    groups = stage.watch_groups(lambda _: "train", 4)
-    await _create_jobs(stage, group, 0, 1)
-    await stage.runs(*FIRST, *SECOND)
+    groups = await _start(stage)
     await _fail_first(stage)
     await stage.delete("Job", *JOBS, propagation="Foreground")
     # constructJobsFromTemplate
     await stage.absent("Job", *JOBS)
-    async with stage.one_node_taken():
-        await _create_jobs(stage, group, 0, 1, restarts=1)
-        await stage.waits(*FIRST, *SECOND, message="3 of 4 members fit")
-    await stage.runs(*FIRST, *SECOND)
+    async with stage.start_whole(*FIRST, *SECOND):
+        await _create_jobs(stage, WHOLE, 0, 1, restarts=1)
     assert groups.starts == 2
 
 
@@ -140,8 +133,6 @@ async def test_one_job_of_a_jobset_is_made_again_and_starts_whole_while_the_othe
     # restartJobActionApplier in failure_policy.go; then deleteJobs
     await stage.delete("Job", JOBS[1], propagation="Foreground")
     await stage.absent("Job", JOBS[1])
-    async with stage.one_node_taken():
+    async with stage.start_whole(*SECOND, fit="1 of 2", others=FIRST):
         await _create_jobs(stage, group, 1)
-        await stage.waits(*SECOND, message="1 of 2 members fit")
-    await stage.runs(*FIRST, *SECOND)
     assert groups.starts == 3

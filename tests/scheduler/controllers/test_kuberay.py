@@ -29,11 +29,9 @@ async def test_head_and_workers_start_whole_and_failed_ones_are_replaced(stage: 
     group = {"name_from": "ray.io/cluster", "min": 4}
     first = [HEAD, *(f"ray-workers-worker-{end}" for end in ("aaaaa", "bbbbb", "ccccc"))]
     groups = stage.watch_groups(lambda _: "ray", 4)
-    async with stage.one_node_taken():
+    async with stage.start_whole(*first):
         # reconcilePods: the head, then each worker group
         await stage.create_pods(_pod(name, group) for name in first)
-        await stage.waits(*first, message="3 of 4 members fit")
-    await stage.runs(*first)
 
     # shouldDeletePod: the next reconcilePods creates a worker with another random name.
     await stage.end(first[1], phase="Failed")
@@ -49,8 +47,7 @@ async def test_head_and_workers_start_whole_and_failed_ones_are_replaced(stage: 
 
     # reconcilePods of a cluster that is suspending: deleteAllPods
     await stage.delete("Pod", HEAD, "ray-workers-worker-ddddd", *first[2:])
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()
 
 
 async def test_a_replica_of_several_hosts_is_replaced_whole(stage: Stage) -> None:

@@ -40,8 +40,7 @@ async def test_a_job_starts_whole_in_the_flavor_of_each_admission(stage: Stage) 
         await stage.runs(*RANKS)
         assert {stage.live(rank)["spec"]["nodeName"] for rank in RANKS} == set(stage.nodes_of(pool))
         await _evict(stage)
-        await stage.gone()
-        await stage.all_nodes_free()
+        await stage.leaves_all_nodes_free()
     assert groups.starts == 2
 
 
@@ -65,10 +64,8 @@ async def test_a_group_of_pods_starts_whole_when_all_gates_are_gone_and_admits_a
     names = ("rank-0", "rank-1", "rank-2", "rank-3")
     groups = stage.watch_groups(lambda _: "train", 4)
     await stage.create_pods(map(_member, names))
-    async with stage.one_node_taken():
+    async with stage.start_whole(*names):
         await _ungate(stage, *names)
-        await stage.waits(*names, message="3 of 4 members fit")
-    await stage.runs(*names)
 
     await stage.end("rank-1", phase="Failed")
     await stage.create_pods([_member("rank-4")])
@@ -80,5 +77,4 @@ async def test_a_group_of_pods_starts_whole_when_all_gates_are_gone_and_admits_a
     await stage.delete("Pod", "rank-0", "rank-2", "rank-3", "rank-4")
     for name in (*names, "rank-4"):
         await stage.patch("Pod", name, metadata={"finalizers": None})
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()

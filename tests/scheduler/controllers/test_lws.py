@@ -20,6 +20,7 @@ LWS = "leaderworkerset.sigs.k8s.io"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 SIZE = 2
+PODS = ("serve-0", "serve-0-1", "serve-1", "serve-1-1")
 GROUP = {"name_from": f"{LWS}/group-key", "min": SIZE}
 # Default in pkg/webhooks/pod_webhook.go: a leader gets the labels of its replica, a worker its index.
 ORDINAL = "object.metadata.name.substring(object.metadata.name.lastIndexOf('-') + 1)"
@@ -28,21 +29,14 @@ LABELS = (
     f" ? {{'{LWS}/group-index': {ORDINAL}, '{LWS}/group-key': 'hash-of-' + object.metadata.name}}"
     f" : {{'{LWS}/worker-index': {ORDINAL}}}"
 )
+PODS_CREATED = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+MUTATION = {"expression": f"Object{{metadata: Object.metadata{{labels: {LABELS}}}}}"}
 POLICY = {
-    "matchConstraints": {
-        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
-    },
+    "matchConstraints": {"resourceRules": [PODS_CREATED]},
     "matchConditions": [{"name": "lws", "expression": f"'{LWS}/name' in object.metadata.?labels.orValue({{}})"}],
     "failurePolicy": "Fail",
     "reinvocationPolicy": "Never",
-    "mutations": [
-        {
-            "patchType": "ApplyConfiguration",
-            "applyConfiguration": {
-                "expression": f"Object{{metadata: Object.metadata{{labels: {LABELS}}}}}",
-            },
-        }
-    ],
+    "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": MUTATION}],
 }
 
 
@@ -52,11 +46,11 @@ async def webhook(stage: Stage) -> AsyncIterator[None]:
     request = stage.client.request
     metadata = {"name": "lws"}
     try:
-        await request("POST", POLICIES, msgspec.json.encode({"metadata": metadata, "spec": POLICY}))
+        await stage.cluster.call("POST", POLICIES, {"metadata": metadata, "spec": POLICY})
     except NotFound:
         pytest.skip("tier 'apiserver': kube-apiserver before 1.36 serves no MutatingAdmissionPolicy")
     binding = {"metadata": metadata, "spec": {"policyName": "lws"}}
-    await request("POST", BINDINGS, msgspec.json.encode(binding))
+    await stage.cluster.call("POST", BINDINGS, binding)
     pod = template(GROUP, {f"{LWS}/name": "serve"})
     pod["metadata"]["name"] = "probe-7"
 
@@ -69,6 +63,10 @@ async def webhook(stage: Stage) -> AsyncIterator[None]:
     yield
     await request("DELETE", f"{POLICIES}/lws")
     await request("DELETE", f"{BINDINGS}/lws")
+
+
+def _group_key(pod: Any) -> str:
+    return str(pod["metadata"]["labels"].get(f"{LWS}/group-key", ""))
 
 
 def _stateful_set(name: str, owner: Any, replicas: int, labels: dict[str, str], start: int = 0) -> dict[str, Any]:
@@ -105,40 +103,36 @@ async def _create_workers(stage: Stage, *leaders: str) -> None:
 @pytest.mark.usefixtures("webhook")
 async def test_each_replica_starts_whole_and_again_when_a_container_has_restarted(stage: Stage) -> None:
     """A group for each replica by `name_from`; the end is a scale to zero."""
-    groups = stage.watch_groups(lambda pod: str(pod["metadata"]["labels"].get(f"{LWS}/group-key", "")), SIZE)
+    groups = stage.watch_groups(_group_key, SIZE)
     async with stage.one_node_taken():
         await _create_leaders(stage, 2)
         await stage.lives("serve-0", "serve-1")
         await _create_workers(stage, "serve-0", "serve-1")
         await stage.until(lambda: groups.starts == 1, "one replica runs")
-    await stage.runs("serve-0", "serve-0-1", "serve-1", "serve-1-1")
+    await stage.runs(*PODS)
 
     # handleRestartPolicy in pkg/controllers/pod_controller.go: RecreateGroupOnPodRestart
     await stage.restart_container("serve-1-1")
     await stage.delete("Pod", "serve-1", propagation="Foreground")
     # The garbage collector deletes the workers, and the leader's StatefulSet makes the leader again.
     await stage.lives("serve-1")
-    async with stage.one_node_taken():
+    async with stage.start_whole("serve-1", "serve-1-1", fit="1 of 2", others=("serve-0", "serve-0-1")):
         await _create_workers(stage, "serve-1")
-        await stage.waits("serve-1", "serve-1-1", message="1 of 2 members fit")
-    await stage.runs("serve-0", "serve-0-1", "serve-1", "serve-1-1")
     assert groups.starts == 3
 
     # SSAWithStatefulset in leaderworkerset_controller.go, after a scale to zero
     await stage.patch("StatefulSet", "serve", spec={"replicas": 0})
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()
 
 
 @pytest.mark.usefixtures("webhook")
 async def test_each_replica_runs_again_after_a_rolling_update(stage: Stage) -> None:
     """A new leader comes before the garbage collector has seen that the workers of the old one have no owner."""
-    stage.watch_groups(lambda pod: str(pod["metadata"]["labels"].get(f"{LWS}/group-key", "")), SIZE)
+    stage.watch_groups(_group_key, SIZE)
     await _create_leaders(stage, 2)
     await stage.lives("serve-0", "serve-1")
     await _create_workers(stage, "serve-0", "serve-1")
-    everything = ("serve-0", "serve-0-1", "serve-1", "serve-1-1")
-    await stage.runs(*everything)
+    await stage.runs(*PODS)
 
     # SSAWithStatefulset: the StatefulSet's controller replaces the leaders, the last one first.
     labels = {f"{LWS}/template-revision-hash": "2"}
@@ -154,4 +148,4 @@ async def test_each_replica_runs_again_after_a_rolling_update(stage: Stage) -> N
         await stage.absent("StatefulSet", leader)
         await _create_workers(stage, leader)
     await stage.until(lambda: not stage.uids() & set(old.values()), "no old pod is left")
-    await stage.runs(*everything)
+    await stage.runs(*PODS)

@@ -42,14 +42,12 @@ def _launcher() -> dict[str, Any]:
 async def test_workers_start_whole_and_one_that_was_lost_joins_the_others(stage: Stage) -> None:
     """The launcher is no member; it may come before the workers run."""
     groups = stage.watch_groups(lambda pod: "train" * (pod["metadata"]["labels"][f"{LABEL}/job-role"] == "worker"), 4)
-    async with stage.one_node_taken():
+    async with stage.start_whole(*WORKERS, others=(LAUNCHER,)):
         # syncHandler: getOrCreateWorker, then the launcher at once, as LauncherCreationPolicy is AtStartup
         await stage.create_pods(map(_worker, WORKERS))
         await stage.create("Job", _launcher())
         await stage.lives(LAUNCHER)
         await stage.bind(stage.live(LAUNCHER)["metadata"]["name"], "n1")
-        await stage.waits(*WORKERS, message="3 of 4 members fit")
-    await stage.runs(*WORKERS, LAUNCHER)
 
     # A drained node; then getOrCreateWorker. A worker that fails stays as it is.
     await stage.delete("Pod", WORKERS[2])
@@ -61,5 +59,4 @@ async def test_workers_start_whole_and_one_that_was_lost_joins_the_others(stage:
     # syncHandler of a suspended MPIJob: the launcher is suspended, then cleanUpWorkerPods
     await stage.patch("Job", LAUNCHER, spec={"suspend": True})
     await stage.delete("Pod", *WORKERS)
-    await stage.gone()
-    await stage.all_nodes_free()
+    await stage.leaves_all_nodes_free()

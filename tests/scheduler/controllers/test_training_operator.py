@@ -34,11 +34,9 @@ def _rank(name: str) -> dict[str, Any]:
 async def test_master_and_workers_start_whole_and_a_failed_one_is_replaced(stage: Stage) -> None:
     """`replicas` is a map in Go: the workers may come before the master."""
     groups = stage.watch_groups(lambda _: "train", 4)
-    async with stage.one_node_taken():
+    async with stage.start_whole(*RANKS):
         # ReconcileJobs in job.go: ReconcilePods for each replica type
         await stage.create_pods(map(_rank, reversed(RANKS)))
-        await stage.waits(*RANKS, message="3 of 4 members fit")
-    await stage.runs(*RANKS)
 
     for failed in ("train-worker-1", "train-master-0"):
         # A pod with restartPolicy OnFailure fails if it is evicted. ReconcilePods deletes it and creates it again.
@@ -50,10 +48,7 @@ async def test_master_and_workers_start_whole_and_a_failed_one_is_replaced(stage
 
     # ReconcileJobs of a suspended job: CleanUpResources, DeletePodsAndServices in job.go
     await stage.delete("Pod", *RANKS)
-    await stage.gone()
-    await stage.all_nodes_free()
-    async with stage.one_node_taken():
+    await stage.leaves_all_nodes_free()
+    async with stage.start_whole(*RANKS):
         await stage.create_pods(map(_rank, RANKS))
-        await stage.waits(*RANKS, message="3 of 4 members fit")
-    await stage.runs(*RANKS)
     assert groups.starts == 2

@@ -8,46 +8,41 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.resource_claims import ClaimedDevices
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_info import PodInfo
-from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.extender.scene import FOREIGN, NOW, Scene
 
-NOW = 1000.0
 # What a step of the scheduler may cost, in seconds; here with room for a busy machine.
 _STEP_S, _BUSY = 0.05, 4
-CLAIMS = {"resourceClaims": [{"name": "gpus", "resourceClaimName": "c"}]}
+BESIDE = {
+    "annotations": {names.PLACEMENT: '{"vfs": "root"}'},
+    "spec": {"resourceClaims": [{"name": "gpus", "resourceClaimName": "c"}]},
+}
 FEW, STEPS = "not enough free RDMA VFs or bandwidth there", "search for a placement ran out of steps"
 NEVER = "the PFs there cannot give each device its share"
 
 
+def _claimed(*roots: int, node: str = "n1") -> ClaimedDevices:
+    return ClaimedDevices("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
+
+
 @pytest.fixture
-def judged(
-    machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
-) -> Callable[..., tuple[Verdict, Any, float]]:
+def judged(scene: Scene, make_pf: MakePf, make_node: MakeNode) -> Callable[..., tuple[Verdict, Any, float]]:
     """Judge a pod on a node of eight PFs with eight VFs, each under a root of its own, and reserve if it fits."""
     pfs = tuple(make_pf(number, vfs=8, pcie=(f"0000:{number + 4:02x}:01.0",)) for number in range(8))
-    machine.nodes(Changed(Identity("", "n1", "", ""), make_node("n1", pfs)), NOW)
+    scene.see(make_node("n1", pfs))
 
     def judge(request: object, *roots: int, node: str = "n1") -> tuple[Verdict, Any, float]:
-        placed = {names.PLACEMENT: '{"vfs": "root"}'}
-        pod = make_pod(request=request, annotations=placed, spec={"schedulerName": "default-scheduler", **CLAIMS})
-        meta = pod.metadata
-        machine.pods(Changed(Identity(meta.namespace, meta.name, meta.uid, ""), pod), NOW)
-        pod_info = machine.extender_pods.read(pod)
-        assert isinstance(pod_info, PodInfo), pod_info
-        claimed = ClaimedDevices("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
+        pod_info, claimed = scene.pod_info(request, **BESIDE), _claimed(*roots, node=node)
         # A collection of what the tests before have left is not counted.
         gc.collect()
         began_s = time.process_time()
-        ((_, verdict),) = machine.extender_pods.judge(pod_info, ["n1"], NOW, claimed)
+        verdict = scene.judge(pod_info, "n1", claimed=claimed)["n1"]
         spent_s = time.process_time() - began_s
-        return verdict, machine.extender_pods.reserve(pod_info, "n1", NOW, claimed), spent_s
+        return verdict, scene.extender_pods.reserve(pod_info, "n1", NOW, claimed), spent_s
 
     return judge
 
@@ -64,30 +59,13 @@ def test_a_division_is_found_whatever_the_rates_and_the_order_are(judged: Callab
     assert judged([{"min_tx_rate": 5_000}], 6)[0] == Verdict()
 
 
-def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside_a_device(
-    machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside_a_device(scene: Scene) -> None:
     """Between two portions of the decision, as for a pod without claims."""
-
-    def see(pod: Pod) -> None:
-        machine.pods(Changed(Identity(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, ""), pod), NOW)
-
     for number in range(18):
-        pfs = (make_pf(vfs=1, pcie=("0000:04:01.0",)),)
-        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), NOW)
-    for _ in range(20):
-        see(make_pod(request=[{}], annotations={names.GROUP: '{"name":"train","min":20}'}))
-    assert machine.step(NOW) == []
-    assert list(machine.cache.assigned_pods()) == []
-    node = "n0"
-    placed = {names.PLACEMENT: '{"vfs": "root"}'}
-    pod = make_pod(request=[{}], annotations=placed, spec={"schedulerName": "default-scheduler", **CLAIMS})
-    see(pod)
-    pod_info = machine.extender_pods.read(pod)
-    assert isinstance(pod_info, PodInfo)
-    claimed = ClaimedDevices("claim 'c'", node, (frozenset({"pci0000:04"}),))
-    assert dict(machine.extender_pods.judge(pod_info, [node], NOW, claimed)) == {node: Verdict()}
-    machine.check()
+        scene.add_node(f"n{number}", pcie=("0000:04:01.0",))
+    scene.try_group()
+    pod_info = scene.pod_info([{}], **BESIDE)
+    assert scene.judge(pod_info, "n0", claimed=_claimed(4, node="n0")) == {"n0": Verdict()}
 
 
 def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]) -> None:
@@ -118,17 +96,16 @@ def test_no_request_costs_more_than_a_step(
 
 
 def test_a_pod_that_is_being_bound_fits_only_that_node_whatever_its_claims_say(
-    judged: Callable[..., Any], machine: Machine
+    judged: Callable[..., Any], scene: Scene
 ) -> None:
     """Its VFs are reserved: the claim of a later request cannot change them."""
     _, bind, _ = judged([{}], 4)
-    elsewhere = ClaimedDevices("claim 'c'", "n1", (frozenset({"pci0000:99"}),))
-    assert dict(machine.extender_pods.judge(bind.pod_info, ["n1"], NOW, elsewhere)) == {"n1": Verdict(for_good=True)}
+    assert scene.judge(bind.pod_info, "n1", claimed=_claimed(0x99)) == {"n1": Verdict(for_good=True)}
 
 
-def test_a_pod_without_claims_cannot_have_vfs_beside_them(machine: Machine, make_pod: MakePod) -> None:
+@pytest.mark.parametrize("spec", [FOREIGN, {}], ids=["kube-scheduler", "mooring"])
+def test_a_pod_without_claims_cannot_have_vfs_beside_them(scene: Scene, make_pod: MakePod, spec: Any) -> None:
     """Neither with kube-scheduler nor with Mooring's own scheduler, which gives no claims at all."""
-    placed = {names.PLACEMENT: '{"vfs": "root"}'}
-    for spec in ({"schedulerName": "default-scheduler"}, {}):
-        refused = machine.extender_pods.read(make_pod(request=[{}], annotations=placed, spec=spec))
-        assert refused == Refused("annotation 'mooring.dev/placement'.vfs: the pod has no resource claims")
+    pod = make_pod(request=[{}], annotations=BESIDE["annotations"], spec=spec)
+    expected = Refused("annotation 'mooring.dev/placement'.vfs: the pod has no resource claims")
+    assert scene.extender_pods.read(pod) == expected

@@ -11,7 +11,6 @@ from mooring.kube.events import Changed, Identity, Synced
 from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
-from scheduler.extender import wire_format
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNKNOWN_POD, Verdict
 from scheduler.extender.wire_format import Victims
@@ -23,10 +22,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, Scene
 
-
-@pytest.fixture
-def scene(machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod) -> Scene:
-    return Scene(machine, make_pf, make_node, make_pod)
+FITS, OTHER_REASON = Verdict(), Verdict(for_good=True)
 
 
 def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
@@ -39,7 +35,7 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     greedy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "999"}}}], "nodeSelector": {"no": "such"}}
     pod_info = scene.pod_info([{"min_tx_rate": 5000}], spec=greedy)
     assert scene.judge(pod_info, "n1", "full", "slow", "bare", "gone") == {
-        "n1": Verdict(),
+        "n1": FITS,
         "full": Verdict(FULL),
         "slow": Verdict("node(s) had no PF fast enough for 5000 Mb/s", for_good=True),
         "bare": Verdict("node(s) had no RDMA inventory", for_good=True, blind=True),
@@ -47,25 +43,13 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     }
 
 
-def _try_a_group(scene: Scene, make_pod: MakePod) -> list[str]:
-    """Begin to decide about a group that will not fit; return the nodes where its members are tried."""
-    group = {names.GROUP: '{"name":"train","min":20}'}
-    for _ in range(20):
-        scene.see(make_pod(request=[{}], annotations=group))
-    assert scene.machine.step(NOW) == []
-    assert not [one for one in scene.machine.cache.assigned_pods() if one.assumed]
-    return [f"n{number}" for number in range(16)]
-
-
-def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(
-    scene: Scene, make_pod: MakePod
-) -> None:
+def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(scene: Scene) -> None:
     """Between two portions of a decision, which ends without a place for them."""
     for number in range(18):
         scene.add_node(f"n{number}")
-    tried = _try_a_group(scene, make_pod)
+    tried = scene.try_group()
     pod_info = scene.pod_info()
-    assert scene.judge(pod_info, *tried) == dict.fromkeys(tried, Verdict())
+    assert scene.judge(pod_info, *tried) == dict.fromkeys(tried, FITS)
     assert scene.reserve(pod_info, tried[0]).assigned.node == tried[0]
     while scene.machine.step(NOW) is not None:
         pass
@@ -75,7 +59,7 @@ def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_aw
 def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
     """It is bound without an assignment, also to a node that is not known yet."""
     pod_info = scene.pod_info([])
-    assert scene.judge(pod_info, "gone") == {"gone": Verdict()}
+    assert scene.judge(pod_info, "gone") == {"gone": FITS}
     assert scene.reserve(pod_info, "gone").annotations == {}
 
 
@@ -83,36 +67,61 @@ def test_a_device_plugins_gpus_are_refused_where_mooring_gives_them(
     make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """As Mooring's own pods are: two that give one GPU would give it to two pods. Other nodes serve such a pod."""
-    machine = Machine("mooring", kinds=Kinds([gpu_kind()]))
-    scene = Scene(machine, make_pf, make_node, make_pod)
+    scene = Scene(Machine("mooring", kinds=Kinds([gpu_kind()])), make_pf, make_node, make_pod)
     scene.add_node("n1")
     gpu = Gpu("0000:1b:00.0", "GPU-1", "nvidia")
-    node = make_node("n2", (make_pf(vfs=1),), annotations={KEY: dump_gpu_inventory(GpuInventory((gpu,)))})
-    machine.nodes(Changed(Identity("", "n2", "", ""), node), NOW)
+    scene.see(make_node("n2", (make_pf(vfs=1),), annotations={KEY: dump_gpu_inventory(GpuInventory((gpu,)))}))
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
     pod_info = scene.pod_info(spec={"containers": [{"name": "c", **limits}]})
     told = "node(s) offered GPUs as 'mooring.dev/gpu', not as 'nvidia.com/gpu'"
-    assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(), "n2": Verdict(told, for_good=True)}
-    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == Refused(f"node 'n2': {told}")
-    machine.check()
+    assert scene.judge(pod_info, "n1", "n2") == {"n1": FITS, "n2": Verdict(told, for_good=True)}
+    assert scene.refusal(pod_info, "n2") == f"node 'n2': {told}"
+    scene.machine.check()
 
 
-def test_a_pod_that_asks_for_nothing_of_ours_is_not_bound(scene: Scene, make_pod: MakePod) -> None:
-    """Else whoever reaches the extender could bind any pod of another scheduler."""
-    scene.see(other := make_pod(spec={"schedulerName": "default-scheduler"}))
-    pod_info = scene.extender_pods.read(other)
-    assert isinstance(pod_info, PodInfo)
-    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused("pod default/p0 requests no resource of Mooring")
+def test_only_pods_of_kube_scheduler_that_ask_for_something_of_ours_are_bound(scene: Scene, make_pod: MakePod) -> None:
+    """Else whoever reaches the extender could bind any pod of another scheduler; our own wait in our own queue."""
+    scene.add_node("n1")
+    other = scene.read(make_pod(spec=FOREIGN))
+    assert scene.refusal(other) == "pod default/p0 requests no resource of Mooring"
+    own = scene.read(make_pod(request=[{}]))
+    assert scene.refusal(own) == "pods with schedulerName 'mooring' are bound by that scheduler only"
+
+
+def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene) -> None:
+    """A list that lacks it may be on its way, and would free what it has."""
+    scene.add_node("n1")
+    unseen = scene.extender_pods.read(scene.pod())
+    assert isinstance(unseen, PodInfo)
+    assert scene.judge(unseen, "n1") == {"n1": FITS}
+    assert scene.refusal(unseen) == UNKNOWN_POD
+    gone = scene.pod_info()
+    scene.machine.handle(Pod, Synced(()), NOW)
+    assert scene.refusal(gone) == UNKNOWN_POD
+    scene.reserve(scene.pod_info())
+
+
+def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
+    """A pod of our own scheduler would be refused for them; malformed requests are refused here too."""
+    assert isinstance(scene.extender_pods.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), PodInfo)
+    assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refused)
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
-    """From the reservation on; it is free again when the bind is refused, and our own waiting pods are requeued."""
+    """From the reservation on; it is free again when the bind is refused, and our own waiting pods are requeued.
+
+    The outcome of a pod's bind must be known before it can get anything else.
+    """
     scene.add_node("n1")
+    scene.add_node("n2")
     first, second = scene.pod_info(), scene.pod_info()
-    assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": Verdict()}
+    assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": FITS}
     decision = scene.reserve(first)
-    assert scene.extender_pods.reserve(second, "n1", NOW) == Refused(f"node 'n1': {FULL}")
+    assert scene.refusal(second) == f"node 'n1': {FULL}"
     assert scene.judge(second, "n1") == {"n1": Verdict(FULL)}
+    elsewhere = "the pod is being bound to node 'n1'"
+    assert scene.judge(first, "n1", "n2") == {"n1": OTHER_REASON, "n2": Verdict(elsewhere, for_good=True)}
+    assert scene.refusal(first, "n2") == elsewhere
     scene.extender_pods.finish(decision, Outcome("gated"), NOW)
     assert scene.reserve(second).assigned.assignment is not None
 
@@ -133,61 +142,19 @@ def test_a_written_assignment_counts_when_the_watch_shows_it(scene: Scene) -> No
     scene.reserve(scene.pod_info())
     assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict(FULL)}
     scene.lose(pod)
-    assert scene.judge(scene.pod_info(), "n1") == {"n1": Verdict()}
+    assert scene.judge(scene.pod_info(), "n1") == {"n1": FITS}
 
 
-def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: Machine) -> None:
-    """A list that lacks it may be on its way, and would free what it has."""
-    scene.add_node("n1")
-    unseen = scene.extender_pods.read(scene.pod())
-    assert isinstance(unseen, PodInfo)
-    assert scene.judge(unseen, "n1") == {"n1": Verdict()}
-    assert scene.extender_pods.reserve(unseen, "n1", NOW) == Refused(UNKNOWN_POD)
-    gone = scene.pod_info()
-    machine.handle(Pod, Synced(()), NOW)
-    assert scene.extender_pods.reserve(gone, "n1", NOW) == Refused(UNKNOWN_POD)
-    scene.reserve(scene.pod_info())
-
-
-def test_a_pod_with_an_unknown_bind_fits_only_that_node(scene: Scene) -> None:
-    """The outcome of its bind must be known before it can get anything else."""
-    scene.add_node("n1")
-    scene.add_node("n2")
-    pod_info = scene.pod_info()
-    scene.reserve(pod_info)
-    elsewhere = "the pod is being bound to node 'n1'"
-    assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(for_good=True), "n2": Verdict(elsewhere, for_good=True)}
-    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == Refused(elsewhere)
-
-
-def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> None:
+def test_vfs_for_a_nominated_pod_are_kept(scene: Scene) -> None:
     """Others were preempted for it; a pod of higher priority may take the VFs."""
     scene.add_node("n1")
     victim = scene.assigned("n1", [0])
-    nominated = make_pod(request=[{}], spec={"priority": 10})
-    scene.see(nominated)
+    nominated = scene.own_pod(spec={"priority": 10})
     assert scene.machine.step(NOW)
     assert scene.machine.reservations.node_of(nominated.metadata.uid) == "n1"
     scene.lose(victim)
     assert scene.judge(scene.pod_info(spec={"priority": 10}), "n1") == {"n1": Verdict(FULL)}
-    assert scene.judge(scene.pod_info(spec={"priority": 11}), "n1") == {"n1": Verdict()}
-
-
-def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
-    """A pod of our own scheduler would be refused for them; malformed requests are refused here too."""
-    assert isinstance(scene.extender_pods.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), PodInfo)
-    assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refused)
-
-
-def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make_pod: MakePod) -> None:
-    """A request to bind one of them is refused: it waits in our own queue."""
-    scene.add_node("n1")
-    scene.see(own := make_pod(request=[{}]))
-    pod_info = scene.extender_pods.read(own)
-    assert isinstance(pod_info, PodInfo)
-    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused(
-        "pods with schedulerName 'mooring' are bound by that scheduler only"
-    )
+    assert scene.judge(scene.pod_info(spec={"priority": 11}), "n1") == {"n1": FITS}
 
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
@@ -202,34 +169,25 @@ def test_nodes_with_little_left_suit_better(scene: Scene) -> None:
 def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     """Only those whose VFs are needed; a node where no eviction helps is left out."""
     scene.add_node("n1", vfs=3)
-    victim, other, above = (
-        scene.assigned("n1", [0]),
-        scene.assigned("n1", [1]),
-        scene.assigned("n1", [2], priority=20),
-    )
-    known = Victims((victim.metadata.uid,), 1)
-    one, two, three = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2, 3))
-    assert scene.extender_pods.make_room(one, "n1", known, NOW) == known
-    assert scene.extender_pods.make_room(two, "n1", known, NOW) == Victims((victim.metadata.uid, other.metadata.uid), 1)
-    assert scene.extender_pods.make_room(three, "n1", known, NOW) is None
-    assert scene.extender_pods.make_room(one, "gone", known, NOW) is None
+    victim, other = scene.assigned("n1", [0]), scene.assigned("n1", [1])
+    above = scene.assigned("n1", [2], priority=20)
+    assert scene.make_room(1, "n1", victim) == (victim.metadata.uid,)
+    assert scene.make_room(2, "n1", victim) == (victim.metadata.uid, other.metadata.uid)
+    assert scene.make_room(3, "n1", victim) is None
+    assert scene.make_room(1, "gone", victim) is None
     assert scene.machine.cache.assigned(above.metadata.uid) is not None
 
 
-def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried(
-    scene: Scene, make_pod: MakePod
-) -> None:
+def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried(scene: Scene) -> None:
     """The filter calls that room free."""
     for number in range(18):
         scene.add_node(f"n{number}", vfs=2)
         scene.assigned(f"n{number}", [0])
-    tried = _try_a_group(scene, make_pod)
-    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
-    nobody = Victims((), 0)
-    assert [scene.extender_pods.make_room(one, node, nobody, NOW) for node in tried] == [nobody] * len(tried)
+    tried = scene.try_group()
+    assert [scene.make_room(1, node) for node in tried] == [()] * len(tried)
     # Where there is too little room, the pod that runs there goes.
     (running,) = scene.machine.cache.assigned_pods_on(tried[0])
-    assert scene.extender_pods.make_room(two, tried[0], nobody, NOW) == Victims((running.uid,), 0)
+    assert scene.make_room(2, tried[0]) == (running.uid,)
     scene.machine.check()
 
 
@@ -240,24 +198,18 @@ def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_vi
     item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
     scene.machine.handle(PodGroup, Changed(Identity("train", "default"), item), NOW)
     member, other = scene.assigned("n1", [0], schedulingGroup={"podGroupName": "train"}), scene.assigned("n1", [1])
-    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
-    nobody, chosen = Victims((), 0), Victims((member.metadata.uid,), 0)
-    assert scene.extender_pods.make_room(one, "n1", nobody, NOW) == Victims((other.metadata.uid,), 0)
-    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
-    assert scene.extender_pods.make_room(one, "n1", chosen, NOW) == chosen
+    assert scene.make_room(1, "n1") == (other.metadata.uid,)
+    assert scene.make_room(2, "n1") is None
+    assert scene.make_room(1, "n1", member) == (member.metadata.uid,)
 
 
 def test_only_members_that_a_group_can_spare_are_added_to_the_victims(scene: Scene) -> None:
     """Of three of at least two: one, unless kube-scheduler has chosen one itself."""
     scene.add_node("n1", vfs=3)
     members = [scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(3)]
-    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
-    nobody, chosen = Victims((), 0), Victims((members[0].metadata.uid,), 0)
-    spared = scene.extender_pods.make_room(one, "n1", nobody, NOW)
-    assert spared is not None
-    assert len(spared.uids) == 1
-    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
-    assert scene.extender_pods.make_room(two, "n1", chosen, NOW) is None
+    assert len(scene.make_room(1, "n1") or ()) == 1
+    assert scene.make_room(2, "n1") is None
+    assert scene.make_room(2, "n1", members[0]) is None
 
 
 @pytest.mark.parametrize(("priority", "nodes"), [(0, {"n2"}), (5, {"n1", "n2"})])
@@ -273,19 +225,20 @@ def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: 
 
 
 @pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
-@pytest.mark.parametrize("how", ["annotation", "PodGroup", "coscheduling"])
-def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod, how: str, request_: object) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"annotations": {names.GROUP: '{"name":"train","min":2}'}, "spec": FOREIGN},
+        {"spec": FOREIGN | {"schedulingGroup": {"podGroupName": "train"}}},
+        {"metadata": {"labels": {names.POD_GROUP_LABEL: "train"}}, "spec": FOREIGN},
+    ],
+    ids=["annotation", "PodGroup", "coscheduling"],
+)
+def test_a_member_of_a_group_is_refused_in_words(
+    scene: Scene, make_pod: MakePod, fields: dict[str, Any], request_: object
+) -> None:
     """Whatever names the group, and also if the pod requests no VFs: kube-scheduler would place members one by one."""
-    fields: dict[str, Any] = {"spec": dict(FOREIGN)}
-    if how == "annotation":
-        fields["annotations"] = {names.GROUP: '{"name":"train","min":2}'}
-    elif how == "PodGroup":
-        fields["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
-    else:
-        fields["metadata"] = {"labels": {names.POD_GROUP_LABEL: "train"}}
-    refusal = scene.extender_pods.read(make_pod("member", request_, **fields))
-    assert isinstance(refusal, Refused)
-    assert refusal.reason == (
+    assert scene.extender_pods.read(make_pod("member", request_, **fields)) == Refused(
         "group train: the extender does not support groups: only Mooring's own scheduler places their pods"
     )
 
@@ -317,48 +270,38 @@ def test_the_mirror_of_a_static_pod_is_told_what_helps_there(scene: Scene) -> No
 def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
     """A pod that it had asked about comes back without VFs: no other pod may go as long as that one exists."""
     scene.add_node("n1")
-    stray, asked = (scene.pod(node="n1", spec={"nodeName": "n1"}) for _ in range(2))
-    scene.see(stray)
-    assert scene.extender_pods.bound_without_vfs.fault == ""
-    scene.extender_pods.bound_without_vfs.offer(asked.metadata.uid)
-    scene.see(asked)
-    assert scene.extender_pods.bound_without_vfs.fault.startswith(NO_BIND_VERB)
-    assert asked.key in scene.extender_pods.bound_without_vfs.fault
+    without_vfs = scene.extender_pods.bound_without_vfs
+    scene.bound_without_vfs(is_offered=False)
+    assert without_vfs.fault == ""
+    asked = scene.bound_without_vfs(is_offered=True)
+    assert without_vfs.fault.startswith(NO_BIND_VERB)
+    assert asked.key in without_vfs.fault
     scene.lose(asked)
-    assert scene.extender_pods.bound_without_vfs.fault == ""
+    assert without_vfs.fault == ""
 
 
 def test_a_tenant_who_binds_pods_of_its_own_does_not_stop_the_extender(scene: Scene) -> None:
     """Where kube-scheduler has bound through it, only pods of two namespaces show that it does so no more."""
     scene.add_node("n1")
-    extender = scene.extender_pods.bound_without_vfs
-
-    def bound_elsewhere(namespace: str = "default") -> Pod:
-        pod = scene.pod(node="n1", spec={"nodeName": "n1"}, metadata={"namespace": namespace})
-        extender.offer(pod.metadata.uid)
-        scene.see(pod)
-        return pod
-
-    first = bound_elsewhere()
-    assert extender.fault, "nothing shows yet that kube-scheduler binds through the extender"
+    without_vfs = scene.extender_pods.bound_without_vfs
+    pods = [scene.bound_without_vfs(is_offered=True)]
+    assert without_vfs.fault, "nothing shows yet that kube-scheduler binds through the extender"
     scene.reserve(scene.pod_info(name="q"))
-    assert extender.fault == ""
-    later = [bound_elsewhere() for _ in range(3)]
-    assert extender.fault == ""
-    other = bound_elsewhere("other")
-    assert extender.fault.startswith(NO_BIND_VERB)
-    for pod in (first, *later, other):
+    assert without_vfs.fault == ""
+    pods += [scene.bound_without_vfs(is_offered=True) for _ in range(3)]
+    assert without_vfs.fault == ""
+    pods.append(scene.bound_without_vfs(is_offered=True, metadata={"namespace": "other"}))
+    assert without_vfs.fault.startswith(NO_BIND_VERB)
+    for pod in pods:
         scene.lose(pod)
-    assert extender.fault == ""
+    assert without_vfs.fault == ""
 
 
 def test_a_new_leader_sees_by_bound_pods_that_kube_scheduler_binds_through_the_extender(scene: Scene) -> None:
     """Pods of other schedulers have assignments by no other way."""
     scene.add_node("n1")
-    scene.see(scene.pod(node="n1", spec={"nodeName": "n1", **FOREIGN}, annotations={names.ASSIGNMENT: "{}"}))
-    pod = scene.pod(node="n1", spec={"nodeName": "n1"})
-    scene.extender_pods.bound_without_vfs.offer(pod.metadata.uid)
-    scene.see(pod)
+    scene.see(scene.pod(node="n1", spec={"nodeName": "n1"}, annotations={names.ASSIGNMENT: "{}"}))
+    scene.bound_without_vfs(is_offered=True)
     assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
@@ -374,12 +317,3 @@ def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bin
     pod_info.pod.spec.node_name = "n1"
     assert any(isinstance(one, Report) and one.reason == "NoAssignment" for one in scene.see(pod_info.pod))
     assert scene.extender_pods.bound_without_vfs.fault == ""
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a?b", "a b", "x" * 254])
-def test_a_binding_names_a_pod(name: str) -> None:
-    """Its parts become parts of a path, where ".." is the step to the Namespace object."""
-    binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n1"}
-    assert wire_format.read_binding(msgspec.json.encode(binding)) == wire_format.Binding("default", "p", "u", "n1")
-    with pytest.raises(wire_format.ProtocolError, match="is not a name"):
-        wire_format.read_binding(msgspec.json.encode(binding | {"PodName": name}))

@@ -48,12 +48,11 @@ def test_ports_on_more_addresses_than_hosts_have_count_on_every_address() -> Non
 
 def test_thousands_of_ports_take_little_room() -> None:
     """Forty pods may have 4,096 each, on an address of its own or each on another."""
+    numbers = range(1, 4097)
     tracemalloc.start()
     try:
-        kept = [pack_ports([(number, "TCP", f"10.0.0.{pod}") for number in range(1, 4097)]) for pod in range(40)]
-        kept += [
-            pack_ports([(number, "TCP", f"10.{pod}.0.{number}") for number in range(1, 4097)]) for pod in range(40)
-        ]
+        kept = [pack_ports([(number, "TCP", f"10.0.0.{pod}") for number in numbers]) for pod in range(40)]
+        kept += [pack_ports([(number, "TCP", f"10.{pod}.0.{number}") for number in numbers]) for pod in range(40)]
         assert tracemalloc.get_traced_memory()[0] < 3 << 20
         assert len(kept) == 80
     finally:

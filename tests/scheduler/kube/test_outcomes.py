@@ -51,15 +51,11 @@ def test_a_server_error_is_not_an_outcome(text: str) -> None:
     assert isinstance(_recorded("p1/binding", 500, text), Unknown)
 
 
-def test_too_many_requests_is_not_an_outcome() -> None:
-    """It says how long to wait."""
+def test_answers_of_no_known_meaning_are_not_an_outcome() -> None:
+    """Too many requests, which says how long to wait; a conflict in a text that no known version uses."""
     found = failure(429, b"", "3")
     assert isinstance(found, Throttled)
     assert found.retry_after_s == 3.0
-
-
-def test_an_unknown_conflict_is_resolved_by_reading_the_pod() -> None:
-    """A text that no known version uses is not guessed at."""
     body = {"kind": "Status", "reason": "Conflict", "message": "so it goes", "details": {"kind": "pods/binding"}}
     assert classify(failure(409, msgspec.json.encode(body))) is None
 

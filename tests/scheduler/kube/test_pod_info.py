@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from tests.scheduler.conftest import MakePod
@@ -12,6 +13,10 @@ from tests.scheduler.conftest import MakePod
 
 def _container(name: str = "c", cpu: str = "1", **fields: Any) -> dict[str, Any]:
     return {"name": name, "resources": {"requests": {"cpu": cpu}}} | fields
+
+
+def _sidecar(cpu: str) -> dict[str, Any]:
+    return _container("s", cpu, restartPolicy="Always")
 
 
 def _spread(**fields: Any) -> dict[str, Any]:
@@ -32,36 +37,41 @@ def _preferred(weight: int) -> dict[str, Any]:
     return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
+def _read(pod: Pod) -> PodInfo:
+    pod_info = read_pod_info(pod)
+    assert isinstance(pod_info, PodInfo), pod_info
+    return pod_info
+
+
+def _refusal(pod: Pod) -> str:
+    """Return why a pod is refused; empty if it is not."""
+    pod_info = read_pod_info(pod)
+    return pod_info.reason if isinstance(pod_info, Refused) else ""
+
+
+def _limited(name: str = "c", **limits: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": limits}}
+
+
+ONE = _container(cpu="1")
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"containers": [_container(cpu="1"), _container("d", "500m")]}, 1500),
-        ({"containers": [_container(cpu="1")], "initContainers": [_container("i", "3")]}, 3000),
-        (
-            {
-                "containers": [_container(cpu="1")],
-                "initContainers": [_container("s", "1", restartPolicy="Always"), _container("i", "3")],
-            },
-            4000,
-        ),
-        (
-            {
-                "containers": [_container(cpu="2")],
-                "initContainers": [_container("i", "3"), _container("s", "2", restartPolicy="Always")],
-            },
-            4000,
-        ),
-        ({"containers": [_container(cpu="1")], "overhead": {"cpu": "250m"}}, 1250),
-        ({"containers": [_container(cpu="1")], "resources": {"requests": {"cpu": "5"}}}, 5000),
-        ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, 2000),
+        ({"containers": [ONE, _container("d", "500m")]}, 1500),
+        ({"containers": [ONE], "initContainers": [_container("i", "3")]}, 3000),
+        ({"containers": [ONE], "initContainers": [_sidecar("1"), _container("i", "3")]}, 4000),
+        ({"containers": [_container(cpu="2")], "initContainers": [_container("i", "3"), _sidecar("2")]}, 4000),
+        ({"containers": [ONE], "overhead": {"cpu": "250m"}}, 1250),
+        ({"containers": [ONE], "resources": {"requests": {"cpu": "5"}}}, 5000),
+        ({"containers": [_limited(cpu="2")]}, 2000),
         ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}}]}, 1000),
     ],
 )
 def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: int, make_pod: MakePod) -> None:
     """Init containers one after the other, sidecars beside them, overhead on top; pod-level requests win."""
-    pod_info = read_pod_info(make_pod(spec=spec))
-    assert isinstance(pod_info, PodInfo)
-    assert pod_info.resources["cpu"] == expected
+    assert _read(make_pod(spec=spec)).resources["cpu"] == expected
 
 
 @pytest.mark.parametrize(
@@ -89,9 +99,7 @@ def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: i
 )
 def test_an_unsupported_feature_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
     """Nothing that a pod requests is silently ignored."""
-    refusal = read_pod_info(make_pod(**fields))
-    assert isinstance(refusal, Refused)
-    assert reason in refusal.reason
+    assert reason in _refusal(make_pod(**fields))
 
 
 @pytest.mark.parametrize(
@@ -113,51 +121,43 @@ def test_integers_beyond_the_apis_make_a_pod_unreadable(spec: dict[str, Any], ma
 )
 def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod) -> None:
     """Pods without interfaces are scheduled like any other."""
-    assert isinstance(read_pod_info(make_pod(spec=spec)), PodInfo)
+    assert _refusal(make_pod(spec=spec)) == ""
 
 
-def test_devices_go_to_the_containers_with_the_resource_of_rit_k8s_rdma(make_pod: MakePod) -> None:
-    """A request's own containers win; if none is named, all containers get the devices."""
-    limits = {"limits": {"rdma-sriov/dev-infiniband-mount": "1"}}
-    containers = [{"name": "a"}, {"name": "b", "resources": limits}]
-    pod_info = read_pod_info(make_pod(request=[{}, {"containers": ["a"]}], spec={"containers": containers}))
-    assert isinstance(pod_info, PodInfo)
-    assert [interface.containers for interface in pod_info.interfaces] == [("b",), ("a",)]
-    plain = read_pod_info(make_pod(request=[{}]))
-    assert isinstance(plain, PodInfo)
-    assert [interface.containers for interface in plain.interfaces] == [None]
+RIT, HUSTCAT = "rdma-sriov/dev-infiniband-mount", "tencent.com/rdma"
+TRAINER = [_limited("trainer", **{HUSTCAT: "2"}), {"name": "logger"}, _limited("loader", **{HUSTCAT: 1})]
 
 
-def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakePod) -> None:
-    """Each container gets its own devices; a request in an annotation takes precedence."""
-    containers = [
-        {"name": "trainer", "resources": {"limits": {"tencent.com/rdma": "2"}}},
-        {"name": "logger"},
-        {"name": "loader", "resources": {"limits": {"tencent.com/rdma": 1}}},
-    ]
-    pod_info = read_pod_info(make_pod(spec={"containers": containers}))
-    assert isinstance(pod_info, PodInfo)
-    assert [interface.containers for interface in pod_info.interfaces] == [("trainer",), ("trainer",), ("loader",)]
-    assert all(interface.min_tx_rate == 0 for interface in pod_info.interfaces)
-    pod_info = read_pod_info(make_pod(request=[{}], spec={"containers": containers}))
-    assert isinstance(pod_info, PodInfo)
-    assert len(pod_info.interfaces) == 1
-    greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
-    refusal = read_pod_info(make_pod(spec={"containers": [greedy]}))
-    assert isinstance(refusal, Refused)
-    assert "'tencent.com/rdma': 65 VFs exceed the limit of 64" in refusal.reason
+@pytest.mark.parametrize(
+    ("request_", "containers", "expected"),
+    [
+        pytest.param([{}], [{"name": "c"}], [None], id="all-containers-if-none-is-named"),
+        pytest.param(
+            [{}, {"containers": ["a"]}], [{"name": "a"}, _limited("b", **{RIT: "1"})], [("b",), ("a",)], id="rit"
+        ),
+        pytest.param(None, TRAINER, [("trainer",), ("trainer",), ("loader",)], id="as-many-as-hustcats-count"),
+        pytest.param([{}], TRAINER, [None], id="a-request-before-hustcats-count"),
+    ],
+)
+def test_devices_go_to_the_containers_that_ask_for_them(
+    request_: object, containers: list[Any], expected: list[Any], make_pod: MakePod
+) -> None:
+    """By the resource of rit-k8s-rdma or hustcat's, or by the request itself; a count asks for plain VFs."""
+    interfaces = _read(make_pod(request=request_, spec={"containers": containers})).interfaces
+    assert [interface.containers for interface in interfaces] == expected
+    assert all(interface.min_tx_rate == 0 for interface in interfaces)
+
+
+def test_a_count_of_hustcats_resource_has_a_limit(make_pod: MakePod) -> None:
+    greedy = make_pod(spec={"containers": [_limited(**{HUSTCAT: "65"})]})
+    assert "'tencent.com/rdma': 65 VFs exceed the limit of 64" in _refusal(greedy)
 
 
 def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_pod: MakePod) -> None:
     """The sum of hustcat's resource, init containers included, is not the number of VFs that it requests."""
-
-    def using(count: int) -> dict[str, Any]:
-        return {"name": f"c{count}", "resources": {"limits": {"tencent.com/rdma": count}}}
-
-    two = read_pod_info(make_pod(spec={"containers": [using(2)]}))
-    one = read_pod_info(make_pod(spec={"containers": [using(1)], "initContainers": [using(2)]}))
-    assert isinstance(two, PodInfo)
-    assert isinstance(one, PodInfo)
+    first, second = _limited("first", **{HUSTCAT: 1}), _limited("second", **{HUSTCAT: 2})
+    two = _read(make_pod(spec={"containers": [second]}))
+    one = _read(make_pod(spec={"containers": [first], "initContainers": [second]}))
     assert two.resources == one.resources
     assert (len(two.interfaces), len(one.interfaces)) == (2, 1)
     assert two.shape != one.shape
@@ -165,53 +165,39 @@ def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_p
 
 def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     """No API server takes one; it counts as nothing."""
-    pod_info = read_pod_info(make_pod(spec={"containers": None}))
-    assert isinstance(pod_info, PodInfo)
-    assert set(pod_info.scored.values()) == {0}
+    assert set(_read(make_pod(spec={"containers": None})).scored.values()) == {0}
+
+
+VF, MBPS = "rdma-sriov/vf", "rdma-sriov/mbps"
+FAST = [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}]
 
 
 @pytest.mark.parametrize(
-    ("limited", "request_", "others", "refused"),
+    ("limits", "request_", "refused"),
     [
-        ("2", [{}, {}], {}, ""),
-        ("1", [{}, {}], {}, "the pod has 2 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
-        ("1", None, {}, "the pod has 0 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
-        ("0", [], {}, ""),
-        ("2", None, {"tencent.com/rdma": "2"}, ""),
-        ("2", None, {"tencent.com/rdma": "1"}, "the pod has 1 interface(s), but its containers limit"),
+        ({VF: "2"}, [{}, {}], ""),
+        ({VF: "1"}, [{}, {}], "the pod has 2 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
+        ({VF: "1"}, None, "the pod has 0 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
+        ({VF: "0"}, [], ""),
+        ({VF: "2", HUSTCAT: "2"}, None, ""),
+        ({VF: "2", HUSTCAT: "1"}, None, "the pod has 1 interface(s), but its containers limit"),
+        ({MBPS: "5k"}, [*FAST, {}], ""),
+        ({MBPS: "3000"}, FAST, "the pod's interfaces reserve 5000 Mb/s"),
+        ({MBPS: "1"}, None, "the pod's interfaces reserve 0 Mb/s"),
+        ({MBPS: "0"}, [{}], ""),
     ],
 )
-def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(
-    limited: str, request_: object, others: dict[str, str], refused: str, make_pod: MakePod
+def test_limits_of_vfs_and_mbps_must_be_what_the_interfaces_are(
+    limits: dict[str, str], request_: object, refused: str, make_pod: MakePod
 ) -> None:
-    """A quota counts the limit, the scheduler the interfaces: where they differ, one of them would be wrong."""
-    container = {"name": "c", "resources": {"limits": {"rdma-sriov/vf": limited} | others}}
-    pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
-    assert isinstance(pod_info, Refused) == bool(refused)
-    assert not isinstance(pod_info, Refused) or refused in pod_info.reason
-
-
-@pytest.mark.parametrize(
-    ("limited", "request_", "refused"),
-    [
-        ("5k", [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}, {}], ""),
-        ("3000", [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}], "the pod's interfaces reserve 5000 Mb/s"),
-        ("1", None, "the pod's interfaces reserve 0 Mb/s"),
-        ("0", [{}], ""),
-    ],
-)
-def test_a_limit_of_mbps_must_be_what_the_interfaces_reserve(
-    limited: str, request_: object, refused: str, make_pod: MakePod
-) -> None:
-    """A quota and an autoscaler count the limit, the scheduler the interfaces."""
-    container = {"name": "c", "resources": {"limits": {"rdma-sriov/mbps": limited}}}
-    pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
-    assert isinstance(pod_info, Refused) == bool(refused)
-    assert not isinstance(pod_info, Refused) or refused in pod_info.reason
+    """A quota and an autoscaler count the limit, the scheduler the interfaces: where they differ, one is wrong."""
+    refusal = _refusal(make_pod(request=request_, spec={"containers": [_limited(**limits)]}))
+    assert refused in refusal
+    assert bool(refused) == bool(refusal)
 
 
 def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
     """As a quota counts them: those that run at once are added up."""
-    using = [{"name": name, "resources": {"limits": {"rdma-sriov/vf": "1"}}} for name in ("a", "b")]
-    assert isinstance(read_pod_info(make_pod(request=[{}, {}], spec={"containers": using})), PodInfo)
-    assert isinstance(read_pod_info(make_pod(request=[{}], spec={"containers": using})), Refused)
+    using = {"containers": [_limited(name, **{VF: "1"}) for name in ("a", "b")]}
+    assert _refusal(make_pod(request=[{}, {}], spec=using)) == ""
+    assert _refusal(make_pod(request=[{}], spec=using))

@@ -108,22 +108,18 @@ def test_each_resource_is_compared_by_itself(make_pod: MakePod) -> None:
     assert _used(pod) == {"cpu": 3000, "memory": 4 << 30, "example.com/gpu": 1}
 
 
-def test_sidecars_are_resized_and_other_init_containers_are_not(make_pod: MakePod) -> None:
+def test_sidecars_and_the_pod_as_a_whole_are_resized_and_other_init_containers_are_not(make_pod: MakePod) -> None:
     one_cpu = {"resources": {"requests": {"cpu": "1"}}}
     early = [{"name": "sidecar", "restartPolicy": "Always"} | one_cpu, {"name": "init"} | one_cpu]
-    statuses = [
-        {"name": name, "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
-        for name, cpu in (("sidecar", "3"), ("init", "9"))
-    ]
-    spec = _spec({"cpu": "1"}, initContainers=early)
-    pod = make_pod(node="n1", spec=spec, status={"phase": "Running", "initContainerStatuses": statuses})
-    assert _used(pod) == {"cpu": 4000}
-
-
-def test_the_resources_of_the_pod_as_a_whole_are_resized_too(make_pod: MakePod) -> None:
+    resized = {
+        name: {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+        for name, cpu in (("sidecar", "3"), ("init", "9"), ("pod", "5"))
+    }
+    statuses = [{"name": name} | resized[name] for name in ("sidecar", "init")]
+    spec, running = _spec({"cpu": "1"}, initContainers=early), {"phase": "Running"}
+    assert _used(make_pod(node="n1", spec=spec, status=running | {"initContainerStatuses": statuses})) == {"cpu": 4000}
     spec = _spec({"cpu": "1"}, resources={"requests": {"cpu": "2"}})
-    status = {"phase": "Running", "resources": {"requests": {"cpu": "5"}}, "allocatedResources": {"cpu": "4"}}
-    assert _used(make_pod(node="n1", spec=spec, status=status)) == {"cpu": 5000}
+    assert _used(make_pod(node="n1", spec=spec, status=running | resized["pod"])) == {"cpu": 5000}
 
 
 @pytest.mark.parametrize("shown", [{"cpu": "2"}, {}])

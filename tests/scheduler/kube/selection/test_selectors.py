@@ -105,10 +105,7 @@ def test_a_term_applies_to_its_namespaces(fields: Json, covered: set[str]) -> No
 def test_replicas_share_one_affinity_info() -> None:
     """Pods that are equal to the plugins are one value in memory; one that is being deleted is another."""
     term = {"labelSelector": {"matchLabels": {"app": "x"}}}
-    first, second = (
-        read_affinity_info(pod({"app": "x"}, term, name="p")),
-        read_affinity_info(pod({"app": "x"}, term, name="q")),
-    )
+    first, second = (read_affinity_info(pod({"app": "x"}, term, name=name)) for name in ("p", "q"))
     assert first is second
     assert read_affinity_info(pod({"app": "x"}, term, deletionTimestamp="2026-01-01T00:00:00Z")).is_terminating
 
