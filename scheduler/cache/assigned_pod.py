@@ -74,11 +74,11 @@ class AssignedPod:
     # The rates that were changed after the assignment.
     rates: PodRates | None = field(default=None, compare=False)
     # The assignment with what its VFs reserve, if that differs from its own rates; maintained by the cache.
-    reservation: Assignment | None = field(default=None, compare=False)
+    claim_assignment: Assignment | None = field(default=None, compare=False)
 
     @property
     def claim(self) -> Claim | None:
-        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment, self.pod)
+        return None if self.assignment is None else Claim(self.uid, self.claim_assignment or self.assignment, self.pod)
 
     @property
     def vf_count(self) -> int:

@@ -167,7 +167,7 @@ class Cache:
         """Add an assigned pod, or replace its previous state; return how it differs."""
         previous = self.assigned(assigned_pod.uid)
         if assigned_pod.rates is not None or self._rate_writes:
-            assigned_pod.reservation = self._reservation(assigned_pod)
+            assigned_pod.claim_assignment = self._claim_assignment(assigned_pod)
         difference = assigned_pod.differs(previous)
         if previous is not None and difference != "use":
             # The watch shows the assumed or previous state; API servers copy a node's zone to its pods.
@@ -175,7 +175,7 @@ class Cache:
             if difference == "affinity":
                 self._count_affinity(previous, -1)
                 self._count_affinity(assigned_pod, 1)
-            if previous.reservation != assigned_pod.reservation:
+            if previous.claim_assignment != assigned_pod.claim_assignment:
                 self._renew_claim(assigned_pod)
             return difference
         if previous is not None:
@@ -307,9 +307,8 @@ class Cache:
         capacity = free_vfs.offered_vfs, free_vfs.vf_count, free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
         self.unit_pools.check(row, name, self._pods.assignments(name))
-        assert all(assigned_pod.reservation == self._reservation(assigned_pod) for assigned_pod in assigned_pods), (
-            f"node {name!r}: a pod reserves other rates than it may have"
-        )
+        is_current = all(pod.claim_assignment == self._claim_assignment(pod) for pod in assigned_pods)
+        assert is_current, f"node {name!r}: a pod reserves other rates than it may have"
         free = {pf.name: mask for pf, mask in zip(free_vfs.pfs, free_vfs.free, strict=True)}
         for claim in self._pods.claims(name):
             for vf in vfs_in_inventory(node_info.inventory, claim.assignment) if node_info.inventory else ():
@@ -332,7 +331,7 @@ class Cache:
                 self.unit_pools.show(row, assigned_pod.node, self._pods.assignments(assigned_pod.node))
         self.nodes.touch(row)
 
-    def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
+    def _claim_assignment(self, assigned_pod: AssignedPod) -> Assignment | None:
         """Return the assignment with the maximum rate that each VF may have; None if these are the assigned rates.
 
         It is the allocated rate, the previous one while that is not in force, and one that is being written, until the
@@ -347,9 +346,9 @@ class Cache:
         return reserve_rates(assignment, map(max, rates, write.reserved) if write is not None else rates)
 
     def _reserve(self, assigned_pod: AssignedPod) -> None:
-        reservation = self._reservation(assigned_pod)
-        if reservation != assigned_pod.reservation:
-            assigned_pod = replace(assigned_pod, reservation=reservation)
+        claim_assignment = self._claim_assignment(assigned_pod)
+        if claim_assignment != assigned_pod.claim_assignment:
+            assigned_pod = replace(assigned_pod, claim_assignment=claim_assignment)
             self._pods.replace(assigned_pod)
             self._renew_claim(assigned_pod)
 

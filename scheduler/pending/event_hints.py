@@ -38,7 +38,7 @@ def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, dif
     if difference == "use" or (difference and _is_terminating(assigned_pod) and not _is_terminating(previous)):
         return of_departure(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
     # The node may have reported lowered rates as in force before the pod's annotation was updated here.
-    is_new = assigned_pod.reservation is not previous.reservation
+    is_new = assigned_pod.claim_assignment is not previous.claim_assignment
     is_lower = is_new and any(map(gt, previous.reserved, assigned_pod.reserved))
     events = ClusterEvent.VFS_FREED if is_lower else NO_EVENT
     return events | ClusterEvent.POD_LABELS if difference else events

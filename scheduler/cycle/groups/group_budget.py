@@ -1,7 +1,7 @@
 """Limit how long a group decision runs before events are processed, and before other pods are scheduled. Pure.
 
 The budget counts work and not time, so equal clusters give equal decisions. The unit is the evaluation of one node,
-about 0.15 µs. At the end of a turn, events are processed; at the end of a slice, other pods and groups have their turn.
+about 0.15 µs. At the end of a turn, events are processed; at the end of a quantum, others are scheduled.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -22,17 +22,17 @@ _STEPS = 8
 # of members, a label that every node has a value of, a value that is evaluated for the first time (such as
 # the PFs of a node for a request), and a member that is put on a known node.
 _A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 250, 150
-# Maximum number of members that one turn tries. A machine with smaller turns also has smaller slices.
+# Maximum number of members that one turn tries. A machine with smaller turns also has smaller quanta.
 MEMBERS_A_TURN = 16
 # About 15 ms.
 A_TURN = 100_000
 VALUES_A_TURN = A_TURN // _A_VALUE
-# Work before the end of a slice. The first slice is short: many groups may arrive at once, and most need less.
-FIRST_SLICE, LATER_SLICE = 2 * A_TURN, 8 * A_TURN
+# Work before the end of a quantum. The first quantum is short: many groups may arrive at once, and most need less.
+FIRST_QUANTUM, LATER_QUANTUM = 2 * A_TURN, 8 * A_TURN
 
 
 class GroupBudget:
-    """What one decision may do in one turn and in one slice; ``placement`` limits its searches for VFs.
+    """What one decision may do in one turn and in one quantum; ``placement`` limits its searches for VFs.
 
     ``is_exclusive``: changes invalidated the decision several times, and others wait until it ends, for a limited time.
     """
@@ -41,9 +41,9 @@ class GroupBudget:
         self.record_phase: RecordPhase = ignore_phase
         self.is_exclusive = False
         self._portion = portion
-        self._turn_work = self._slice_work = self._members_of_turn = 0
-        self._later_slice = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
-        self._slice = min(FIRST_SLICE, self._later_slice)
+        self._turn_work = self._quantum_work = self._members_of_turn = 0
+        self._later_quantum = LATER_QUANTUM if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
+        self._quantum = min(FIRST_QUANTUM, self._later_quantum)
         self._renew()
 
     def _renew(self) -> None:
@@ -56,8 +56,8 @@ class GroupBudget:
         self._turn_work = self._members_of_turn = 0
         self._value_count = self.placement.value_count
 
-    def begin_slice(self) -> None:
-        self._slice_work, self._slice = 0, self._later_slice
+    def begin_quantum(self) -> None:
+        self._quantum_work, self._quantum = 0, self._later_quantum
 
     def renew_placement(self) -> None:
         """Restore the full number of search steps, to try members again without some pods."""
@@ -66,7 +66,7 @@ class GroupBudget:
 
     def charge(self, looks: int) -> None:
         self._turn_work += looks
-        self._slice_work += looks
+        self._quantum_work += looks
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
         affinity_info = member.affinity_info
@@ -86,9 +86,9 @@ class GroupBudget:
         return self._turn_work >= A_TURN or self._members_of_turn >= self._portion
 
     @property
-    def slice_is_over(self) -> bool:
+    def quantum_is_over(self) -> bool:
         self._charge_values()
-        return self._slice_work >= self._slice
+        return self._quantum_work >= self._quantum
 
     def _charge_values(self) -> None:
         last_count, self._value_count = self._value_count, self.placement.value_count

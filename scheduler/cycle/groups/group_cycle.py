@@ -151,7 +151,7 @@ def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
         rows = yield from budget.evaluate(partial(snapshot.cycle.passing_rows, member, budget.placement))
         rows_of_shapes.append(rows)
         budget.charge_shape(snapshot.nodes.size)
-    return MemberRoom(snapshot.nodes, demand.summed_members, demand.shapes, rows_of_shapes, demand.group.slices)
+    return MemberRoom(snapshot.nodes, demand, rows_of_shapes)
 
 
 def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:

@@ -1,5 +1,6 @@
 """The input of a decision about a group: what it needs, and what its members have in common. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -57,6 +58,12 @@ class GroupDemand:
     @cached_property
     def shapes(self) -> list[PodInfo]:
         return by_shape(self.summed_members)
+
+    @cached_property
+    def shape_counts(self) -> list[int]:
+        """How many members each of the ``shapes`` has."""
+        counts = Counter(member.shape for member in self.summed_members)
+        return [counts[member.shape] for member in self.shapes]
 
     @cached_property
     def kinds(self) -> list[PodInfo]:

@@ -5,7 +5,6 @@ the mix of the group. Both are upper bounds, so a domain that is excluded really
 consist of whole narrow ones, so each sum is rounded down to whole slices before it counts for the wider domain.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from mooring.annotations.group import Slice
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
-from scheduler.cycle.groups.group_demand import are_apart_by_host, needs
+from scheduler.cycle.groups.group_demand import GroupDemand, are_apart_by_host, needs
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node admits.
@@ -103,32 +102,26 @@ class MemberRoom:
     """
 
     nodes: NodeColumns
-    members: Sequence[PodInfo]
-    shapes: Sequence[PodInfo]
+    demand: GroupDemand
     rows_of_shapes: Sequence[Rows]
-    slices: Sequence[Slice] = ()
-
-    @cached_property
-    def _counts(self) -> list[int]:
-        counts = Counter(member.shape for member in self.members)
-        return [counts[member.shape] for member in self.shapes]
 
     @cached_property
     def _rooms(self) -> list[tuple[Amounts, int]]:
         """How many members of each shape each row admits, and how many members have the shape."""
-        is_apart = are_apart_by_host(self.members)
-        triples = zip(self.shapes, self.rows_of_shapes, self._counts, strict=True)
+        is_apart = are_apart_by_host(self.demand.summed_members)
+        triples = zip(self.demand.shapes, self.rows_of_shapes, self.demand.shape_counts, strict=True)
         return [(_room(member, rows, self.nodes, is_apart=is_apart), count) for member, rows, count in triples]
 
     @cached_property
     def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
         """The free amount of each resource on the rows, and what each member needs."""
-        if len(self.shapes) < 2:
+        if len(self.demand.shapes) < 2:
             return []
         mask = np.zeros(self.nodes.size, np.int64)
         for rows in self.rows_of_shapes:
             mask[rows] = 1
-        demands = np.repeat(np.array([needs(member) for member in self.shapes], np.int64), self._counts, axis=0).T
+        demands_of_shapes = np.array([needs(member) for member in self.demand.shapes], np.int64)
+        demands = np.repeat(demands_of_shapes, self.demand.shape_counts, axis=0).T
         free = np.maximum(self.nodes.view(np.arange(self.nodes.size)).free, 0) * mask
         lines = zip(free, demands, strict=True)
         return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
@@ -158,15 +151,16 @@ class MemberRoom:
 
     def _in_slices(self, partition: Partition) -> Amounts:
         """Return how many members each domain admits in whole slices and a remainder; no limit without slices."""
-        if not self.slices:
+        slices = self.demand.group.slices
+        if not slices:
             return np.full(partition.domain_count, _MAX_ROOM, np.int64)
-        domains = slice_domains(self.slices, self.nodes, partition)
+        domains = slice_domains(slices, self.nodes, partition)
         free = self.of_any_rank(domains.narrowest)
-        return domains.admitted(free, partition.domain_count)[0] + len(self.members) % self.slices[0].size
+        return domains.admitted(free, partition.domain_count)[0] + len(self.demand.members) % slices[0].size
 
     def _members_for(self, free: Amounts, amount: int) -> Amounts:
         """Return for how many members ``free`` is enough, if the whole group needs ``amount``."""
-        (factors, rest), count = np.divmod(free, amount), len(self.members)
+        (factors, rest), count = np.divmod(free, amount), len(self.demand.summed_members)
         # The remainder of a group's memory, times its members, is below 2^64.
         member_count: Amounts = np.minimum(factors, _MAX_ROOM) * count + rest * count // amount
         return member_count

@@ -59,10 +59,10 @@ class NetworkSums:
     @cached_property
     def _requests(self) -> Sequence[tuple[PodRequest, int]]:
         # The request of a shape is hashed once: it may have 64 interfaces.
-        counts, requests = Counter(member.shape for member in self.demand.summed_members), Counter[PodRequest]()
-        for member in self.demand.shapes:
+        requests = Counter[PodRequest]()
+        for member, count in zip(self.demand.shapes, self.demand.shape_counts, strict=True):
             if member.request is not None and member.interfaces:
-                requests[member.request] += counts[member.shape]
+                requests[member.request] += count
         return list(requests.items())
 
     def read(self, rows: Rows) -> Turns[None]:

@@ -118,11 +118,11 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
 
 
 class _Group(NamedTuple):
-    """A group's pods on the evaluated nodes: ``spare`` can be removed one by one, ``deletions`` are being deleted."""
+    """A group's pods on the evaluated nodes: ``surplus`` can be removed one by one, ``deletions`` are being deleted."""
 
     key: GroupKey
     pods: tuple[AssignedPod, ...]
-    spare: int
+    surplus: int
     deletions: Set[str]
     priority: int
     start: str
@@ -196,7 +196,7 @@ class PotentialVictims:
         """Yield a group's members on nodes as victims: the least important that it can spare, and the whole group."""
         group = self._group(key)
         singles = sorted((single(pod, self._rank(pod), group.key) for pod in node_pods), key=importance)
-        rest = max(len(singles) - group.spare, 0)
+        rest = max(len(singles) - group.surplus, 0)
         yield from singles[rest:]
         if rest:
             spare_uids = {pod.uid for pod in pods_of(singles[rest:])}
@@ -230,7 +230,7 @@ class PotentialVictims:
             if group is not None:
                 by_group.setdefault(group.key, set()).update(pod.uid for pod in victim.pods)
         groups = ((now._group(key), uids) for key, uids in by_group.items())
-        return all(len(uids) <= group.spare or uids == {pod.uid for pod in group.pods} for group, uids in groups)
+        return all(len(uids) <= group.surplus or uids == {pod.uid for pod in group.pods} for group, uids in groups)
 
     def can_spare(self, uids: Iterable[str]) -> bool:
         """Return whether these pods may be removed together without others of their groups."""
@@ -238,7 +238,7 @@ class PotentialVictims:
         for uid in uids:
             if (group := self._group_of(uid)) is not None:
                 by_group.setdefault(group.key, set()).add(uid)
-        return all(len(group_uids) <= self._group(key).spare for key, group_uids in by_group.items())
+        return all(len(group_uids) <= self._group(key).surplus for key, group_uids in by_group.items())
 
     def _rank(self, assigned_pod: AssignedPod) -> int:
         membership = self._groups.of(assigned_pod.uid)
@@ -249,7 +249,7 @@ class PotentialVictims:
         """Return the group of a pod if not every member may be removed by itself."""
         key = whole_group_of(self._groups, uid)
         group = self._group(key) if key is not None else None
-        return group if group is not None and group.spare < len(group.pods) and uid not in group.deletions else None
+        return group if group is not None and group.surplus < len(group.pods) and uid not in group.deletions else None
 
     def _group(self, key: GroupKey) -> _Group:
         if key not in self._by_key:
@@ -265,10 +265,10 @@ class PotentialVictims:
         rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if priority is None else priority
         start = min((assigned_pod.started or _NO_START for assigned_pod in pods), default=_NO_START)
         if key.has_pod_group or any(groups.memberships[uid].request.roles for uid in uids if min_members):
-            spare = 0
+            surplus = 0
         else:
-            spare = max(len(kept_uids) - min_members - (len(uids) - len(pods)), 0) if min_members else len(pods)
-        return _Group(key, pods, spare, frozenset(placed_uids).difference(uids), rank, start)
+            surplus = max(len(kept_uids) - min_members - (len(uids) - len(pods)), 0) if min_members else len(pods)
+        return _Group(key, pods, surplus, frozenset(placed_uids).difference(uids), rank, start)
 
     def _pod(self, uid: str) -> AssignedPod | None:
         """Return a pod, unless it is exempt or not on the evaluated nodes."""

@@ -103,7 +103,7 @@ class GroupScheduling(Part):
             self.paused_decisions.clear()
             return ""
         self.decision = self.paused_decisions.pop(key)
-        self.decision.budget.begin_slice()
+        self.decision.budget.begin_quantum()
         return key.entry
 
     def _first_group(self, *deciding: GroupKey) -> GroupKey | None:
@@ -113,7 +113,7 @@ class GroupScheduling(Part):
         return entries.get(self.state.queue.earliest(entries))
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
-        if not decision.budget.slice_is_over:
+        if not decision.budget.quantum_is_over:
             return
         if decision.budget.is_exclusive and decision.exclusive_end is None:
             decision.exclusive_end = now + _EXCLUSIVE_S

@@ -63,7 +63,7 @@ class Spares(Part):
         if all(len(spare.vfs) == assigned_pod.vf_count for spare in assignments):
             self._times[membership.key] = time
             rooms = (
-                replace(assigned_pod, uid=spare.uid, node=spare.node, assignment=spare, reservation=None)
+                replace(assigned_pod, uid=spare.uid, node=spare.node, assignment=spare, claim_assignment=None)
                 for spare in assignments
                 if is_spare(spare.uid)
             )
