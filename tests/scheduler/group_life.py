@@ -1,14 +1,16 @@
 """A machine with groups, and what a test sees of its decisions."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 import msgspec
 import pytest
 
 from mooring import names
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
+from mooring.nic import pci
 from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
@@ -17,17 +19,14 @@ from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
-
-
 MakeNode = Callable[..., Node]
-
-
 MakePod = Callable[..., Pod]
-
-
 HINT = (
     "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
 )
+
+
+TRAIN = '{"name":"train","min":3}'
 
 
 class Life:
@@ -37,22 +36,43 @@ class Life:
         self.machine, self.make_node, self.make_pf, self.make_pod = machine, make_node, make_pf, make_pod
         self.now = 0.0
 
+    def successor(self, machine: Machine | None = None) -> Self:
+        """Return the life of another scheduler, which has seen nothing yet."""
+        other = type(self)(machine or Machine("mooring"), self.make_node, self.make_pf, self.make_pod)
+        other.now = self.now
+        return other
+
     def nodes(self, *names: str, vfs: int = 2, **fields: Any) -> None:
         for name in names:
-            node = self.make_node(name, (self.make_pf(vfs=vfs),), **fields)
-            self.machine.nodes(Changed(Identity(name), node), self.now)
+            self.show_node(name, self.make_pf(vfs=vfs), **fields)
+
+    def show_node(self, name: str, *pfs: Pf, **fields: Any) -> list[Instruction]:
+        return self.machine.nodes(Changed(Identity(name), self.make_node(name, pfs, **fields)), self.now)
 
     def remove_node(self, name: str) -> None:
         self.machine.nodes(Removed(Identity(name)), self.now)
 
-    def member(self, name: str = "", group: str = '{"name":"train","min":3}', **fields: Any) -> Pod:
+    def member(self, name: str = "", group: str = TRAIN, **fields: Any) -> Pod:
         """Make a pod of the group that wants two VFs, which is all that a node has."""
         annotations = {names.GROUP: group} if group else {}
         fields.setdefault("request", [{}, {}])
         return self.make_pod(name, annotations=annotations, **fields)
 
-    def see(self, *pods: Pod) -> list[Instruction]:
-        return [one for pod in pods for one in self.machine.pods(Changed(identity(pod), pod), self.now)]
+    def members(self, count: int, group: str = TRAIN, **fields: Any) -> list[Pod]:
+        """Let members m0, m1 and so on come."""
+        pods = [self.member(f"m{number}", group, **fields) for number in range(count)]
+        self.see(*pods)
+        return pods
+
+    def is_urgent(self) -> bool:
+        """Return whether the only group waits to be completed before all others."""
+        (members,) = self.machine.group_cache
+        group = self.machine.pending_groups.in_queue(members.key)
+        return group is not None and group.is_urgent
+
+    def see(self, *items: Pod | Node, now: float | None = None) -> list[Instruction]:
+        self.now = self.now if now is None else now
+        return [one for item in items for one in self.machine.handle(type(item), changed_event(item), self.now)]
 
     def gone(self, *pods: Pod) -> None:
         for pod in pods:
@@ -79,9 +99,18 @@ class Life:
             self.see(pod)
         return pods
 
+    def place(self, *pods: Pod) -> list[Pod]:
+        """Let pods come, and bind all that are decided about."""
+        self.see(*pods)
+        return self.bound(*binds(self.work()))
 
-def identity(pod: Pod) -> Identity:
-    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+def identity(item: Pod | Node) -> Identity:
+    return Identity(item.metadata.name, item.metadata.namespace, item.metadata.uid)
+
+
+def changed_event(item: Pod | Node) -> Changed[Any]:
+    return Changed(identity(item), item)
 
 
 def as_bound(decision: Bind) -> Pod:
@@ -99,11 +128,28 @@ def changed(pod: Pod, **fields: Any) -> Pod:
     return msgspec.convert(document, Pod)
 
 
-def binds(instructions: list[Instruction]) -> list[Bind]:
+def annotated(pod: Pod, annotations: dict[str, str]) -> Pod:
+    """Return a pod with more annotations."""
+    return changed(pod, metadata={"annotations": {**pod.annotations, **annotations}})
+
+
+def claiming(pod: Pod, *vfs: int, pf: int = 0) -> Pod:
+    """Return a bound pod with an assignment of these VFs."""
+    first = f"0000:{pf + 4:02x}:00.2"
+    given = [AssignedVf(f"pf{pf}", vf, pci.vf_address(first, 1, vf), "ethernet", "rail0") for vf in vfs]
+    assignment = Assignment(pod.metadata.uid, pod.spec.node_name or "", tuple(given))
+    return annotated(pod, {names.ASSIGNMENT: dump_assignment(assignment)})
+
+
+def binds(instructions: Iterable[Instruction]) -> list[Bind]:
     return [one for one in instructions if isinstance(one, Bind)]
 
 
-def told(instructions: list[Instruction]) -> dict[str, str]:
+def bound_names(instructions: Iterable[Instruction]) -> list[str]:
+    return sorted(one.pod_info.pod.metadata.name for one in binds(instructions))
+
+
+def told(instructions: Iterable[Instruction]) -> dict[str, str]:
     """Return what waiting pods are told, by name."""
     return {
         one.pod.metadata.name: one.message
@@ -129,11 +175,11 @@ def pair(life: Life, priority: int = 10, group: str = PAIR, **spec: Any) -> list
     return members
 
 
-def orders(found: list[Instruction]) -> list[DeleteVictims]:
+def orders(found: Iterable[Instruction]) -> list[DeleteVictims]:
     return [one for one in found if isinstance(one, DeleteVictims)]
 
 
-def victims(found: list[Instruction]) -> list[str]:
+def victims(found: Iterable[Instruction]) -> list[str]:
     """Return the names of the pods that are sent away."""
     return sorted(one.pod.removeprefix("default/") for order in orders(found) for one in order.victims)
 

@@ -11,7 +11,8 @@ from mooring.kube.events import Identity, Removed
 from mooring.nic.settings import VfSettings
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import annotated, binds, notices, remove, steps, take_in
+from tests.scheduler.group_life import binds
+from tests.scheduler.state.steps import annotated, notices, remove, steps, take_in
 
 # Of the PF's 90,000 Mb/s the pod has 20,000 by its assignment.
 ASSIGNMENT = Assignment(

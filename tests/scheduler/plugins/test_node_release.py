@@ -9,7 +9,8 @@ from mooring.annotations.assignment import FIRST_RELEASE
 from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, dump_inventory
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT
-from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, binds, reports_of, steps, take_in
+from tests.scheduler.group_life import binds
+from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, reports_of, steps, take_in
 
 REFUSED = "0/1 nodes are available: 1 node(s) ran {}, which does not understand 'link_state' (since 0.10.0)."
 

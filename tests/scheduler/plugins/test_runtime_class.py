@@ -11,7 +11,8 @@ from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.kube.objects import RuntimeClass
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT
-from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, binds, reports_of, steps, take_in
+from tests.scheduler.group_life import binds
+from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, reports_of, steps, take_in
 
 
 def _class(machine: Machine, name: str, handler: str, now: float = 0.0) -> None:

@@ -1,9 +1,10 @@
-"""A machine, with pods of several priorities on it, or pods whose rates change."""
+"""A machine and what happens to it, or pods on it whose rates change."""
 
 import pytest
 
 from scheduler.state.machine import Machine
-from tests.scheduler.state.preempting import Life, MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import MakeNode, MakePf, MakePod
+from tests.scheduler.state.life import Life
 from tests.scheduler.state.rates.edited_rates import EditedRates
 
 
@@ -13,5 +14,5 @@ def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakeP
 
 
 @pytest.fixture
-def edited(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> EditedRates:
-    return EditedRates(machine, make_node, make_pf, make_pod)
+def edited(life: Life) -> EditedRates:
+    return EditedRates(life)

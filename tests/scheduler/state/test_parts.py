@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 
@@ -18,9 +18,8 @@ from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.state.steps import MakeNode, MakePf, MakePod, changed_node, changed_pod, claiming, take_in
-
-_RUNS = {"phase": "Running"}
+from tests.scheduler.group_life import Life, MakeNode, MakePod, changed_event, claiming
+from tests.scheduler.state.steps import take_in
 
 
 class Probe(Part):
@@ -104,11 +103,11 @@ def test_parts_are_told_of_nodes_and_pods_in_their_order(
 ) -> None:
     """The cache has the event before them, but for a pod in general."""
     node, pod = make_node("n1"), make_pod(node="n1")
-    identity = changed_pod(pod).identity
-    assert probed.nodes(changed_node(node), 0.0) == []
+    identity = changed_event(pod).identity
+    assert probed.nodes(changed_event(node), 0.0) == []
     assert log == both("node True")
     log.clear()
-    assert probed.pods(changed_pod(pod), 0.0) == [Notice("pod", "first"), Notice("pod", "second")]
+    assert probed.pods(changed_event(pod), 0.0) == [Notice("pod", "first"), Notice("pod", "second")]
     assert log == [*both("updated unknown"), *both("assigned assigned")]
     log.clear()
     probed.pods(Unreadable(identity, "odd"), 0.0)
@@ -133,19 +132,12 @@ def test_parts_are_told_of_writes_and_time_in_their_order(
     assert probed.next_due() == 5.0
 
 
-@pytest.fixture
-def evicting() -> Iterator[Machine]:
-    machine = Machine("mooring", lost_vf_options=LostVfOptions(after_s=10.0))
-    yield machine
-    machine.check()
-
-
-def test_a_pod_that_never_started_has_lost_no_vfs(
-    evicting: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_a_pod_that_never_started_has_lost_no_vfs(life: Life) -> None:
     """Lost VFs come after what has never started in the list: a pod is known to have started before it is judged."""
-    out = (Out(Indexes.of([0, 1]), "bound to vfio-pci"),)
-    take_in(evicting, make_node("n1", pfs=(make_pf(vfs=2, out=out),)), claiming(make_pod, 0))
-    assert evicting.lost_vfs.next_due() is None
-    take_in(evicting, claiming(make_pod, 1, status=_RUNS))
-    assert evicting.lost_vfs.next_due() == 10.0
+    life = life.successor(Machine("mooring", lost_vf_options=LostVfOptions(after_s=10.0)))
+    life.show_node("n1", life.make_pf(vfs=2, out=(Out(Indexes.of([0, 1]), "bound to vfio-pci"),)))
+    life.see(claiming(life.make_pod(node="n1"), 0))
+    assert life.machine.lost_vfs.next_due() is None
+    life.see(claiming(life.make_pod(node="n1", status={"phase": "Running"}), 1))
+    assert life.machine.lost_vfs.next_due() == 10.0
+    life.machine.check()

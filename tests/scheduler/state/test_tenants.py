@@ -11,9 +11,7 @@ import pytest
 from mooring import names
 from mooring.annotations.pf_terms import Access
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
-from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.instructions import DeleteVictims
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
@@ -22,16 +20,11 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, orders, told
 
 OF_A = Access(("team-a", "ml-*"))
 HALF = Access(max_share=50, entry=0)
 REFUSED = "network 'rail0' is for namespaces team-a, ml-*"
-
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
 
 
 _PATH = ("0000:00:01.0",)
@@ -42,7 +35,7 @@ def node(life: Life, name: str, *access: Access, vfs: int = 4, **fields: Any) ->
     pfs = tuple(
         life.make_pf(index, vfs, access=each, network=f"rail{index}", pcie=_PATH) for index, each in enumerate(access)
     )
-    life.machine.nodes(Changed(Identity(name), life.make_node(name, pfs, **fields)), life.now)
+    life.show_node(name, *pfs, **fields)
 
 
 def pod_of(life: Life, namespace: str, name: str = "", request: object = ({},), **fields: Any) -> Pod:
@@ -82,10 +75,8 @@ def test_an_equal_pod_of_another_namespace_is_decided_about_anew(life: Life) -> 
         node(life, "n1", access, vfs=64)
         for namespace in ("team-a", "team-b", "team-a", "team-b"):
             bound, waiting = placed(life, pod_of(life, namespace, "p"))
-            is_admitted = namespace == "team-a" or access == Access()
-            assert (len(bound), [REFUSED in text for text in waiting.values()]) == (
-                (1, []) if is_admitted else (0, [True])
-            )
+            outcome = (1, []) if namespace == "team-a" or access == Access() else (0, [True])
+            assert (len(bound), [REFUSED in text for text in waiting.values()]) == outcome
             for uid in list(life.machine.pending_pods.pending):
                 life.gone(life.machine.pending_pods.pending[uid].pod)
 
@@ -104,10 +95,10 @@ def test_no_namespace_holds_more_than_its_share_of_a_node(life: Life) -> None:
     assert [pod.metadata.name for pod in again] == ["a2"]
 
 
-def test_a_new_leader_counts_the_share_again(life: Life, make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_new_leader_counts_the_share_again(life: Life) -> None:
     node(life, "n1", HALF)
     bound, _ = placed(life, pod_of(life, "team-a", request=({}, {})))
-    other = Life(Machine("mooring"), make_node, make_pf, life.make_pod)
+    other = life.successor()
     other.see(*bound)
     node(other, "n1", HALF)
     _, waiting = placed(other, pod_of(life, "team-a", "late"))
@@ -130,13 +121,11 @@ def test_only_pods_of_the_same_namespace_are_evicted_for_a_share(life: Life) -> 
     assert len(low) == 2
     high = pod_of(life, "team-a", "high", ({}, {}), spec={"priority": 9})
     found = life.see(high) + life.work(60)
-    assert [[victim.pod for victim in one.victims] for one in found if isinstance(one, DeleteVictims)] == [
-        ["team-a/own"]
-    ]
+    assert [victim.pod for one in orders(found) for victim in one.victims] == ["team-a/own"]
     life.gone(high)
     none = pod_of(life, "team-c", "none", ({},) * 5, spec={"priority": 9})
     found = life.see(none) + life.work(60)
-    assert not [one for one in found if isinstance(one, DeleteVictims)]
+    assert orders(found) == []
     assert "Preemption is not helpful" in told(found)["none"]
 
 
@@ -144,7 +133,7 @@ def test_nobody_is_evicted_on_a_network_of_others(life: Life) -> None:
     node(life, "n1", OF_A, vfs=1)
     assert len(placed(life, pod_of(life, "team-a"))[0]) == 1
     found = life.see(pod_of(life, "team-b", "b", spec={"priority": 9})) + life.work(60)
-    assert not [one for one in found if isinstance(one, DeleteVictims)]
+    assert orders(found) == []
     assert REFUSED in told(found)["b"]
 
 
@@ -163,8 +152,8 @@ def test_a_group_is_placed_within_its_namespaces_networks_and_shares(rails: str,
         return
     assert sorted(pod.metadata.name for pod in bound) == ["b0", "b1", "b2", "b3"]
     assert {tuple(networks(pod)) for pod in bound} == {("rail1",)}
-    _, waiting = placed(life, *(pod_of(life, "team-b", f"more{number}", annotations={}) for number in range(1)))
-    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["more0"]
+    _, waiting = placed(life, pod_of(life, "team-b", "more"))
+    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["more"]
 
 
 def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
@@ -176,20 +165,14 @@ def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
     assert len(waiting) == 3
 
 
-def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(life: Life) -> None:
     """Both are placed together; the share of a pod with GPUs counts as any other's."""
-    life = Life(Machine("mooring", kinds=Kinds([gpu_kind()])), make_node, make_pf, make_pod)
-    gpus = GpuInventory(
-        tuple(Gpu(f"0000:{number}b:00.0", f"GPU-{number}", "nvidia", pcie=_PATH) for number in range(1, 5))
-    )
-    node(life, "n1", OF_A, HALF, annotations={KEY: dump_gpu_inventory(gpus)}, allocatable={"mooring.dev/gpu": "4"})
-    limit: dict[str, Any] = {
-        "spec": {
-            "containers": [
-                {"name": "c", "resources": {name: {"mooring.dev/gpu": "1"} for name in ("limits", "requests")}}
-            ]
-        }
-    }
+    life = life.successor(Machine("mooring", kinds=Kinds([gpu_kind()])))
+    gpus = [Gpu(f"0000:{number}b:00.0", f"GPU-{number}", "nvidia", pcie=_PATH) for number in range(1, 5)]
+    inventory = {KEY: dump_gpu_inventory(GpuInventory(tuple(gpus)))}
+    node(life, "n1", OF_A, HALF, annotations=inventory, allocatable={"mooring.dev/gpu": "4"})
+    resources = {name: {"mooring.dev/gpu": "1"} for name in ("limits", "requests")}
+    limit: dict[str, Any] = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
     bound, waiting = placed(life, *(pod_of(life, "team-b", f"b{number}", **limit) for number in range(3)))
     assert [networks(pod) for pod in bound] == [["rail1"]] * 2, waiting
     assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["b2"]
@@ -249,7 +232,7 @@ def test_whatever_comes_and_goes_no_namespace_has_more_than_the_offer_gives_it(s
         found = life.see(*pods) + life.work(60)
         bound = life.bound(*binds(found))
         alive |= {pod.key: pod for pod in bound}
-        for key in [victim.pod for one in found if isinstance(one, DeleteVictims) for victim in one.victims]:
+        for key in [victim.pod for one in orders(found) for victim in one.victims]:
             life.gone(alive.pop(key))
         if alive and random.random() < 0.4:
             life.gone(alive.pop(random.choice(sorted(alive))))

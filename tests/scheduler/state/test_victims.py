@@ -1,8 +1,8 @@
 """Whose pods are deleted for a more important one, and until when it waits for their VFs."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-import msgspec
 import pytest
 
 from mooring import names
@@ -11,20 +11,18 @@ from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
+from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.state.preempting import (
-    Life,
-    MakeNode,
-    MakePf,
-    MakePod,
-    binds_of,
-    nominated_in,
-    orders_of,
-    victims_of,
-)
+from tests.scheduler.group_life import claiming, orders
+from tests.scheduler.state.life import Life, binds_of, nominated_in, victims_of
+
+FOR_GOOD = "bound to vfio-pci"
+
+
+def _vf(pod: Pod) -> int:
+    return read_assignment(pod.annotations[names.ASSIGNMENT]).vfs[0].vf
 
 
 def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
@@ -35,17 +33,13 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     found = life.decide()
     assert victims_of(found) == [low.metadata.uid]
     assert nominated_in(found) == [(high.metadata.uid, "n1")]
-    (order,) = orders_of(found)
+    (order,) = orders(found)
     (report,) = life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
     assert isinstance(report, Report)
-    assert (report.reason, report.message) == (
-        "Preempted",
-        f"Preempted by pod {high.metadata.uid} on node n1",
-    )
+    assert (report.reason, report.message) == ("Preempted", f"Preempted by pod {high.metadata.uid} on node n1")
     life.gone(life.terminate(low))
     (bound,) = life.bind(life.decide())
-    assert bound.metadata.uid == high.metadata.uid
-    assert read_assignment(bound.annotations[names.ASSIGNMENT]).vfs[0].vf == 0
+    assert (bound.metadata.uid, _vf(bound)) == (high.metadata.uid, 0)
 
 
 def test_many_victims_are_reported_in_portions(life: Life) -> None:
@@ -53,7 +47,7 @@ def test_many_victims_are_reported_in_portions(life: Life) -> None:
     life.node()
     life.assigned(0)
     high = life.pod(1)
-    (order,) = orders_of(life.decide())
+    (order,) = orders(life.decide())
     victims = tuple(AssignedPod(f"u{number}", f"default/v{number}", "n1") for number in range(1000))
     portions = [life.machine.finished(order, DeleteVictimsResult(victims), life.now)]
     while life.machine.next_due() == 0.0:
@@ -67,20 +61,18 @@ def test_many_victims_are_reported_in_portions(life: Life) -> None:
 def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
     """VFs enough, Mb/s not: of two pods only the one goes whose rate is needed."""
     life.node(vfs=4)
-    slow = life.assigned(0, [{"min_tx_rate": 20_000}])
+    life.assigned(0, [{"min_tx_rate": 20_000}])
     fast = life.assigned(0, [{"min_tx_rate": 60_000}])
     life.pod(1, [{"min_tx_rate": 50_000}])
     assert victims_of(life.decide()) == [fast.metadata.uid]
-    assert slow.metadata.uid
 
 
 def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
-    """A pod whose priority is not higher has no victims; one with the policy Never preempts nothing."""
     life.node()
     life.assigned(1)
     life.pod(1)
     life.pod(5, spec={"preemptionPolicy": "Never"})
-    assert orders_of(life.decide()) == []
+    assert orders(life.decide()) == []
 
 
 def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
@@ -92,28 +84,10 @@ def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
     life.pod(1)
     assert len(victims_of(life.decide())) == 1
     life.node("n3", vfs=2, up=False)
-    assert orders_of(life.decide()) == []
+    assert orders(life.decide()) == []
     life.terminate(low)
     life.node("n4", vfs=2, network="elsewhere", up=False, offer_mbps=0)
-    assert orders_of(life.decide()) == []
-
-
-def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
-    """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory releases it."""
-    life.node(vfs=2)
-    low, other = life.assigned(0), life.assigned(0)
-    high = life.pod(1)
-    (victim,) = victims_of(life.decide())
-    went = low if low.metadata.uid == victim else other
-    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
-    life.node(vfs=2, out=(Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000),))
-    life.gone(life.terminate(went))
-    (report,) = life.decide()
-    assert isinstance(report, Report)
-    waits = "not eligible due to an unreleased VF of a deleted pod on the nominated node."
-    assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
-    life.node(vfs=2)
-    assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
+    assert orders(life.decide()) == []
 
 
 def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> None:
@@ -123,7 +97,7 @@ def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> Non
     high = life.pod(1)
     assert nominated_in(life.decide()) == [(high.metadata.uid, "n1")]
     life.gone(life.terminate(low))
-    life.show(high, annotations={names.REQUEST: '[{"unknown":1}]'})
+    life.show(high, metadata={"annotations": {names.REQUEST: '[{"unknown":1}]'}})
     other = life.pod(1)
     found = life.decide()
     assert binds_of(found) == [(other.metadata.uid, "n1")]
@@ -135,7 +109,7 @@ def test_a_pod_whose_decision_fails_by_a_bug_keeps_no_room(life: Life, monkeypat
     life.node()
     low = life.assigned(0)
     life.pod(1)
-    assert orders_of(life.decide())
+    assert orders(life.decide())
     life.gone(life.terminate(low))
 
     def fail(*_: object) -> None:
@@ -150,31 +124,36 @@ def test_a_pod_whose_decision_fails_by_a_bug_keeps_no_room(life: Life, monkeypat
     assert binds_of(life.decide()) == [(other.metadata.uid, "n1")]
 
 
-def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[..., list[Instruction]]]:
-    """Let a pod wait on n1 for a VF that the node holds for a pod that is gone.
+def _stuck(life: Life, why: str = "") -> tuple[Pod, Pod, Callable[[], None]]:
+    """Let a pod preempt one of two on n1, whose VF the node does not give back: by default it holds it for that pod.
 
-    Return the pod, the one that is left on the node, and a function that shows the node, with or without that VF.
+    Return the pod, the one that is left on the node, and a function that lets the node give the VF back.
     """
-    life.node(vfs=vfs)
-    assigned = [life.assigned(0) for _ in range(vfs)]
+    life.node(vfs=2)
+    assigned = [life.assigned(0) for _ in range(2)]
     high = life.pod(1)
     (victim,) = victims_of(life.decide())
     (went,) = (one for one in assigned if one.metadata.uid == victim)
-    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
-    out = Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000)
-
-    def show(*, is_held: bool) -> list[Instruction]:
-        return life.node(vfs=vfs, out=(out,) if is_held else ())
-
-    show(is_held=True)
+    life.node(vfs=2, out=(Out(Indexes.of([_vf(went)]), why or f"{HELD_BY}{victim}", 5000),))
     life.gone(life.terminate(went))
-    life.decide()
-    return high, next(one for one in assigned if one is not went), show
+    return high, next(one for one in assigned if one is not went), lambda: life.node(vfs=2)
+
+
+def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
+    """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory releases it."""
+    high, _, give_back = _stuck(life)
+    (report,) = life.decide()
+    assert isinstance(report, Report)
+    waits = "not eligible due to an unreleased VF of a deleted pod on the nominated node."
+    assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
+    give_back()
+    assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
 
 
 def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> None:
     """The message says which VF is held for which pod; no other pod is preempted there, and it takes another node."""
     high, _, _ = _stuck(life)
+    life.decide()
     assert life.machine.tick(life.now + VF_PATIENCE_S - 1.0) == []
     life.now += VF_PATIENCE_S
     (report,) = life.machine.tick(life.now)
@@ -190,12 +169,19 @@ def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> N
     assert binds_of(life.decide()) == [(high.metadata.uid, "n2")]
 
 
-def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
-    """The pod that gave it up gets the VF; the next one may preempt there."""
-    high, stays, show = _stuck(life)
+def _given_up(life: Life) -> tuple[Pod, Pod, Callable[[], None]]:
+    """Let the pod wait until it gives the node up."""
+    stuck = _stuck(life)
+    life.decide()
     life.machine.tick(life.now + VF_PATIENCE_S)
     life.decide(VF_PATIENCE_S)
-    show(is_held=False)
+    return stuck
+
+
+def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
+    """The pod that gave it up gets the VF; the next one may preempt there."""
+    high, stays, give_back = _given_up(life)
+    give_back()
     life.bind(found := life.decide())
     assert binds_of(found) == [(high.metadata.uid, "n1")]
     life.pod(1)
@@ -204,9 +190,7 @@ def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> Non
 
 def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
     """A VF that is not released does not matter for cpu."""
-    _, stays, _ = _stuck(life)
-    life.machine.tick(life.now + VF_PATIENCE_S)
-    life.decide(VF_PATIENCE_S)
+    _, stays, _ = _given_up(life)
     whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
     low = life.assigned(0, None, spec={"containers": whole})
     life.pod(1, None, spec={"containers": whole})
@@ -214,17 +198,26 @@ def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
     assert stays.metadata.uid not in victims_of(life.decide())
 
 
+def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
+    """Deleting the first victim did not help: another one goes."""
+    _, stays, _ = _stuck(life, FOR_GOOD)
+    assert victims_of(life.decide()) == [stays.metadata.uid]
+
+
 @pytest.fixture
-def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+def slow(life: Life) -> Iterator[Life]:
     """Give a life whose scheduler examines one node in a step when it searches for victims."""
-    machine = Machine("mooring", portion=1)
-    yield Life(machine, make_node, make_pf, make_pod)
-    machine.check()
+    slow = life.successor(Machine("mooring", portion=1))
+    yield slow
+    slow.machine.check()
 
 
 def test_events_during_the_search_for_victims_count(slow: Life) -> None:
     """If a node has become free in between it is taken, and no pod is preempted."""
-    assigned = [slow.assigned(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
+    assigned = []
+    for name in ("n1", "n2", "n3"):
+        slow.node(name)
+        assigned.append(slow.assigned(0))
     high = slow.pod(1)
     slow.now += 15.0
     assert slow.machine.step(slow.now) == []
@@ -249,7 +242,7 @@ def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slo
         slow.gone(high)
         assert slow.decide() == []
     else:
-        slow.show(high, annotations={})
+        slow.show(high, metadata={"annotations": {}})
         assert binds_of(slow.decide()) == [(high.metadata.uid, "n1")]
 
 
@@ -272,64 +265,35 @@ def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, ear
     assert victims_of([*slow.decide(0.0), *slow.decide()]) == [low.metadata.uid]
 
 
-def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
-    """Deleting the first victim did not help: another one goes."""
-    life.node(vfs=2)
-    low, other = life.assigned(0), life.assigned(0)
-    life.pod(1)
-    (victim,) = victims_of(life.decide())
-    went, stays = (low, other) if low.metadata.uid == victim else (other, low)
-    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
-    life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
-    life.gone(life.terminate(went))
-    assert victims_of(life.decide()) == [stays.metadata.uid]
-
-
-def test_a_pod_whose_vf_would_stay_out_is_not_a_victim(life: Life) -> None:
-    """Its deletion frees nothing, so that a more important one has to go."""
+@pytest.mark.parametrize("why", ["out for good", "claimed by another"])
+def test_a_pod_whose_vf_would_not_be_free_is_not_a_victim(life: Life, why: str) -> None:
+    """The other pod that claims it has too high a priority; so a more important one, or a third, has to go."""
     life.node(vfs=2)
     low, middle = life.assigned(0), life.assigned(1)
-    vf = read_assignment(low.annotations[names.ASSIGNMENT]).vfs[0].vf
-    life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
+    if why == "out for good":
+        life.node(vfs=2, out=(Out(Indexes.of([_vf(low)]), FOR_GOOD),))
+    else:
+        life.see(claiming(life.make_pod(node="n1", spec={"priority": 9}), _vf(low)))
     life.pod(2)
     assert victims_of(life.decide()) == [middle.metadata.uid]
 
 
-def test_of_two_pods_that_claim_one_vf_one_alone_is_not_a_victim(life: Life) -> None:
-    """The VF is free when both are gone; here the second has too high a priority, and a third pod goes."""
-    life.node(vfs=2)
-    low, third = life.assigned(0), life.assigned(1)
-    twin = life.show(low, name="twin", uid="twin")
-    document = msgspec.to_builtins(twin)
-    document["spec"]["priority"] = 9
-    document["metadata"]["annotations"][names.ASSIGNMENT] = twin.annotations[names.ASSIGNMENT].replace(
-        low.metadata.uid, "twin"
-    )
-    life.show(msgspec.convert(document, Pod))
-    life.pod(2)
-    assert victims_of(life.decide()) == [third.metadata.uid]
+TAKEN = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}
+PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 
-def test_without_its_victims_a_node_refuses_for_the_first_reason_in_kube_schedulers_order(life: Life) -> None:
-    """Host ports come before cpu there: a pod that nobody may preempt has both."""
+@pytest.mark.parametrize(
+    ("others", "cpu", "reason"), [((0,), "6", PORTS), ((), "6000", "No preemption victims found for incoming pod")]
+)
+def test_a_node_refuses_without_its_victims_for_the_first_reason_in_kube_schedulers_order(
+    life: Life, others: tuple[int, ...], cpu: str, reason: str
+) -> None:
+    """Host ports come before cpu there, and only a node without room for the pod alone is past help."""
     life.node()
-    held = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "4"}}}
-    life.assigned(10, None, spec={"containers": [held]})
-    life.assigned(0, None)
-    wanted = held | {"resources": {"requests": {"cpu": "6"}}}
-    life.pod(10, None, spec={"containers": [wanted]})
+    requests: list[dict[str, Any]] = [{"resources": {"requests": {"cpu": one}}} for one in ("4", cpu)]
+    life.assigned(10, None, spec={"containers": [TAKEN | requests[0]]})
+    for priority in others:
+        life.assigned(priority, None)
+    life.pod(10, None, spec={"containers": [TAKEN | requests[1]]})
     (report,) = (one for one in life.decide() if isinstance(one, Report))
-    ports = "1 node(s) didn't have free ports for the requested pod ports."
-    assert report.message.endswith(f"preemption: 0/1 nodes are available: {ports}")
-
-
-def test_a_node_whose_host_ports_are_taken_is_asked_for_victims_however_small_it_is(life: Life) -> None:
-    """kube-scheduler compares ports before room, and only a node without room for the pod alone is past help."""
-    life.node()
-    held = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}
-    life.assigned(10, None, spec={"containers": [held]})
-    life.pod(10, None, spec={"containers": [held | {"resources": {"requests": {"cpu": "6000"}}}]})
-    (report,) = (one for one in life.decide() if isinstance(one, Report))
-    assert report.message.endswith(
-        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
-    )
+    assert report.message.endswith(f" preemption: 0/1 nodes are available: 1 {reason}.")

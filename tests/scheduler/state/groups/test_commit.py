@@ -1,12 +1,14 @@
 """What was decided on a snapshot is carried out if it still holds; otherwise only what does not is decided again."""
 
+import json
 from typing import Any
 
 import pytest
 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from tests.scheduler.group_life import Life, binds, told
+from scheduler.kube.outcomes import Kind, Outcome
+from tests.scheduler.group_life import Life, binds, changed, told
 
 
 def _steps(life: Life, count: int) -> None:
@@ -18,8 +20,7 @@ def _steps(life: Life, count: int) -> None:
 
 
 def _group(life: Life, count: int, **asks: object) -> None:
-    more = "".join(f',"{key}":"{value}"' for key, value in asks.items())
-    life.see(*(life.member(f"m{number}", f'{{"name":"train","min":{count}{more}}}') for number in range(count)))
+    life.members(count, json.dumps({"name": "train", "min": count, **asks}))
 
 
 @pytest.mark.parametrize("taken", ["n0", "n1"])
@@ -61,7 +62,7 @@ def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Li
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | selector
     spec, labels = {"topologySpreadConstraints": [spread]}, {"labels": {"app": "train"}}
     group = '{"name":"train","min":2}'
-    life.see(*(life.member(f"m{number}", group, spec=spec, metadata=labels) for number in range(3)))
+    life.members(3, group, spec=spec, metadata=labels)
     _steps(life, 2)
     for name in ("b0", "b1"):
         life.nodes(name, vfs=1, labels={"zone": "b"})
@@ -91,17 +92,6 @@ def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> 
     life.machine.check()
 
 
-def test_a_member_that_goes_ends_the_decision_and_leaves_nothing(life: Life) -> None:
-    """Nobody is assumed, and what is left of the group waits for another member."""
-    life.nodes("n0", "n1", "n2")
-    _group(life, 3)
-    _steps(life, 2)
-    first = life.machine.pending_pods.uids()[0]
-    life.gone(life.machine.pending_pods[first].pod)
-    assert binds(life.work()) == []
-    assert list(life.machine.cache.assigned_pods()) == []
-
-
 def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float) -> list[int]:
     """Let a group of 64 start beside 500 pods a second, which the members must not be beside.
 
@@ -121,7 +111,7 @@ def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: flo
     life.nodes(*(f"n{number}" for number in range(80)))
     life.nodes("others", labels={"for": "others"}, allocatable={"pods": "9999"})
     group, metadata = '{"name":"train","min":64}', {"labels": labels}
-    life.see(*(life.member(f"m{number}", group, spec=spec, metadata=metadata) for number in range(64)))
+    life.members(64, group, spec=spec, metadata=metadata)
     life.machine.group_scheduling.portion = 1
     came, began = 0, life.now
     while not of_group and sum(others[3:]) == 0:
@@ -138,27 +128,23 @@ def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: flo
     return others
 
 
+@pytest.mark.parametrize("step_s", [0.003, 0.02])
 def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
-    """Each Bind is one that their rules are about, so all are judged again; in the fourth round others wait."""
-    first, second, third, fourth = _start_beside_binds(life, monkeypatch, 0.003)
+    """Each Bind is one that their rules are about, so all are judged again; in the fourth round others wait.
+
+    They wait for a quarter of a second at the most: a round that takes longer gives way to them again.
+    """
+    first, second, third, fourth = _start_beside_binds(life, monkeypatch, step_s)
     assert min(first, second, third) > 0
-    assert fourth == 0
-
-
-def test_others_wait_for_a_group_for_a_quarter_of_a_second_at_the_most(
-    life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A round that takes longer gives way to them again."""
-    first, second, third, fourth = _start_beside_binds(life, monkeypatch, 0.02)
-    assert min(first, second, third, fourth) > 0
+    assert (fourth == 0) == (step_s == 0.003)
 
 
 def test_a_member_beyond_the_minimum_whose_node_was_taken_is_told_and_placed_later(life: Life) -> None:
     """Enough others are placed: it waits like any pod, and for room of its own."""
     life.nodes("n0", "n1", "n2")
-    life.see(*(life.member(f"m{number}", '{"name":"train","min":2}') for number in range(3)))
+    life.members(3, '{"name":"train","min":2}')
     _steps(life, 2)
     life.nodes("n1", vfs=1)
     found = life.work()
@@ -167,3 +153,31 @@ def test_a_member_beyond_the_minimum_whose_node_was_taken_is_told_and_placed_lat
     life.bound(*binds(found))
     life.nodes("n3")
     assert [one.assigned.node for one in binds(life.work(20.0))] == ["n3"]
+
+
+GOING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
+
+
+def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life) -> None:
+    """Of three that are needed two are left, and one of these waits: it is not placed."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.members(3)
+    first, second, third = binds(life.work())
+    life.bound(first)
+    life.see(changed(third.pod_info.pod, metadata=GOING))
+    life.machine.finished(second, Outcome("changed", ""), life.now)
+    assert binds(life.work(20.0)) == []
+    life.see(life.member())
+    assert len(binds(life.work(1.0))) == 2
+
+
+@pytest.mark.parametrize("kind", ["forbidden", "refused", "changed"])
+def test_a_deleted_member_whose_binding_fails_does_not_wait(life: Life, kind: Kind) -> None:
+    """An API server may refuse a Binding before it sees that the pod is being deleted."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.members(3)
+    decided = binds(life.work())
+    life.see(changed(decided[2].pod_info.pod, metadata=GOING))
+    for one in decided:
+        life.machine.finished(one, Outcome(kind, "no"), life.now)
+    assert binds(life.work(20.0)) == []

@@ -11,20 +11,22 @@ from scheduler.cache.groups.group_sources import CoschedulingPodGroup
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from tests.scheduler.group_life import (
-    HINT,
-    Life,
-    binds,
-    changed,
-    identity,
-    told,
-)
+from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, claiming, identity, told
+
+OF_TRAIN = {"schedulingGroup": {"podGroupName": "train"}}
+
+
+def _coscheduling_group(life: Life) -> None:
+    """Show a PodGroup of scheduler-plugins that needs two members."""
+    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
+    item = msgspec.convert(document, CoschedulingPodGroup)
+    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
 
 
 def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
     """One decision gives all Binds, each with its VFs."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member() for _ in range(3)))
+    life.members(3)
     instructions = life.work()
     assert sorted(one.assigned.node for one in binds(instructions)) == ["n1", "n2", "n3"]
     assert all(names.ASSIGNMENT in one.annotations for one in binds(instructions))
@@ -34,8 +36,7 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
 def test_a_group_of_which_too_few_fit_has_nobody_bound_and_reserves_nothing(life: Life) -> None:
     """All members are told the same, counted in members and nodes; another pod gets the room."""
     life.nodes("n1", "n2")
-    members = [life.member(f"m{number}") for number in range(4)]
-    life.see(*members)
+    life.members(4)
     instructions = life.work()
     message = "group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs."
     assert binds(instructions) == []
@@ -50,7 +51,7 @@ def test_a_group_of_which_too_few_fit_has_nobody_bound_and_reserves_nothing(life
 def test_an_incomplete_group_waits_without_a_try_and_says_so_when_it_is_quiet(life: Life) -> None:
     """Members are told once, not once for each that comes; the message hints at the usual causes."""
     life.nodes("n1", "n2", "n3")
-    life.see(life.member("m0"), life.member("m1"))
+    life.members(2)
     assert life.work() == []
     assert life.machine.next_due() == 3.0
     message = f"group train: 2 of at least 3 members exist ({HINT})"
@@ -63,7 +64,7 @@ def test_an_incomplete_group_waits_without_a_try_and_says_so_when_it_is_quiet(li
 def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -> None:
     """The surplus is told, and placed once there is room."""
     life.nodes("n1", "n2", "n3", "n4")
-    life.see(*(life.member() for _ in range(6)))
+    life.members(6)
     instructions = life.work()
     assert len(binds(instructions)) == 4
     (message,) = set(told(instructions).values())
@@ -72,18 +73,9 @@ def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -
         "0/4 nodes are available: 4 not enough free RDMA VFs."
     )
     life.bound(*binds(instructions))
-    life.nodes("n5")
-    assert len(binds(life.work(1.0))) == 1
-
-
-def test_one_that_is_left_over_is_told_so_at_each_try(life: Life) -> None:
-    """The group runs: what crashes leave half bound is another message."""
-    life.nodes("n1")
-    life.see(life.member("m0", '{"name":"train","min":1}'))
-    life.bound(*binds(life.work()))
-    life.see(life.member("m1", '{"name":"train","min":1}'))
-    (message,) = told(life.work()).values()
-    assert message.startswith("group train: enough members are placed, but this one is not: 0/1 nodes")
+    assert told(life.see(life.member("late")) + life.work(1.0))["late"] == message
+    life.nodes("n5", "n6", "n7")
+    assert len(binds(life.work(2.0))) == 3
 
 
 def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
@@ -94,13 +86,13 @@ def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Li
     life.see(life.member("m0", one, request=None), life.member("m1", one, request=None, spec=large))
     life.see(life.member("m2", one, request=None, spec={"nodeSelector": {"disk": "fast"}}))
     found = life.work()
-    assert [bind.pod_info.pod.metadata.name for bind in binds(found)] == ["m0"]
+    assert bound_names(found) == ["m0"]
     assert set(told(found).values()) == {
         "group train: enough members are placed, but m1 is not: 0/1 nodes are available: 1 Insufficient cpu."
     }
     life.bound(*binds(found))
     life.nodes("n1", labels={"disk": "fast"})
-    assert [bind.pod_info.pod.metadata.name for bind in binds(life.work(10.0))] == ["m2"]
+    assert bound_names(life.work(10.0)) == ["m2"]
 
 
 def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> None:
@@ -134,17 +126,7 @@ def test_members_count_by_uid(life: Life) -> None:
     first, second, _ = life.bound(*binds(life.work()))
     life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))
     life.see(life.member("late"))
-    assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["late"]
-
-
-def test_a_member_that_comes_again_joins_the_placed_ones(life: Life) -> None:
-    """One of three is deleted, its successor has another uid: it is placed alone."""
-    life.nodes("n1", "n2", "n3")
-    life.see(*(life.member() for _ in range(3)))
-    first, *_ = life.bound(*binds(life.work()))
-    life.gone(first)
-    life.see(life.member("again"))
-    assert [one.pod_info.pod.metadata.name for one in binds(life.work(1.0))] == ["again"]
+    assert bound_names(life.work()) == ["late"]
 
 
 def test_the_rest_of_a_half_bound_group_comes_before_all_others_of_its_priority(life: Life) -> None:
@@ -154,15 +136,13 @@ def test_the_rest_of_a_half_bound_group_comes_before_all_others_of_its_priority(
     life.see(*(life.member(node=name) for name in ("n1", "n2")))
     rest = life.member("rest")
     life.see(older, rest)
-    for node, pod in (("n1", 0), ("n2", 1)):
-        assert life.machine.cache.assigned(f"uid-{pod + 1}") is not None, node
     assert next(one.pod_info.pod.metadata.name for one in binds(life.work())) == "rest"
 
 
 def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None:
     """How many are placed, how many are still needed, and why they do not fit."""
     life.nodes("n1", "n2")
-    life.see(*(_claiming(life.member(node=name), name) for name in ("n1", "n2")))
+    life.see(*(claiming(life.member(node=name), 0, 1) for name in ("n1", "n2")))
     life.see(life.member("rest"))
     assert told(life.work()) == {
         "rest": "group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
@@ -173,8 +153,8 @@ def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None
 def test_a_half_bound_group_says_who_is_in_its_way(life: Life) -> None:
     """Pods that hold VFs on the nodes which refuse the rest, some by name; members and pods without VFs are not."""
     life.nodes(*(f"n{number}" for number in range(7)))
-    life.see(*(_claiming(life.member(node=name), name) for name in ("n0", "n1")))
-    life.see(*(_claiming(life.make_pod(f"other-{n}", [{}, {}], node=f"n{n}"), f"n{n}") for n in range(2, 7)))
+    life.see(*(claiming(life.member(node=name), 0, 1) for name in ("n0", "n1")))
+    life.see(*(claiming(life.make_pod(f"other-{n}", [{}, {}], node=f"n{n}"), 0, 1) for n in range(2, 7)))
     life.see(life.make_pod("plain", node="n2"))
     life.see(life.member("rest"))
     (message,) = told(life.work()).values()
@@ -182,18 +162,10 @@ def test_a_half_bound_group_says_who_is_in_its_way(life: Life) -> None:
     assert message.endswith(f"7 not enough free RDMA VFs. Blocked by: {named}, 2 more.")
 
 
-def _claiming(pod: Pod, node: str) -> Pod:
-    vfs = [
-        {"pf": "pf0", "vf": vf, "pci": f"0000:04:00.{vf + 2}", "link": "ethernet", "network": "rail0"} for vf in (0, 1)
-    ]
-    text = msgspec.json.encode({"v": 1, "uid": pod.metadata.uid, "node": node, "vfs": vfs}).decode()
-    return changed(pod, metadata={"annotations": {**pod.annotations, names.ASSIGNMENT: text}})
-
-
 def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priority(life: Life) -> None:
     """At once, as long as its room is free; if it is refused again, after a while."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}") for number in range(3)))
+    life.members(3)
     first, *others = binds(life.work())
     life.bound(*others)
     name = first.pod_info.pod.metadata.name
@@ -212,7 +184,7 @@ def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priorit
 def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life) -> None:
     """One second, two, four, up to ten, as a pod does; a Binding that succeeds ends that."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member() for _ in range(3)))
+    life.members(3)
     waits = []
     for _ in range(6):
         for decision in binds(life.work()):
@@ -238,8 +210,7 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
 def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
     """Until it exists its members wait and are told; when it comes they are decided about."""
     life.nodes("n1", "n2")
-    spec = {"schedulingGroup": {"podGroupName": "train"}}
-    life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
+    life.members(2, "", spec=OF_TRAIN)
     why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
@@ -250,14 +221,12 @@ def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
     """The label of scheduler-plugins names a PodGroup of scheduling.x-k8s.io."""
     life.nodes("n1", "n2")
     labelled = {"labels": {names.POD_GROUP_LABEL: "train"}}
-    life.see(*(life.member(f"m{number}", "", metadata=labelled) for number in range(2)))
+    life.members(2, "", metadata=labelled)
     life.pod_group(schedulingPolicy={"basic": {}})
     assert binds(life.work()) == []
     why = "group train: its PodGroup (scheduling.x-k8s.io) does not exist, or the API server does not serve that API"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
-    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
-    item = msgspec.convert(document, CoschedulingPodGroup)
-    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    _coscheduling_group(life)
     assert len(binds(life.work())) == 2
 
 
@@ -265,41 +234,36 @@ def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
     """The members of each are told how many it needs, and count for it alone; one that names both is refused."""
     life.nodes("n1", "n2", "n3", "n4")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 3}})
-    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
-    item = msgspec.convert(document, CoschedulingPodGroup)
-    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
-    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    _coscheduling_group(life)
     metadata = {"labels": {names.POD_GROUP_LABEL: "train"}}
-    life.see(*(life.member(f"own{number}", "", spec=spec) for number in range(2)))
+    life.see(*(life.member(f"own{number}", "", spec=OF_TRAIN) for number in range(2)))
     life.see(life.member("other0", "", metadata=metadata))
     assert told(life.work(3.0)) == {
         **dict.fromkeys(("own0", "own1"), f"group train: 2 of at least 3 members exist ({HINT})"),
         "other0": f"group train: 1 of at least 2 members exist ({HINT})",
     }
-    life.see(both := life.member("both", "", spec=spec, metadata=metadata))
+    life.see(both := life.member("both", "", spec=OF_TRAIN, metadata=metadata))
     (refused,) = [one for one in life.work() if isinstance(one, Report) and one.pod is both]
     assert "belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' by label" in refused.message
     life.see(life.member("other1", "", metadata=metadata))
-    assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work())) == ["other0", "other1"]
+    assert bound_names(life.work()) == ["other0", "other1"]
 
 
 def test_a_member_that_names_its_group_wrongly_contradicts_nobody(life: Life) -> None:
     """It names two PodGroups: what it asks for of either is not known, and the others start without it."""
     life.nodes("n1", "n2")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
-    spec = {"schedulingGroup": {"podGroupName": "train"}}
-    life.see(life.member("both", "", spec=spec, metadata={"labels": {names.POD_GROUP_LABEL: "other"}}))
-    life.see(*(life.member(f"m{number}", '{"min":2,"rails":"same"}', spec=spec) for number in range(2)))
-    assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work())) == ["m0", "m1"]
+    life.see(life.member("both", "", spec=OF_TRAIN, metadata={"labels": {names.POD_GROUP_LABEL: "other"}}))
+    life.members(2, '{"min":2,"rails":"same"}', spec=OF_TRAIN)
+    assert bound_names(life.work()) == ["m0", "m1"]
 
 
 def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
     """A group of higher priority is decided about before an older pod."""
     life.nodes("n1")
-    spec = {"schedulingGroup": {"podGroupName": "train"}}
     life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=5)
-    life.see(life.make_pod("older", [{}, {}]), life.member("m", "", spec=spec))
-    assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["m"]
+    life.see(life.make_pod("older", [{}, {}]), life.member("m", "", spec=OF_TRAIN))
+    assert bound_names(life.work()) == ["m"]
 
 
 def test_anti_affinity_among_members_counts(life: Life) -> None:
@@ -310,7 +274,7 @@ def test_anti_affinity_among_members_counts(life: Life) -> None:
     fields: dict[str, Any] = {"metadata": {"labels": {"job": "train"}}, "spec": {"affinity": apart}}
     for name in ("n1", "n2"):
         life.nodes(name, vfs=8, labels={"kubernetes.io/hostname": name})
-    life.see(*(life.member(**fields) for _ in range(3)))
+    life.members(3, **fields)
     assert binds(life.work()) == []
     life.nodes("n3", vfs=8, labels={"kubernetes.io/hostname": "n3"})
     assert sorted(one.assigned.node for one in binds(life.work(1.0))) == ["n1", "n2", "n3"]
@@ -343,12 +307,43 @@ def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, secon
     """It is told itself which two it names."""
     life.pod_group("train", schedulingPolicy={"gang": {"minCount": 2}})
     life.nodes("n1", "n2")
-    spec = {"schedulingGroup": {"podGroupName": "train"}}
     labels = {"name": "m1", "namespace": "default", "uid": "u1", "labels": second.get("labels", {})}
-    found = life.see(life.member("m0", "", spec=spec))
-    found += life.see(life.member("m1", second.get("group", ""), spec=spec, metadata=labels))
+    found = life.see(life.member("m0", "", spec=OF_TRAIN))
+    found += life.see(life.member("m1", second.get("group", ""), spec=OF_TRAIN, metadata=labels))
     found += life.work() + life.work(5.0)
     assert told(found) == {"m0": "group train: 1 of at least 2 members exist, 1 rejected as invalid"}
     (refused,) = (one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "m1")
     assert "'train'" in refused
     assert "'other'" in refused
+
+
+KEY = "leaderworkerset.sigs.k8s.io/group-key"
+BY_LABEL = f'{{"name_from":"{KEY}","min":2}}'
+
+
+def _replica(life: Life, number: int) -> list[str]:
+    """Let a leader and its worker come; return their names."""
+    pods = [f"serve-{number}", f"serve-{number}-1"]
+    life.see(*(life.member(name, BY_LABEL, metadata={"labels": {KEY: f"key-{number}"}}) for name in pods))
+    return pods
+
+
+def test_each_replica_that_a_label_tells_apart_starts_on_its_own(life: Life) -> None:
+    """Where there is room for one, one starts whole, and the pods of the other wait."""
+    life.nodes("n1", "n2", "n3")
+    replicas = [_replica(life, number) for number in range(2)]
+    found = binds(life.work())
+    life.bound(*found)
+    life.nodes("n4")
+    assert sorted([bound_names(found), bound_names(life.work(15.0))]) == replicas
+
+
+def test_a_pod_whose_label_comes_later_joins_then(life: Life) -> None:
+    """Until then it is refused, and its event names annotation, field and label."""
+    life.nodes("n1", "n2")
+    first, late = (life.member(name, BY_LABEL, metadata={"labels": {KEY: "a"}}) for name in ("first", "late"))
+    found = life.see(first, changed(late, metadata={"labels": {}})) + life.work()
+    (message,) = {one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "late"}
+    assert message == f"annotation 'mooring.dev/group'.name_from: label {KEY!r} of the pod is missing or empty"
+    life.see(late)
+    assert len(binds(life.work(5.0))) == 2

@@ -9,28 +9,20 @@ from types import FrameType
 import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
-from mooring.annotations.inventory import Pf
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.groups.group_scheduling import PORTION
-from tests.scheduler.group_life import Life, binds, told
+from tests.scheduler.group_life import Life, annotated, binds, told
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 ANY = '{"name":"large","min":1}'
-
-
-def _members(life: Life, count: int, group: str = ANY, **fields: object) -> list[Pod]:
-    return [life.member(f"m{number}", group, request=[{}], **fields) for number in range(count)]
 
 
 def test_members_are_told_in_portions(life: Life) -> None:
     """All in the end, and each once."""
     life.nodes("n1")
-    life.see(*_members(life, 3 * PORTION, spec={"nodeSelector": {"no": "where"}}))
+    life.members(3 * PORTION, ANY, request=[{}], spec={"nodeSelector": {"no": "where"}})
     most, names = 0, list[str]()
     for _ in range(20):
         instructions = [*(life.machine.step(life.now) or []), *life.machine.tick(life.now)]
@@ -43,8 +35,7 @@ def test_members_are_told_in_portions(life: Life) -> None:
 def test_a_member_that_goes_before_it_is_told_is_not_told(life: Life) -> None:
     """Neither one that has been placed meanwhile."""
     life.nodes("n1")
-    members = _members(life, PORTION + 2, spec={"nodeSelector": {"no": "where"}})
-    life.see(*members)
+    members = life.members(PORTION + 2, ANY, request=[{}], spec={"nodeSelector": {"no": "where"}})
     first = list[str]()
     while not first:
         first += told(life.machine.step(life.now) or [])
@@ -57,7 +48,7 @@ def test_a_decision_is_about_as_many_as_a_group_can_need(life: Life, monkeypatch
     """Those that it was not about are decided about next."""
     monkeypatch.setattr("scheduler.state.groups.group_scheduling.MOST_MEMBERS", 4)
     life.nodes("n1", vfs=10)
-    life.see(*_members(life, 11))
+    life.members(11, ANY, request=[{}])
     assert len(binds(life.work())) == 10
     life.machine.check()
     assert MOST_MEMBERS == 4096
@@ -121,11 +112,9 @@ def test_members_with_labels_of_their_own_cost_as_much_as_others(life: Life) -> 
 def test_a_waiting_member_may_change_its_group(life: Life) -> None:
     """It counts in the new one only."""
     life.nodes("n1", vfs=10)
-    one, other = _members(life, 2, '{"name":"a","min":2}', spec={"nodeSelector": {"no": "where"}})
-    life.see(one, other)
+    one, _ = life.members(2, '{"name":"a","min":2}', request=[{}], spec={"nodeSelector": {"no": "where"}})
     life.work()
-    one.metadata.annotations = {**one.annotations, "mooring.dev/group": '{"name":"b","min":1}'}
-    life.see(one)
+    life.see(annotated(one, {"mooring.dev/group": '{"name":"b","min":1}'}))
     life.work()
     life.machine.check()
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mooring.annotations.pf_terms import Allow
-from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import Life, binds, orders, told
@@ -17,8 +16,7 @@ _COUNT = MOST_SHAPES + 6
 
 def _nodes(life: Life, count: int = _COUNT, **pf: Any) -> None:
     for number in range(count):
-        node = life.make_node(f"n{number}", (life.make_pf(0, 1, **pf),), labels={"host": f"n{number}"})
-        life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
+        life.show_node(f"n{number}", life.make_pf(0, 1, **pf), labels={"host": f"n{number}"})
 
 
 def _member(life: Life, number: int, settings: Mapping[str, str], spec: Mapping[str, Any]) -> Pod:
@@ -51,21 +49,9 @@ def test_members_with_an_address_each(life: Life, setting: str) -> None:
 def test_one_member_without_a_place_keeps_all_from_starting(life: Life) -> None:
     """Its selector matches no node, and nobody is evicted for the group."""
     _nodes(life)
-    life.see(life.make_pod("low", [{}], spec={"nodeSelector": {"host": "n0"}}))
-    life.bound(*binds(life.work()))
+    life.place(life.make_pod("low", [{}], spec={"nodeSelector": {"host": "n0"}}))
     for number in range(_COUNT):
         life.see(_member(life, number, {}, {"nodeSelector": {"host": f"n{number}"}, "priority": 10}))
     decided = life.work()
     assert (binds(decided), orders(decided)) == ([], [])
     assert "preemption is not supported for a group with more than 64 different requests." in told(decided)["train-0"]
-
-
-def test_members_that_differ_in_more_are_refused(life: Life) -> None:
-    """All nodes are evaluated for each."""
-    _nodes(life)
-    for number in range(_COUNT):
-        container = {"name": "c", "resources": {"requests": {"memory": f"{number + 1}Mi"}}}
-        life.see(_member(life, number, {}, {"containers": [container]}))
-    decided = life.work()
-    assert binds(decided) == []
-    assert f"its members make {_COUNT} different requests; the limit is 64" in told(decided)["train-0"]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from scheduler.cycle.instructions import DeleteVictimsResult, Instruction
+from scheduler.cycle.instructions import DeleteVictimsResult
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, binds, fill, orders
+from tests.scheduler.group_life import Life, binds, bound_names, fill, orders
 
 
 def _group(life: Life, name: str, priority: int = 0) -> list[Pod]:
@@ -14,10 +14,6 @@ def _group(life: Life, name: str, priority: int = 0) -> list[Pod]:
     pods = [life.member(f"{name}-{number}", group, spec={"priority": priority}) for number in range(2)]
     life.see(*pods)
     return pods
-
-
-def _names(found: list[Instruction]) -> list[str]:
-    return sorted(one.pod_info.pod.metadata.name for one in binds(found))
 
 
 def _wait_long(life: Life, name: str, priority: int = 0) -> list[Pod]:
@@ -40,7 +36,7 @@ def test_the_older_of_two_groups_gets_the_room_that_both_wait_for(life: Life, co
     life.gone(*running)
     if comes == "after the room":
         _group(life, "young")
-    assert _names(life.work(1.0)) == ["old-0", "old-1"]
+    assert bound_names(life.work(1.0)) == ["old-0", "old-1"]
 
 
 def test_room_that_comes_in_parts_goes_to_the_older_group(life: Life) -> None:
@@ -52,7 +48,7 @@ def test_room_that_comes_in_parts_goes_to_the_older_group(life: Life) -> None:
     assert binds(life.work(1.0)) == []
     life.gone(running[1])
     found = life.work(1.0) + life.work(1.0) + life.work(1.0)
-    assert _names(found) == ["old-0", "old-1"]
+    assert bound_names(found) == ["old-0", "old-1"]
 
 
 def test_a_younger_group_of_higher_priority_goes_first(life: Life) -> None:
@@ -60,7 +56,7 @@ def test_a_younger_group_of_higher_priority_goes_first(life: Life) -> None:
     running = _wait_long(life, "high", priority=1)
     _group(life, "low")
     life.gone(*running)
-    assert _names(life.work(1.0)) == ["high-0", "high-1"]
+    assert bound_names(life.work(1.0)) == ["high-0", "high-1"]
 
 
 def test_a_younger_group_gets_the_room_that_is_of_no_use_to_the_older_one(life: Life) -> None:
@@ -72,7 +68,7 @@ def test_a_younger_group_gets_the_room_that_is_of_no_use_to_the_older_one(life: 
         assert binds(life.work(10.0)) == []
     life.gone(*running)
     _group(life, "young")
-    assert _names(life.work()) == ["young-0", "young-1"]
+    assert bound_names(life.work()) == ["young-0", "young-1"]
 
 
 def test_a_younger_group_waits_while_a_slow_decision_about_an_older_one_is_set_aside(life: Life) -> None:
@@ -83,7 +79,7 @@ def test_a_younger_group_waits_while_a_slow_decision_about_an_older_one_is_set_a
     life.machine.step(life.now)
     young = [life.member(f"young-{n}", '{"name":"young","min":60}', request=[{}]) for n in range(60)]
     life.see(*young, life.make_pod("single", [{}]))
-    order = [name.split("-")[0] for one in binds(life.work()) if (name := one.pod_info.pod.metadata.name)]
+    order = [one.pod_info.pod.metadata.name.split("-")[0] for one in binds(life.work())]
     assert list(dict.fromkeys(order)) == ["single", "old"]
 
 
@@ -95,7 +91,7 @@ def test_a_younger_group_that_has_waited_long_does_not_overtake_the_older_one_be
         life.see(*(life.member(f"{name}-{n}", group, request=[{}]) for n in range(count)))
         assert life.machine.step(life.now) == []
     life.now += 20.0
-    assert {name.split("-")[0] for name in _names(life.work())} == {"old"}
+    assert {name.split("-")[0] for name in bound_names(life.work())} == {"old"}
 
 
 @pytest.mark.parametrize(
@@ -113,5 +109,5 @@ def test_room_kept_for_a_pod_is_kept_from_groups_of_no_higher_priority(
     life.gone(running)
     life.see(life.member("g", "", spec={"priority": own, "schedulingGroup": {"podGroupName": "train"}}))
     found = life.work(1.0)
-    assert _names(found) == [first]
+    assert bound_names(found) == [first]
     assert orders(found) == []

@@ -13,7 +13,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.group_life import Life, binds, changed, told
 
 NODES = ("n1", "n2", "n3")
 
@@ -24,11 +24,8 @@ def _time(seconds: float) -> str:
 
 def _bound(life: Life, pod: Pod) -> Pod:
     """Return a pod as the API server shows it that was bound just now."""
-    return changed(pod, status={"conditions": [_condition(life.now)]})
-
-
-def _condition(now: float) -> dict[str, str]:
-    return {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(now)}
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(life.now)}
+    return changed(pod, status={"conditions": [condition]})
 
 
 def _member(life: Life, run: int, number: int, **fields: Any) -> Pod:
@@ -57,8 +54,7 @@ def second_life(request: pytest.FixtureRequest, life: Life) -> Life:
     pods = _run_to_end(life)
     if request.param == "second run":
         return life
-    found = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-    found.now = life.now
+    found = life.successor()
     found.nodes(*NODES)
     found.see(*pods)
     return found
@@ -73,10 +69,7 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
     life.remove_node(second.assigned.node)
     for one in (second, third):
         life.machine.finished(one, Outcome("changed", ""), life.now)
-    (members,) = life.machine.group_cache
-    group = life.machine.pending_groups.in_queue(members.key)
-    assert group is not None
-    assert group.is_urgent
+    assert life.is_urgent()
     out = life.work()
     assert binds(out) == []
     assert all("1 of at least 3 members are placed, and 1 of 2 others fit" in one for one in told(out).values())
@@ -85,19 +78,16 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
 def test_a_member_that_is_made_again_joins_the_second_run(second_life: Life) -> None:
     """Two of it fail, then one comes again: it does not wait for the other."""
     life = second_life
-    life.see(*(_member(life, 2, number) for number in range(3)))
-    _, *failed = life.bound(*binds(life.work()))
+    _, *failed = life.place(*(_member(life, 2, number) for number in range(3)))
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in failed))
     life.see(_member(life, 2, 3))
     assert len(binds(life.work(20.0))) == 1
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_half_of_the_second_run_is_ended(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, has_run: bool
-) -> None:
+def test_half_of_the_second_run_is_ended(life: Life, has_run: bool) -> None:
     """With ``--end-half-groups``; those of the first run make it no whole group."""
-    life = Life(Machine("mooring", group_options=GroupOptions(end_half_s=10)), make_node, make_pf, make_pod)
+    life = life.successor(Machine("mooring", group_options=GroupOptions(end_half_s=10)))
     life.nodes(*NODES)
     if has_run:
         _run_to_end(life)
@@ -120,8 +110,7 @@ def test_a_pod_group_that_is_made_again_does_not_say_that_members_of_an_earlier_
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     _show(life, "u2")
     assert [one for _ in range(3) for one in life.work(1.0) if isinstance(one, ReportGroup)] == []
-    life.see(*(_member(life, 2, number, **of_train) for number in range(3)))
-    life.bound(*binds(life.work()))
+    life.place(*(_member(life, 2, number, **of_train) for number in range(3)))
     found = [one for _ in range(3) for one in life.work(1.0) if isinstance(one, ReportGroup)]
     assert [(one.status, one.message) for one in found] == [("True", "members bound: 3, needed: at least 3")]
 

@@ -9,10 +9,10 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Removed
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import CSINode
+from tests.scheduler.group_life import binds
 from tests.scheduler.volume_store import ZONE, Store, on
 
 _MANY = ["ReadWriteMany"]
@@ -51,7 +51,7 @@ def _orders(found: list[Instruction]) -> list[PreBind]:
 
 
 def _nodes(found: list[Instruction]) -> list[str]:
-    return sorted(one.assigned.node for one in found if isinstance(one, Bind))
+    return sorted(one.assigned.node for one in binds(found))
 
 
 def _messages(found: list[Instruction]) -> set[str]:

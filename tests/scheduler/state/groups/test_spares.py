@@ -1,28 +1,49 @@
 """Room for spare members: kept with exact VFs while the group runs, and used by a member that is made again."""
 
 from dataclasses import replace
+from typing import Any
 
-import msgspec
 import pytest
 
 from mooring import names
 from mooring.annotations.pf_terms import Access
 from mooring.annotations.spares import dump_spares, read_spares
-from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, changed, fill, told, victims
+from tests.scheduler.group_life import Life, annotated, binds, changed, fill, told, victims
 
 GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
 
 
+def _rack(life: Life, *nodes: str) -> None:
+    life.nodes(*(nodes or ("n1", "n2", "n3")), labels={"rack": "r1"})
+
+
 def _start(life: Life) -> list[Pod]:
     """Let a group of two start in a rack of three nodes."""
-    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    life.see(*(life.member(f"m{number}", GROUP) for number in range(2)))
-    bound = life.bound(*binds(life.work()))
+    _rack(life)
+    bound = life.place(*(life.member(f"m{number}", GROUP) for number in range(2)))
     assert len(bound) == 2
     return bound
+
+
+def _replaced(life: Life, lost: Pod, **fields: Any) -> None:
+    """Let a member be lost with its node, and be made again."""
+    life.remove_node(str(lost.spec.node_name))
+    life.gone(lost)
+    life.see(life.member("again", GROUP, **fields))
+
+
+def _new_leader(life: Life, *pods: Pod) -> Life:
+    """Return another scheduler, which is shown the same nodes and these pods."""
+    new = life.successor()
+    _rack(new, *(node for node in life.machine.cache.node_names()))
+    new.see(*pods)
+    return new
+
+
+def _scheduled(pod: Pod, hour: int) -> Pod:
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-11-29T{hour}:00:00Z"}
+    return changed(pod, status={"conditions": [condition]})
 
 
 def _free_node(bound: list[Pod]) -> str:
@@ -46,44 +67,40 @@ def test_a_lost_member_is_replaced_in_that_room_at_once(life: Life) -> None:
     bound = _start(life)
     life.see(life.make_pod("other", [{}, {}]))
     life.work()
-    life.remove_node(str(bound[0].spec.node_name))
-    life.gone(bound[0])
-    life.see(life.member("again", GROUP))
+    _replaced(life, bound[0])
     (bind,) = binds(life.work())
     assert (bind.pod_info.pod.metadata.name, bind.assigned.node) == ("again", _free_node(bound))
 
 
 def test_a_group_starts_only_with_room_for_its_spares(life: Life) -> None:
-    life.nodes("n1", "n2", labels={"rack": "r1"})
-    life.see(*(life.member(f"m{number}", GROUP) for number in range(2)))
+    _rack(life, "n1", "n2")
+    life.members(2, GROUP)
     found = life.work()
     assert binds(found) == []
     assert all("2 of 3 members fit" in one and "The members include 1 spare." in one for one in told(found).values())
-    life.nodes("n3", labels={"rack": "r1"})
+    _rack(life, "n3")
     assert len(binds(life.work(15.0))) == 2
 
 
 def test_nobody_is_evicted_for_a_spare(life: Life) -> None:
     """Two pods leave for the two members; a lost member evicts the third when it is made again."""
     low = fill(life, "n1", "n2", "n3")
-    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    life.see(*(life.member(f"m{number}", GROUP, spec={"priority": 9}) for number in range(2)))
+    _rack(life)
+    life.members(2, GROUP, spec={"priority": 9})
     names_of_victims = victims(life.work())
     assert len(names_of_victims) == 2
     life.gone(*(pod for pod in low if pod.metadata.name in names_of_victims))
     bound = life.bound(*binds(life.work(2.0)))
     assert len(bound) == 2
     assert life.machine.reservations.all() == []
-    life.remove_node(str(bound[0].spec.node_name))
-    life.gone(bound[0])
-    life.see(life.member("again", GROUP, spec={"priority": 9}))
+    _replaced(life, bound[0], spec={"priority": 9})
     assert len(victims(life.work(2.0))) == 1
 
 
 def test_a_group_does_not_wait_for_room_of_its_spare_that_it_could_preempt(life: Life) -> None:
     fill(life, "n1")
-    life.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    life.see(*(life.member(f"m{number}", GROUP, spec={"priority": 9}) for number in range(2)))
+    _rack(life)
+    life.members(2, GROUP, spec={"priority": 9})
     found = life.work() + life.work(2.0)
     assert (len(binds(found)), victims(found)) == (2, [])
 
@@ -106,9 +123,7 @@ def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the
     records = [read_spares(pod.annotations) for pod in bound]
     assert records[0] == records[1]
     assert [assignment.node for assignment in records[0]] == [_free_node(bound)]
-    new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-    new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    new.see(bound[1 - lost])
+    new = _new_leader(life, bound[1 - lost])
     new.work()
     (room,) = new.machine.reservations.on(_free_node(bound))
     assert room.assignment == records[0][0]
@@ -120,17 +135,12 @@ def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the
 def test_a_new_leader_reads_the_newest_record(life: Life) -> None:
     """A member was made again in the room of the spare, and no other room was left."""
     bound = _start(life)
-    life.remove_node(str(bound[0].spec.node_name))
-    life.gone(bound[0])
-    life.see(life.member("again", GROUP))
+    _replaced(life, bound[0])
     (again,) = life.bound(*binds(life.work()))
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-29T10:00:00Z"}
-    later = changed(again, status={"conditions": [condition]})
+    later = _scheduled(again, 10)
+    _rack(life)
     for order in ([bound[1], later], [later, bound[1]]):
-        new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-        new.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-        new.see(*order)
-        assert new.machine.reservations.all() == []
+        assert _new_leader(life, *order).machine.reservations.all() == []
 
 
 def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> None:
@@ -138,18 +148,12 @@ def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> 
     older = _start(life)
     (spare,) = read_spares(older[0].annotations)
     life.nodes("n4", "n5", "n6", labels={"rack": "r2"})
-    life.see(*(life.member(f"l{number}", GROUP.replace("train", "later")) for number in range(2)))
-    newer = life.bound(*binds(life.work()))
+    newer = life.place(*(life.member(f"l{number}", GROUP.replace("train", "later")) for number in range(2)))
     (other,) = read_spares(newer[0].annotations)
     record = {names.SPARES: dump_spares([replace(spare, uid=other.uid)])}
-    times = ["2026-11-29T10:00:00Z"] * 2 + ["2026-11-29T11:00:00Z"] * 2
-    pods = [*older, *(changed(pod, metadata={"annotations": pod.annotations | record}) for pod in newer)]
-    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time} for time in times]
-    pods = [changed(pod, status={"conditions": [one]}) for pod, one in zip(pods, conditions, strict=True)]
+    pods = [_scheduled(pod, 10) for pod in older] + [_scheduled(annotated(pod, record), 11) for pod in newer]
     for order in (pods, pods[::-1]):
-        new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-        new.nodes("n1", "n2", "n3", "n4", "n5", "n6", labels={"rack": "r1"})
-        new.see(*order)
+        new = _new_leader(life, *order)
         new.work()
         (kept,) = new.machine.reservations.all()
         assert kept.group is not None
@@ -158,9 +162,7 @@ def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> 
 
 def test_a_spare_ends_whose_vf_a_pod_of_a_higher_priority_takes(life: Life) -> None:
     _start(life)
-    life.see(life.make_pod("urgent", [{}], spec={"priority": 9}))
-    (bind,) = binds(life.work())
-    life.bound(bind)
+    assert len(life.place(life.make_pod("urgent", [{}], spec={"priority": 9}))) == 1
     life.work(2.0)
     assert life.machine.reservations.all() == []
 
@@ -169,8 +171,7 @@ def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
     bound = _start(life)
     for pod in bound:
         assert len(life.machine.reservations.all()) == 1
-        annotations = {**pod.annotations, names.GROUP: GROUP.replace('"spares":1', '"spares":0')}
-        life.see(changed(pod, metadata={"annotations": annotations}))
+        life.see(annotated(pod, {names.GROUP: GROUP.replace('"spares":1', '"spares":0')}))
         life.work(1.0)
     assert life.machine.reservations.all() == []
     life.see(life.make_pod("other", [{}]))
@@ -179,8 +180,6 @@ def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
 
 def test_no_record_outlives_its_group(life: Life) -> None:
     """Also of a group whose spares found no room."""
-    life.nodes("n1", "n2", labels={"rack": "r1"})
-    life.nodes("n3", labels={"rack": "r1"})
     bound = _start(life)
     life.remove_node(_free_node(bound))
     life.gone(*bound)
@@ -191,10 +190,8 @@ def test_no_record_outlives_its_group(life: Life) -> None:
 def test_a_standby_keeps_no_room_of_groups_that_are_gone(life: Life) -> None:
     """It decides nothing for weeks, and only receives events."""
     bound = _start(life)
-    standby = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-    standby.nodes("n1", "n2", "n3", labels={"rack": "r1"})
-    other = changed(life.make_pod("other", []), spec={"nodeName": "n1"})
-    standby.see(*bound, other)
+    other = life.make_pod("other", [], node="n1")
+    standby = _new_leader(life, *bound, other)
     assert len(standby.machine.reservations.all()) == 1
     standby.gone(*bound)
     standby.now += 2.0
@@ -205,17 +202,15 @@ def test_a_standby_keeps_no_room_of_groups_that_are_gone(life: Life) -> None:
 
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
 def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
-    life.nodes("n1", labels={"rack": "r1"})
+    _rack(life, "n1")
     member = changed(life.member("m", GROUP), spec={"nodeName": "n1"})
-    document = msgspec.to_builtins(member)
-    document["metadata"]["annotations"][names.SPARES] = text
-    life.see(msgspec.convert(document, Pod))
+    life.see(annotated(member, {names.SPARES: text}))
     assert life.machine.reservations.all() == []
 
 
 def test_without_spares_nothing_is_written(life: Life) -> None:
     life.nodes("n1", "n2")
-    life.see(*(life.member(f"m{number}", '{"name":"train","min":2}') for number in range(2)))
+    life.members(2, '{"name":"train","min":2}')
     assert all(names.SPARES not in bind.annotations for bind in binds(life.work()))
 
 
@@ -223,9 +218,8 @@ def test_spares_are_on_the_groups_rails(life: Life) -> None:
     """Each node has two networks; members and spare have VFs of one."""
     group = '{"name":"train","min":2,"rails":"same","spares":1}'
     for name in ("n1", "n2", "n3"):
-        pfs = tuple(life.make_pf(index, vfs=2, network=f"rail{index}") for index in range(2))
-        life.machine.nodes(Changed(Identity(name), life.make_node(name, pfs)), life.now)
-    life.see(*(life.member(f"m{number}", group, request=[{}]) for number in range(2)))
+        life.show_node(name, *(life.make_pf(index, vfs=2, network=f"rail{index}") for index in range(2)))
+    life.members(2, group, request=[{}])
     found = binds(life.work())
     rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
     networks = {
@@ -258,7 +252,7 @@ def test_spares_are_as_large_as_the_largest_member(life: Life) -> None:
         (head,) = life.bound(*binds(life.work()))
         assert read_spares(head.annotations) == (kept.assignment,)
     for pods in ([head, *workers], [*workers, head]):
-        new = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+        new = life.successor()
         new.nodes("n1", "n2", "n3")
         new.see(*pods)
         assert [one.assignment for one in new.machine.reservations.on(str(free))] == [kept.assignment]
@@ -267,12 +261,9 @@ def test_spares_are_as_large_as_the_largest_member(life: Life) -> None:
 def test_spares_count_for_the_share_of_their_namespace(life: Life) -> None:
     """A namespace may hold half of four VFs: its group's spare has them."""
     group = '{"name":"train","min":1,"spares":1}'
-    access = Access(max_share=50)
     for name in ("n1", "n2"):
-        node = life.make_node(name, (life.make_pf(vfs=4, access=access),))
-        life.machine.nodes(Changed(Identity(name), node), life.now)
-    life.see(life.member("m0", group))
-    life.bound(*binds(life.work()))
+        life.show_node(name, life.make_pf(vfs=4, access=Access(max_share=50)))
+    life.place(life.member("m0", group))
     life.see(life.make_pod("own", [{}]))
     assert binds(life.work()) == []
     life.see(changed(life.make_pod("foreign", [{}]), metadata={"namespace": "other"}))

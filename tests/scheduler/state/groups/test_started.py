@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
+from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.kube.selecting_objects import Job
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, changed, identity, told
+from tests.scheduler.group_life import HINT, Life, annotated, binds, bound_names, changed, changed_event, told
 
 NODES = ("n1", "n2", "n3", "n4")
 FOUR = '{"name":"train","min":4}'
@@ -46,10 +47,12 @@ class Ranks:
     def go(self, later_s: float = 5.0) -> list[str]:
         """Let all be bound that is decided; return their names."""
         found = binds(self.life.work(later_s))
+        self.bound(found)
+        return bound_names(found)
+
+    def bound(self, found: Sequence[Bind]) -> None:
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _clock(self.life)}
-        for pod in self.life.bound(*found):
-            self.show(changed(pod, status={"conditions": [scheduled]}))
-        return sorted(bind.pod_info.pod.metadata.name for bind in found)
+        self.show(*(changed(pod, status={"conditions": [scheduled]}) for pod in self.life.bound(*found)))
 
     def end(self, phase: str, *names: str) -> None:
         self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
@@ -66,7 +69,7 @@ class Ranks:
     def lead(self, *, reverse: bool = False) -> "Ranks":
         """Let another scheduler start, which is shown only what there is."""
         life = self.life
-        other = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+        other = life.successor()
         other.now = life.now
         other.nodes(*NODES)
         ranks = Ranks(other, self.owner, self.group)
@@ -102,35 +105,15 @@ def _after(ranks: Ranks, change: str) -> Ranks:
 
 
 @SAME_OR_NEW
-def test_one_that_failed_after_two_were_done_is_made_again(ranks: Ranks, change: str) -> None:
-    ranks.end("Succeeded", "r0", "r1")
-    ranks.end("Failed", "r3")
-    ranks = _after(ranks, change)
-    ranks.make("again")
-    assert ranks.go() == ["again"]
-
-
-@SAME_OR_NEW
-def test_the_last_one_that_fails_after_all_others_are_done_is_made_again(ranks: Ranks, change: str) -> None:
-    ranks.end("Succeeded", "r0", "r1", "r2")
-    ranks.end("Failed", "r3")
-    ranks = _after(ranks, change)
-    ranks.make("again")
-    assert ranks.go() == ["again"]
-
-
-@SAME_OR_NEW
-def test_a_job_of_more_completions_than_parallelism_goes_on_after_the_first_ones(ranks: Ranks, change: str) -> None:
-    ranks.end("Succeeded", "r0", "r1", "r2", "r3")
-    ranks = _after(ranks, change)
-    ranks.make("r4")
-    assert ranks.go() == ["r4"]
-
-
-@SAME_OR_NEW
-def test_those_that_failed_count_beside_those_that_run(ranks: Ranks, change: str) -> None:
-    """Two fail, and the first of them comes again before the other: they do not wait for each other."""
-    ranks.end("Failed", "r2", "r3")
+@pytest.mark.parametrize(
+    ("done", "failed"),
+    [("r0 r1", "r3"), ("r0 r1 r2", "r3"), ("r0 r1 r2 r3", ""), ("", "r2 r3")],
+    ids=["one fails after two are done", "the last one fails", "more completions than parallelism", "two fail"],
+)
+def test_one_that_comes_again_or_next_is_placed_alone(ranks: Ranks, change: str, done: str, failed: str) -> None:
+    """Those that failed count beside those that run: two do not wait for each other."""
+    ranks.end("Succeeded", *done.split())
+    ranks.end("Failed", *failed.split())
     ranks = _after(ranks, change)
     ranks.make("again")
     assert ranks.go() == ["again"]
@@ -214,18 +197,16 @@ def test_a_rank_of_the_old_run_joins_it_though_the_new_run_is_incomplete(job: Ra
     rerun.make("b0")
     job.end("Succeeded", "r0", "r1")
     found = job.life.work(0.0)
-    assert [bind.pod_info.pod.metadata.name for bind in binds(found)] == ["again"]
+    assert bound_names(found) == ["again"]
     job.life.bound(*binds(found))
     assert told(job.life.work(5.0)) == {
-        "b0": "group train: 3 of at least 4 members exist, 2 succeeded under another controller (not counted) "
-        "(a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count "
-        "in min)"
+        "b0": f"group train: 3 of at least 4 members exist, 2 succeeded under another controller (not counted) ({HINT})"
     }
 
 
 def test_new_ones_that_come_while_it_is_decided_about_wait_for_each_other(life: Life) -> None:
     """The decision goes on in steps."""
-    job = _start(Life(Machine("mooring", portion=1), life.make_node, life.make_pf, life.make_pod), "job-1")
+    job = _start(life.successor(Machine("mooring", portion=1)), "job-1")
     job.end("Failed", "r2", "r3")
     job.make("again-0", "again-1")
     rerun = Ranks(job.life, "job-2")
@@ -237,17 +218,25 @@ def test_new_ones_that_come_while_it_is_decided_about_wait_for_each_other(life: 
     assert "b0" in told(found + job.life.work(5.0))
 
 
-@SAME_OR_NEW
-def test_a_rank_of_a_job_set_comes_again_after_another_job_of_it_is_complete(life: Life, change: str) -> None:
+@pytest.fixture
+def jobs(life: Life) -> tuple[Ranks, Ranks]:
+    """Return two Jobs of one group that have started together."""
     life.nodes(*NODES)
     first, second = Ranks(life, "job-1"), Ranks(life, "job-2")
     first.make("a0", "a1")
     second.make("b0", "b1")
-    found = first.go()
-    assert found == ["a0", "a1", "b0", "b1"]
+    assert first.go() == ["a0", "a1", "b0", "b1"]
     second.pods = {name: first.pods.pop(name) for name in ("b0", "b1")}
     life.now += 600
     first.end("Succeeded", "a0", "a1")
+    return first, second
+
+
+@SAME_OR_NEW
+def test_a_rank_of_a_job_set_comes_again_after_another_job_of_it_is_complete(
+    jobs: tuple[Ranks, Ranks], change: str
+) -> None:
+    first, second = jobs
     second.end("Failed", "b1")
     second.pods |= first.pods
     second = _after(second, change)
@@ -255,34 +244,24 @@ def test_a_rank_of_a_job_set_comes_again_after_another_job_of_it_is_complete(lif
     assert second.go() == ["again"]
 
 
-def test_all_of_a_job_come_again_beside_a_complete_one(life: Life) -> None:
+def test_all_of_a_job_come_again_beside_a_complete_one(jobs: tuple[Ranks, Ranks]) -> None:
     """The group lives through what the other Job has done."""
-    life.nodes(*NODES)
-    first, second = Ranks(life, "job-1"), Ranks(life, "job-2")
-    first.make("a0", "a1")
-    second.make("b0", "b1")
-    assert len(first.go()) == 4
-    first.end("Succeeded", "a0", "a1")
-    first.end("Failed", "b0", "b1")
+    _, second = jobs
+    second.end("Failed", "b0", "b1")
     second.make("again-0", "again-1")
     assert second.go() == ["again-0", "again-1"]
 
 
-def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(life: Life) -> None:
+def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
+    life: Life, jobs: tuple[Ranks, Ranks]
+) -> None:
     """One of four is lost, and there is no room for it."""
-    life.nodes(*NODES)
-    first, second = Ranks(life, "job-1"), Ranks(life, "job-2")
-    first.make("a0", "a1")
-    second.make("b0", "b1")
-    first.go()
-    first.end("Succeeded", "a0", "a1")
-    life.remove_node(first.pods["a0"].spec.node_name or "")
-    life.remove_node(first.pods["a1"].spec.node_name or "")
+    first, second = jobs
+    for name in ("a0", "a1"):
+        life.remove_node(first.pods[name].spec.node_name or "")
     second.make("surplus")
-    (members,) = life.machine.group_cache
-    group = life.machine.pending_groups.in_queue(members.key)
-    assert group is None or not group.is_urgent
-    lost = first.pods["b1"]
+    assert not life.is_urgent()
+    lost = second.pods["b1"]
     life.remove_node(lost.spec.node_name or "")
     life.gone(lost)
     (message,) = set(told(life.work(5.0)).values())
@@ -294,9 +273,7 @@ def _half_placed(life: Life, ranks: Ranks, *names: str) -> None:
     ranks.make(*names)
     decided = binds(life.work(5.0))
     assert len(decided) == len(names)
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _clock(life)}
-    for pod in life.bound(*decided[:2]):
-        ranks.show(changed(pod, status={"conditions": [scheduled]}))
+    ranks.bound(decided[:2])
     for bind in decided[2:]:
         life.machine.finished(bind, Outcome("changed", ""), life.now)
 
@@ -320,10 +297,7 @@ def test_a_start_that_a_refused_binding_cuts_short_is_completed_as_a_whole(
         assert binds(life.work(20.0)) == []
         return
     leader = ranks.lead(reverse="backwards" in change)
-    (members,) = leader.life.machine.group_cache
-    group = leader.life.machine.pending_groups.in_queue(members.key)
-    assert group is not None
-    assert group.is_urgent
+    assert leader.life.is_urgent()
     leader.life.remove_node(NODES[-1])
     found = leader.life.work(1.0)
     assert binds(found) == []
@@ -354,15 +328,13 @@ def test_a_pod_that_comes_to_a_group_with_a_node_neither_starts_it_nor_makes_it_
     life.nodes(*NODES)
     lone = [life.member(f"lone-{number}", "", node=node) for number, node in enumerate(NODES[:3])]
     life.see(*lone)
-    moved = [changed(pod, metadata={"annotations": {**pod.annotations, "mooring.dev/group": FOUR}}) for pod in lone]
+    moved = [annotated(pod, {"mooring.dev/group": FOUR}) for pod in lone]
     life.see(*moved)
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in moved[:2]))
     ranks = Ranks(life, "")
     ranks.make("r0", "r1")
-    (members,) = life.machine.group_cache
     assert ranks.go() == []
-    group = life.machine.pending_groups.in_queue(members.key)
-    assert group is None or not group.is_urgent
+    assert not life.is_urgent()
     ranks.make("r2")
     assert len(ranks.go()) == 3
 
@@ -373,7 +345,7 @@ def test_nor_does_it_complete_a_start_that_was_cut_short(life: Life) -> None:
     _half_placed(life, ranks, "r0", "r1", "r2", "r3")
     for number in range(2):
         lone = life.member(f"lone-{number}", "", node=f"other-{number}")
-        moved = changed(lone, metadata={"annotations": {**lone.annotations, "mooring.dev/group": FOUR}})
+        moved = annotated(lone, {"mooring.dev/group": FOUR})
         life.see(lone, moved, changed(moved, status={"phase": "Failed"}))
     life.remove_node(NODES[-1])
     assert binds(life.work(20.0)) == []
@@ -382,6 +354,6 @@ def test_nor_does_it_complete_a_start_that_was_cut_short(life: Life) -> None:
 def test_a_relist_forgets_failed_members_that_are_gone(job: Ranks) -> None:
     job.end("Failed", "r3")
     failed = job.pods.pop("r3")
-    there = tuple(Changed(identity(pod), pod) for pod in job.pods.values())
+    there = tuple(changed_event(pod) for pod in job.pods.values())
     job.life.machine.handle(Pod, Synced(there), job.life.now)
     assert job.life.machine.group_cache.of(failed.metadata.uid) is None

@@ -1,22 +1,16 @@
 """A decision about a group goes on in turns, and others are decided about between them."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import Pf
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.objects import Node, Pod
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, told
+from scheduler.kube.objects import Pod
+from tests.scheduler.group_life import Life, binds, bound_names, told
 from tests.support.calls import count_calls
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 HOST = "example.com/host"
 LEVELS = 8
 # A member keeps away from the others, which do not say so themselves: then it is not counted how many a node holds.
@@ -61,8 +55,17 @@ class Turns(Life):
 
 
 @pytest.fixture
-def turns(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Turns:
-    return Turns(machine, make_node, make_pf, make_pod)
+def turns(life: Life) -> Turns:
+    return Turns(life.machine, life.make_node, life.make_pf, life.make_pod)
+
+
+def _sized(turns: Turns, count: int, least: int) -> list[Pod]:
+    """Let members come that each request another cpu."""
+    cpus = [[{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}] for cpu in range(1, count + 1)]
+    group = f'{{"name":"odd","min":{least}}}'
+    members = [turns.member(group=group, request=None, spec={"containers": one}) for one in cpus]
+    turns.see(*members)
+    return members
 
 
 def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> None:
@@ -76,7 +79,7 @@ def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> 
     steps, made = turns.until(innocent.metadata.uid)
     assert [one.pod_info.pod.metadata.name for one in made] == ["innocent"]
     assert steps < 30
-    assert sorted(one.pod_info.pod.metadata.name for one in binds(turns.work())) == ["slow-0", "slow-1"]
+    assert bound_names(turns.work()) == ["slow-0", "slow-1"]
 
 
 def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(turns: Turns) -> None:
@@ -91,7 +94,7 @@ def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(tu
 def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns: Turns) -> None:
     """Room for all was there when it began; the last VF is somebody else's when it goes on."""
     turns.nodes("n1", "n2", "n3", vfs=73)
-    turns.see(*(turns.member(f"m{n}", '{"name":"large","min":219}', request=[{}]) for n in range(219)))
+    turns.members(219, '{"name":"large","min":219}', request=[{}])
     for _ in range(5):
         assert turns.step() == []
     innocent = turns.make_pod("innocent", [{}])
@@ -116,7 +119,8 @@ def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_
     resources = {"requests": {"cpu": f"{node.allocatable['cpu']}m"}}
     limits = {"containers": [{"name": "c", "resources": resources}], "nodeSelector": {"host": "n0"}}
     low = turns.make_pod("low", spec={**limits, "priority": -1, "nodeName": "n0"}, node="n0")
-    turns.see(low, *(turns.member(f"m{n}", '{"name":"large","min":219}', request=[{}]) for n in range(219)))
+    turns.see(low)
+    turns.members(219, '{"name":"large","min":219}', request=[{}])
     for _ in range(5):
         assert turns.step() == []
     urgent = turns.make_pod("urgent", [{}], spec={**limits, "priority": 100})
@@ -131,8 +135,7 @@ def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_
 def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
     """It begins again without it."""
     turns.nodes("n1", "n2", "n3", vfs=100)
-    members = [turns.member(f"m{n}", '{"name":"large","min":250}', request=[{}]) for n in range(251)]
-    turns.see(*members)
+    members = turns.members(251, '{"name":"large","min":250}', request=[{}])
     turns.see(turns.make_pod("innocent", [{}]))
     _, made = turns.until(turns.machine.pending_pods.uids()[-1], 40)
     assert len(made) == 1
@@ -143,7 +146,7 @@ def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns)
 def test_what_helps_a_group_while_its_decision_is_set_aside_is_not_missed(turns: Turns) -> None:
     """A node comes that holds the rest, when all others have been tried without it."""
     turns.nodes("n1", "n2", vfs=100)
-    turns.see(*(turns.member(f"m{n}", '{"name":"large","min":201}', request=[{}]) for n in range(201)))
+    turns.members(201, '{"name":"large","min":201}', request=[{}])
     turns.see(turns.make_pod("innocent"))
     turns.until(turns.machine.pending_pods.uids()[-1], 40)
     turns.nodes("n3")
@@ -172,13 +175,7 @@ def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(
 def test_a_group_whose_members_request_too_many_different_things_is_refused_in_words(turns: Turns) -> None:
     """Each is compared with every node; without those that are too many it is placed."""
     turns.nodes("n1", vfs=100)
-
-    def member(cpu: int) -> Pod:
-        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
-        return turns.member(f"m{cpu}", '{"name":"odd","min":64}', request=None, spec={"containers": [container]})
-
-    members = [member(cpu) for cpu in range(1, 66)]
-    turns.see(*members)
+    members = _sized(turns, 65, 64)
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
@@ -188,21 +185,10 @@ def test_a_group_whose_members_request_too_many_different_things_is_refused_in_w
     assert len(binds(turns.work())) == 64
 
 
-def test_members_that_differ_only_in_labels_request_the_same(turns: Turns) -> None:
-    """As those of an indexed Job do."""
-    turns.nodes("n1", "n2", vfs=50)
-    group = '{"name":"indexed","min":100}'
-    turns.see(*(turns.member(f"m{n}", group, request=[{}], metadata={"labels": {"n": f"{n}"}}) for n in range(100)))
-    assert len(binds(turns.work())) == 100
-
-
 def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
     """None is tried before all have been."""
     turns.nodes(*(f"n{number}" for number in range(10)))
-    group = '{"name":"odd","min":50}'
-    for cpu in range(1, 51):
-        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
-        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    _sized(turns, 50, 50)
     steps, made = 0, list[Bind]()
     while not made:
         made = binds(turns.step())
@@ -214,10 +200,7 @@ def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_tu
 def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> None:
     """There are more nodes to judge than one slice allows."""
     turns.hosts(500)
-    group = '{"name":"odd","min":64}'
-    for cpu in range(1, 65):
-        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
-        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    _sized(turns, 64, 64)
     innocent = turns.make_pod("innocent")
     turns.see(innocent)
     _, made = turns.until(innocent.metadata.uid, 20)
@@ -231,8 +214,7 @@ def _zones(turns: Turns, count: int) -> None:
         turns.nodes(*(f"{zone}{number}" for number in range(21)), labels={"zone": zone})
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    group = '{"name":"train","min":20}'
-    turns.see(*(turns.member(f"m{number}", group, spec={"affinity": apart}) for number in range(20)))
+    turns.members(20, '{"name":"train","min":20}', spec={"affinity": apart})
 
 
 def _come_to(turns: Turns, zone: str, app: str) -> None:
@@ -275,3 +257,22 @@ def test_labels_that_each_node_has_a_value_of_are_made_columns_over_several_turn
     assert (ready[0], ready[-1]) == (True, False)
     turns.step()
     assert all(nodes.has_label_column(level) for level in levels)
+
+
+# A first slice has some 180 members of these, a later one 720.
+MEMBERS = 1000
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_groups_at_the_same_time_take_few_turns_more_than_one_after_another(life: Life, groups: int) -> None:
+    """What an earlier one takes is the most that a later one places again."""
+    life.nodes(*(f"n{number}" for number in range(100)), vfs=30)
+    for group in range(groups):
+        asks = f'{{"name":"g{group}","min":{MEMBERS}}}'
+        life.see(*(life.member(f"g{group}-{number}", asks, request=[{}]) for number in range(MEMBERS)))
+    steps, bound = 0, 0
+    while (made := life.machine.step(life.now)) is not None:
+        steps, bound = steps + 1, bound + len(binds(made))
+    life.machine.check()
+    assert bound == groups * MEMBERS
+    assert steps <= 75 * groups

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Removed
-from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
+from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
+from tests.scheduler.group_life import binds, changed, identity
 from tests.scheduler.volume_store import HOST, Store, on
 
 
@@ -26,12 +25,8 @@ def _ready(store: Store) -> tuple[list[Pod], list[PreBind]]:
         store.volume(f"pv-{name}", where=on(HOST, "n1", "n2", "n3"))
     pods = [_member(store, "a"), _member(store, "b"), _member(store)]
     found = store.run()
-    assert _binds(found) == []
+    assert binds(found) == []
     return pods, [one for one in found if isinstance(one, PreBind)]
-
-
-def _binds(instructions: list[Instruction]) -> list[Bind]:
-    return [one for one in instructions if isinstance(one, Bind)]
 
 
 def _bound(store: Store, order: PreBind) -> None:
@@ -48,10 +43,10 @@ def test_the_bindings_wait_for_the_last_volume(store: Store) -> None:
     """The member without a volume waits too; then all leave at once."""
     _, (first, second) = _ready(store)
     _bound(store, first)
-    assert _binds(store.run()) == []
+    assert binds(store.run()) == []
     store.machine.check()
     _bound(store, second)
-    assert len(_binds(store.run())) == 3
+    assert len(binds(store.run())) == 3
 
 
 def test_one_volume_that_cannot_be_bound_releases_all(store: Store) -> None:
@@ -74,11 +69,10 @@ def test_one_volume_that_cannot_be_bound_releases_all(store: Store) -> None:
 def test_a_member_that_goes_meanwhile_releases_the_others(store: Store) -> None:
     """Too few would be left; the member without a volume counts as well."""
     pods, orders = _ready(store)
-    gone = pods[2].metadata
-    store.machine.pods(Removed(Identity(gone.name, gone.namespace, gone.uid)), store.now)
+    store.machine.pods(Removed(identity(pods[2])), store.now)
     for order in orders:
         _bound(store, order)
-    assert _binds(store.run()) == []
+    assert binds(store.run()) == []
     assert list(store.machine.cache.assigned_pods()) == []
     store.machine.check()
 
@@ -92,28 +86,28 @@ def test_a_node_that_goes_meanwhile_releases_all(store: Store) -> None:
     for order in orders:
         _bound(store, order)
     found = store.run()
-    assert _binds(found) == []
+    assert binds(found) == []
     messages = {one.message for one in found if isinstance(one, Report)}
     assert messages == {f"group train: {pods[2].key}: node {held.node!r} was deleted meanwhile"}
     store.machine.check()
     store.now += 1.0
-    assert {bind.assigned.node for bind in _binds(store.run())} == {"n1", "n2", "n3"} - {held.node}
+    assert {bind.assigned.node for bind in binds(store.run())} == {"n1", "n2", "n3"} - {held.node}
 
 
 def test_a_later_member_is_not_bound_before_those_that_wait_for_volumes(store: Store) -> None:
     """They count for its decision: were they released, it would be left alone."""
     _, orders = _ready(store)
     _member(store)
-    assert _binds(store.run()) == []
+    assert binds(store.run()) == []
     store.machine.check()
     for order in orders:
         _bound(store, order)
-    assert len(_binds(store.run())) == 4
+    assert len(binds(store.run())) == 4
 
 
-def _changed(pod: Pod, annotations: dict[str, str]) -> Pod:
+def _asking(pod: Pod, annotations: dict[str, str]) -> Pod:
     """Return a pod as its owner has changed it."""
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+    return changed(pod, metadata={"annotations": annotations})
 
 
 @pytest.mark.parametrize(
@@ -132,11 +126,11 @@ def test_a_member_that_asks_for_something_else_meanwhile_is_decided_about_anew(
 ) -> None:
     """It was counted for the group, and given what it wanted then; without it too few would start."""
     pods, orders = _ready(store)
-    store.show(_changed(pods[2], annotations))
+    store.show(_asking(pods[2], annotations))
     store.machine.check()
     for order in orders:
         _bound(store, order)
-    bound = [bind.pod_info.uid for bind in _binds(store.run())]
+    bound = [bind.pod_info.uid for bind in binds(store.run())]
     uids = [pod.metadata.uid for pod in pods]
     assert bound == (uids[2:] if names.REQUEST not in annotations and annotations.get(names.GROUP) != "{" else [])
     assert {one.uid for one in store.machine.cache.assigned_pods()} == set(bound)
@@ -147,16 +141,16 @@ def test_a_member_that_changes_while_its_binding_is_written_waits_as_what_it_is_
     """If that fails it is in its new group; the API server cannot be asked to take back what it may have done."""
     store.nodes("n1", "n2", "n3")
     pods = [_member(store) for _ in range(3)]
-    binds = _binds(store.run())
-    store.show(_changed(pods[0], {names.GROUP: '{"name":"other","min":2}'}))
-    store.show(_changed(pods[1], {names.GROUP: '{"name":"train","min":3}', names.REQUEST: "["}))
-    for bind in binds:
+    decided = binds(store.run())
+    store.show(_asking(pods[0], {names.GROUP: '{"name":"other","min":2}'}))
+    store.show(_asking(pods[1], {names.GROUP: '{"name":"train","min":3}', names.REQUEST: "["}))
+    for bind in decided:
         store.machine.finished(bind, Outcome("changed"), store.now)
     store.machine.check()
     standings = [store.machine.group_cache.state(pod.metadata.uid) for pod in pods]
     assert standings == ["waiting", "refused", "waiting"]
     store.now += 60.0
-    assert _binds(store.run()) == []
+    assert binds(store.run()) == []
     store.machine.check()
 
 
@@ -167,10 +161,10 @@ def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decid
     store.volume("pv-a", where=on(HOST, "n1"))
     pod = store.pod("a")
     order = store.pre_filter()
-    store.show(_changed(pod, {names.REQUEST: '[{"network":"nowhere"}]'}))
+    store.show(_asking(pod, {names.REQUEST: '[{"network":"nowhere"}]'}))
     _bound(store, order)
     found = store.run()
-    assert _binds(found) == []
+    assert binds(found) == []
     assert [one.message for one in found if isinstance(one, Report)]
     assert list(store.machine.cache.assigned_pods()) == []
     store.machine.check()
@@ -181,9 +175,9 @@ def test_waiting_binds_need_the_most_that_any_of_their_decisions_needed(store: S
     pods, orders = _ready(store)
     store.nodes("n4")
     store.pod(annotations={names.GROUP: '{"name":"train","min":2}'})
-    assert _binds(store.run()) == []
-    for gone in (pod.metadata for pod in pods[1:]):
-        store.machine.pods(Removed(Identity(gone.name, gone.namespace, gone.uid)), store.now)
+    assert binds(store.run()) == []
+    for gone in pods[1:]:
+        store.machine.pods(Removed(identity(gone)), store.now)
     _bound(store, orders[0])
-    assert _binds(store.run()) == []
+    assert binds(store.run()) == []
     store.machine.check()

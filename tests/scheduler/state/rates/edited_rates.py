@@ -1,32 +1,29 @@
 """A node with one PF, and pods there whose rates change."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from mooring import names
-from mooring.annotations.inventory import Pf
 from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_force
+from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
-from scheduler.kube.objects import Condition, Node, Pod
-from scheduler.state.machine import Machine
+from scheduler.kube.objects import Condition, Pod
 from scheduler.state.rates.pod_rates import CONDITION
-from tests.scheduler.state.steps import as_bound, binds, steps, take_in
+from tests.scheduler.group_life import Life, as_bound, binds
+from tests.scheduler.state.steps import remove, steps
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 WRITTEN = WriteRatesResult("written")
+IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
+ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a node"
 
 
 class EditedRates:
     """A node n1 with one PF of 90,000 Mb/s, and pods there; time goes on by itself."""
 
-    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine = machine
-        self._make_node, self._make_pf, self._make_pod = make_node, make_pf, make_pod
+    def __init__(self, life: Life) -> None:
+        self.life, self.machine = life, life.machine
         self.now = 0.0
         self._version = 0
         self.pods: dict[str, Pod] = {}
@@ -35,32 +32,53 @@ class EditedRates:
         self.says_rates = True
         self.show_node()
 
-    def show_node(self, **pf: Any) -> None:
+    def show_node(self, *, allocatable: dict[str, str] | None = None, **pf: Any) -> None:
         text = None if self.in_force is None else dump_rates_in_force(RatesInForce(self.in_force))
         annotations = {} if text is None else {names.RATES_IN_FORCE: text}
-        node = self._make_node("n1", (self._make_pf(**pf),), annotations=annotations, rates=self.says_rates)
-        take_in(self.machine, node, now=self.now)
+        node = {"annotations": annotations, "rates": self.says_rates, "allocatable": allocatable or {}}
+        self.life.now = self.now
+        self.life.show_node("n1", self.life.make_pf(**pf), **node)
 
     def put_in_force(self, name: str, generation: int) -> None:
         assert self.in_force is not None
         self.in_force[self.pods[name].metadata.uid] = generation
         self.show_node()
 
+    def forget_in_force(self) -> None:
+        """Let the node say that no changed rates are in force."""
+        self.in_force = {}
+        self.show_node()
+
+    def support(self, *, says_rates: bool) -> None:
+        """Let an advertiser run that changes rates, or an older one."""
+        self.says_rates = says_rates
+        self.show_node()
+
     def new(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
-        return self._make_pod(name, list(interfaces), **fields)
+        return self.life.make_pod(name, list(interfaces), **fields)
+
+    def see(self, *pods: Pod) -> list[Bind]:
+        """Let pods come; return what is bound then."""
+        self.life.see(*pods, now=self.now)
+        return self.binds()
+
+    def binds(self) -> list[Bind]:
+        return binds(steps(self.machine, self.now))
 
     def bound(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
         """Let a pod be bound with these interfaces."""
-        take_in(self.machine, self.new(name, *interfaces, **fields), now=self.now)
-        (bind,) = binds(steps(self.machine, self.now))
+        (bind,) = self.see(self.new(name, *interfaces, **fields))
         return self.show(as_bound(bind))
+
+    def remove(self, name: str) -> None:
+        remove(self.machine, self.pods[name], self.now)
 
     def show(self, pod: Pod) -> Pod:
         """Let the watch show a pod in a new version."""
         self._version += 1
         pod.metadata.resource_version = str(self._version)
         self.pods[pod.metadata.name] = pod
-        take_in(self.machine, pod, now=self.now)
+        self.life.see(pod, now=self.now)
         return pod
 
     def edit(self, name: str, *interfaces: dict[str, Any]) -> None:

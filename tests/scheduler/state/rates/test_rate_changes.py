@@ -1,6 +1,5 @@
 """Edits of a running pod's rates: what fits is written and reserved at once, what does not waits or is refused."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.kube.objects import Condition
 from scheduler.state.rates.pod_rates import CONDITION
-from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf
-from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
+from tests.scheduler.state.rates.edited_rates import IN_FORCE, ONLY_RATES, WRITTEN, EditedRates
 
 
 def test_a_pod_that_was_not_edited_costs_no_look(edited: EditedRates) -> None:
@@ -34,7 +32,7 @@ def test_raised_rates_are_reserved_at_once_and_written(edited: EditedRates) -> N
     edited.carry_out(order)
     assert (edited.left, edited.told()) == (40_000, [])
     edited.put_in_force("p", 1)
-    assert edited.told() == [("InForce", "in force on node n1: set, and read back from the PF")]
+    assert edited.told() == [IN_FORCE]
     assert edited.told() == []
 
 
@@ -72,9 +70,7 @@ def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_other
     edited.put_in_force("p", 1)
     edited.bound("other", {"min_tx_rate": 70_000})
     edited.decide()
-    assert edited.in_force is not None
-    edited.in_force.clear()
-    edited.show_node()
+    edited.forget_in_force()
     edited.now += 2.0
     edited.edit("p", {"min_tx_rate": 60_000})
     told = ("Deferred", "PF 'pf0': 40000 more Mb/s are needed, but other pods reserve too much")
@@ -89,23 +85,25 @@ def test_what_a_node_frees_before_the_write_is_known_helps_who_waits(first: str,
     edited.bound("p", {"min_tx_rate": 80_000})
     edited.edit("p", {"min_tx_rate": 20_000})
     (order,) = edited.writes()
-    take_in(edited.machine, edited.new("waits", {"min_tx_rate": 50_000}), now=edited.now)
-    assert not binds(steps(edited.machine, edited.now))
+    assert not edited.see(edited.new("waits", {"min_tx_rate": 50_000}))
+
+    def see_write() -> None:
+        edited.annotate("p", dict(order.annotations))
+
     edited.now += 1.0
     if first == "node":
         edited.finish(order, WriteRatesResult("changed"))
-        edited.put_in_force("p", 1)
     else:
-        edited.annotate("p", dict(order.annotations))
-        edited.put_in_force("p", 1)
+        see_write()
+    edited.put_in_force("p", 1)
     edited.now += 30.0
-    assert not binds(steps(edited.machine, edited.now))
+    assert not edited.binds()
     if first == "node":
-        edited.annotate("p", dict(order.annotations))
+        see_write()
     else:
         edited.finish(order, WRITTEN)
     edited.now += 30.0
-    assert len(binds(steps(edited.machine, edited.now))) == 1
+    assert len(edited.binds()) == 1
 
 
 def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(edited: EditedRates) -> None:
@@ -119,7 +117,7 @@ def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(edited:
         edited.edit(name, {"min_tx_rate": 40_000})
         rule = "30000 more Mb/s are needed, but other pods reserve too much"
         assert edited.told() == [("Deferred", f"PF 'pf0': {rule}")]
-    remove(edited.machine, edited.pods["big"], edited.now)
+    edited.remove("big")
     orders = edited.writes()
     assert [one.pod.metadata.name for one in orders] == ["high", "old"]
     for order in orders:
@@ -143,42 +141,38 @@ def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: E
     for name, since in (("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
         edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)]
         edited.edit(name, {"min_tx_rate": 60_000})
-    remove(edited.machine, edited.pods["big"], edited.now)
+    edited.remove("big")
     assert [one.pod.metadata.name for one in edited.writes()] == ["second"]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("request_", "told"),
     [
-        ([{}], [{}, {}], "annotation 'mooring.dev/interfaces': the pod has 1 VFs but now requests 2: "),
-        ([{}], [{"vlan": 5}], "annotation 'mooring.dev/interfaces'[0].vlan: differs from the assigned VF: "),
-        ([{}], [{"name": "x"}], "annotation 'mooring.dev/interfaces'[0].name: differs from the assigned VF: "),
-        ([{}], [{"network": "rail9"}], "annotation 'mooring.dev/interfaces'[0].network: "),
-        ([{}], [{"pf": "pf9*"}], "annotation 'mooring.dev/interfaces'[0].pf: "),
-        ([{}], [{"netdev": True}], "annotation 'mooring.dev/interfaces'[0].netdev: "),
-        ([{}], [{"containers": ["other"]}], "annotation 'mooring.dev/interfaces'[0].containers: "),
-        ([{}], [{"min_tx_rate": 2, "max_tx_rate": 1}], "annotation 'mooring.dev/interfaces'[0].min_tx_rate: 2 exceeds"),
+        ("[{},{}]", ": the pod has 1 VFs but now requests 2: "),
+        (None, f": the pod has 1 VFs but now requests none: {ONLY_RATES}"),
+        ('[{"vlan":5}]', "[0].vlan: differs from the assigned VF: "),
+        ('[{"name":"x"}]', "[0].name: differs from the assigned VF: "),
+        ('[{"network":"rail9"}]', "[0].network: "),
+        ('[{"pf":"pf9*"}]', "[0].pf: "),
+        ('[{"netdev":true}]', "[0].netdev: "),
+        ('[{"containers":["other"]}]', "[0].containers: "),
+        ('[{"min_tx_rate":2,"max_tx_rate":1}]', "[0].min_tx_rate: 2 exceeds"),
+        ("[", ": "),
     ],
 )
 def test_any_other_change_is_refused_in_words_and_nothing_happens(
-    before: list[dict[str, Any]], after: list[dict[str, Any]], told: str, edited: EditedRates
+    request_: str | None, told: str, edited: EditedRates
 ) -> None:
     """Told once; when the request is as it was, that is told too."""
-    edited.bound("p", *before)
-    edited.edit("p", *after)
+    edited.bound("p", {})
+    edited.annotate("p", {names.REQUEST: request_})
     ((reason, message),) = edited.told()
     assert reason == "Refused"
-    assert message.startswith(told)
-    edited.pods["p"].status.conditions = [Condition(CONDITION, "False", reason, message)]
-    edited.edit("p", *before)
-    assert edited.told() == [("InForce", "in force on node n1: set, and read back from the PF")]
-
-
-def test_a_request_that_cannot_be_read_is_refused(edited: EditedRates) -> None:
-    """As it is before a bind."""
-    edited.bound("p", {})
-    edited.annotate("p", {names.REQUEST: "["})
-    assert [reason for reason, _ in edited.told()] == ["Refused"]
+    assert message.startswith(f"annotation {names.REQUEST!r}{told}")
+    edited.tell("p", reason, message)
+    assert edited.told() == []
+    edited.edit("p", {})
+    assert edited.told() == [IN_FORCE]
 
 
 @pytest.mark.parametrize(
@@ -217,38 +211,27 @@ def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates) -> None:
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 10_000})
     assert edited.told() == [("Infeasible", "node n1 does not support rate changes of running pods")]
-    edited.in_force = {}
-    edited.show_node()
+    edited.forget_in_force()
     assert len(edited.writes()) == 1
 
 
 def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
     """The containers' limit of Mb/s cannot change, so neither can the sum of what the pod reserves."""
+    edited.show_node(allocatable={"rdma-sriov/mbps": "90000"})
     limits = {"resources": {"limits": {"rdma-sriov/mbps": "20000"}}, "name": "c"}
-    pod = edited._make_pod("q", [{"min_tx_rate": 20_000}], spec={"containers": [limits]})
-    node = edited._make_node(
-        "n1",
-        (edited._make_pf(),),
-        annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'},
-        allocatable={"rdma-sriov/mbps": "90000"},
-    )
-    take_in(edited.machine, node, pod)
-    (bind,) = binds(steps(edited.machine))
-    edited.show(as_bound(bind))
+    edited.bound("q", {"min_tx_rate": 20_000}, spec={"containers": [limits]})
     edited.edit("q", {"min_tx_rate": 20_001})
-    ((reason, message),) = edited.told()
-    assert reason == "Infeasible"
-    assert message == "the containers limit 'rdma-sriov/mbps' to 20000, but the pod would reserve 20001 Mb/s"
+    rule = "the containers limit 'rdma-sriov/mbps' to 20000, but the pod would reserve 20001 Mb/s"
+    assert edited.told() == [("Infeasible", rule)]
 
 
 def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised_rate(edited: EditedRates) -> None:
     """Unless the running pod is more important."""
     edited.bound("victim", {"min_tx_rate": 60_000})
     edited.bound("p", {"min_tx_rate": 20_000})
-    take_in(edited.machine, edited._make_pod("urgent", [{"min_tx_rate": 70_000}], spec={"priority": 10}))
-    steps(edited.machine, edited.now)
+    edited.see(edited.new("urgent", {"min_tx_rate": 70_000}, spec={"priority": 10}))
     assert edited.machine.reservations.node_of("uid-2") == "n1"
-    remove(edited.machine, edited.pods["victim"], edited.now)
+    edited.remove("victim")
     edited.edit("p", {"min_tx_rate": 30_000})
     assert [reason for reason, _ in edited.told()] == ["Deferred"]
 
@@ -259,13 +242,13 @@ def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(
     edited.bound("p", {"min_tx_rate": 20_000})
     group = {names.GROUP: '{"name":"train","min":20}'}
     members = [edited.new(f"m{number}", {"min_tx_rate": 4_000}, annotations=group) for number in range(20)]
-    take_in(edited.machine, *members, now=edited.now)
+    edited.life.see(*members)
     assert edited.machine.step(edited.now) == []
     assert edited.left == 70_000
     edited.edit("p", {"min_tx_rate": 80_000})
     (order,) = edited.writes()
     assert order.rates.rates == (VfRates(80_000),)
-    assert binds(steps(edited.machine, edited.now)) == []
+    assert edited.binds() == []
 
 
 def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
@@ -280,9 +263,8 @@ def test_a_change_of_max_alone_reserves_nothing_more(edited: EditedRates) -> Non
     """It fits on a PF that has nothing left."""
     edited.bound("p", {"min_tx_rate": 90_000})
     edited.edit("p", {"min_tx_rate": 90_000, "max_tx_rate": 95_000})
-    assert edited.write() == replace(
-        PodRates(edited.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,)), generation=1
-    )
+    rates = PodRates(edited.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,))
+    assert edited.write() == rates
 
 
 def test_what_was_lowered_is_not_raised_again_while_its_link_is_down(edited: EditedRates) -> None:
@@ -307,7 +289,7 @@ def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(edited: EditedRates) ->
 
 
 def test_a_pod_that_is_edited_while_others_of_its_node_are_looked_at_is_not_passed_over(
-    edited: EditedRates, make_node: MakeNode, make_pf: MakePf
+    edited: EditedRates,
 ) -> None:
     """Forty pods wait, more than one step looks at: the first of them is edited again after the first step."""
     edited.show_node(vfs=41)

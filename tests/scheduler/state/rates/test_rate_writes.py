@@ -4,8 +4,8 @@ from mooring import names
 from mooring.annotations.rates import LAST_GENERATION, VfRates
 from scheduler.cycle.instructions import ReportRates, WriteRatesResult
 from scheduler.state.machine import Machine
-from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import binds, remove, steps, take_in
+from tests.scheduler.group_life import Life
+from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates
 
 
 def test_no_generation_is_written_that_no_reader_would_believe(edited: EditedRates) -> None:
@@ -21,12 +21,11 @@ def test_a_write_that_was_not_carried_out_reserves_nothing(edited: EditedRates) 
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 90_000})
     (order,) = edited.writes()
-    take_in(edited.machine, edited._make_pod(request=[{"min_tx_rate": 70_000}]), now=edited.now)
-    assert binds(steps(edited.machine, edited.now)) == []
+    assert edited.see(edited.new("", {"min_tx_rate": 70_000})) == []
     edited.finish(order, WriteRatesResult("changed"))
     assert edited.left == 70_000
     edited.now += 20.0
-    assert len(binds(steps(edited.machine, edited.now))) == 1
+    assert len(edited.binds()) == 1
     assert [reason for reason, _ in edited.told()] == ["Deferred"]
 
 
@@ -46,11 +45,9 @@ def test_one_write_is_under_way_for_a_pod_and_a_second_passes_between_two(edited
     assert (order.rates.rates, order.rates.generation) == ((VfRates(29_000),), 2)
 
 
-def test_writes_under_way_are_few_whoever_edits(edited: EditedRates, make_node: MakeNode, make_pf: MakePf) -> None:
+def test_writes_under_way_are_few_whoever_edits(edited: EditedRates) -> None:
     """Twenty pods of one user are edited; eight writes at once, and none of the pods is passed over."""
-    pf = make_pf(vfs=20)
-    node = make_node("n1", (pf,), annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'})
-    take_in(edited.machine, node)
+    edited.show_node(vfs=20)
     for number in range(20):
         edited.bound(f"p{number}", {"min_tx_rate": 1_000})
         edited.edit(f"p{number}", {"min_tx_rate": 2_000})
@@ -65,14 +62,9 @@ def test_writes_under_way_are_few_whoever_edits(edited: EditedRates, make_node: 
     assert len(seen) == 20
 
 
-def test_writes_without_an_answer_hold_up_nobody_else(
-    edited: EditedRates, make_node: MakeNode, make_pf: MakePf
-) -> None:
+def test_writes_without_an_answer_hold_up_nobody_else(edited: EditedRates) -> None:
     """As of pods that have grown too large for the API server's storage: what they were to have stays reserved."""
-    take_in(
-        edited.machine,
-        make_node("n1", (make_pf(vfs=20),), annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'}),
-    )
+    edited.show_node(vfs=20)
     for number in range(10):
         edited.bound(f"p{number}", {"min_tx_rate": 1_000})
     for number in range(9):
@@ -110,16 +102,15 @@ def test_a_pod_that_is_deleted_meanwhile_keeps_nothing(edited: EditedRates) -> N
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 30_000})
     (order,) = edited.writes()
-    remove(edited.machine, edited.pods["p"], edited.now)
+    edited.remove("p")
     assert edited.left == 90_000
     edited.finish(order, WRITTEN)
     assert (edited.left, edited.machine.rate_changes.next_due()) == (90_000, None)
 
 
-def test_rates_are_signed_where_assignments_are(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+def test_rates_are_signed_where_assignments_are(life: Life) -> None:
     """Over the annotation's exact text."""
-    machine = Machine("mooring", sign_rates=lambda text: f"signed {text}")
-    edited = EditedRates(machine, make_node, make_pf, make_pod)
+    edited = EditedRates(life.successor(Machine("mooring", sign_rates=lambda text: f"signed {text}")))
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 30_000})
     (order,) = edited.writes()

@@ -3,10 +3,9 @@
 from mooring import names
 from mooring.annotations.assignment import Assignment, dump_assignment
 from scheduler.server.metrics import _MachineCollector
-from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode
-from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
+from tests.scheduler.group_life import as_bound
+from tests.scheduler.state.rates.edited_rates import IN_FORCE, ONLY_RATES, EditedRates
 
-IN_FORCE = ("InForce", "in force on node n1: set, and read back from the PF")
 ALLOCATED = ("Allocated", "allocated as generation 1: not yet in force on node n1")
 CHANGES_NONE = "node n1 does not support rate changes of running pods"
 NOT_KNOWN = (
@@ -30,8 +29,7 @@ def _lowered(edited: EditedRates) -> None:
 def test_rates_that_are_in_force_no_longer_are_told_as_allocated(edited: EditedRates) -> None:
     """Also of a pod about which nothing was left to do, and of which no event comes; once."""
     _lowered(edited)
-    edited.in_force = {}
-    edited.show_node()
+    edited.forget_in_force()
     assert (edited.left, edited.told()) == (40_000, [ALLOCATED])
     edited.tell("p", *ALLOCATED)
     assert edited.told() == []
@@ -42,8 +40,7 @@ def test_rates_that_are_in_force_no_longer_are_told_as_allocated(edited: EditedR
 def test_rates_that_are_in_force_again_before_anybody_looks_are_not_told_again(edited: EditedRates) -> None:
     """Nothing that its user sees has changed."""
     _lowered(edited)
-    edited.in_force = {}
-    edited.show_node()
+    edited.forget_in_force()
     edited.put_in_force("p", 1)
     assert edited.told() == []
 
@@ -52,9 +49,8 @@ def test_a_new_leader_tells_that_rates_are_not_in_force_any_more(edited: EditedR
     """The condition is an earlier leader's, from before the node took it back."""
     _lowered(edited)
     shown = edited.pods["p"]
-    remove(edited.machine, shown, edited.now)
-    edited.in_force = {}
-    edited.show_node()
+    edited.remove("p")
+    edited.forget_in_force()
     edited.show(shown)
     assert edited.told() == [ALLOCATED]
 
@@ -62,9 +58,8 @@ def test_a_new_leader_tells_that_rates_are_not_in_force_any_more(edited: EditedR
 def test_what_a_settled_pod_leaves_is_nothing(edited: EditedRates) -> None:
     """Its node says whatever it likes afterwards."""
     _lowered(edited)
-    remove(edited.machine, edited.pods["p"], edited.now)
-    edited.in_force = {}
-    edited.show_node()
+    edited.remove("p")
+    edited.forget_in_force()
     assert edited.decide() == []
     assert edited.machine.rate_changes._uids_in_force == set()
 
@@ -72,12 +67,10 @@ def test_what_a_settled_pod_leaves_is_nothing(edited: EditedRates) -> None:
 def test_an_advertiser_of_an_older_version_changes_no_rates(edited: EditedRates) -> None:
     """It writes an inventory without the field, and leaves what is in force as it is; a later one is believed again."""
     edited.bound("p", {"min_tx_rate": 20_000})
-    edited.says_rates = False
-    edited.show_node()
+    edited.support(says_rates=False)
     edited.edit("p", {"min_tx_rate": 30_000})
     assert edited.told() == [("Infeasible", CHANGES_NONE)]
-    edited.says_rates = True
-    edited.show_node()
+    edited.support(says_rates=True)
     assert len(edited.writes()) == 1
 
 
@@ -86,13 +79,11 @@ def test_what_is_allocated_when_an_older_advertiser_comes_is_not_allocated_for_e
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 60_000})
     edited.write()
-    edited.says_rates = False
-    edited.show_node()
+    edited.support(says_rates=False)
     assert (edited.told(), edited.left) == ([NOT_KNOWN], 30_000)
     edited.tell("p", *NOT_KNOWN)
     assert edited.told() == []
-    edited.says_rates = True
-    edited.show_node()
+    edited.support(says_rates=True)
     assert edited.told() == [ALLOCATED]
     edited.put_in_force("p", 1)
     assert edited.told() == [IN_FORCE]
@@ -107,34 +98,20 @@ def test_what_an_older_advertiser_leaves_in_force_is_not_known_any_more(edited: 
     edited.put_in_force("p", 2)
     assert edited.left == 70_000
     edited.decide()
-    edited.says_rates = False
-    edited.show_node()
+    edited.support(says_rates=False)
     ((reason, message),) = edited.told()
     assert (reason, message.partition(":")[0]) == ("Infeasible", CHANGES_NONE)
     assert edited.left == 40_000
-    edited.says_rates = True
-    edited.show_node()
+    edited.support(says_rates=True)
     assert (edited.left, edited.told()) == (70_000, [IN_FORCE])
 
 
-def test_no_inventory_says_nothing_of_rates(edited: EditedRates, make_node: MakeNode) -> None:
+def test_no_inventory_says_nothing_of_rates(edited: EditedRates) -> None:
     """What a node still says to be in force counts only together with it."""
     _lowered(edited)
     text = '{"pods":{"uid-0":1},"v":1}'
-    take_in(edited.machine, make_node("n1", annotations={names.RATES_IN_FORCE: text}), now=edited.now)
+    edited.life.show_node("n1", annotations={names.RATES_IN_FORCE: text})
     assert [reason for reason, _ in edited.told()] == ["Infeasible"]
-
-
-def test_a_request_that_is_removed_is_refused_in_words(edited: EditedRates) -> None:
-    """The pod keeps its VFs and their rates; once the request is there again, that is told."""
-    edited.bound("p", {"min_tx_rate": 20_000}, {})
-    edited.annotate("p", {names.REQUEST: None})
-    rule = "the pod has 2 VFs but now requests none"
-    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate can change once the pod has a node"
-    assert edited.told() == [("Refused", told)]
-    edited.tell("p", "Refused", told)
-    edited.edit("p", {"min_tx_rate": 20_000}, {})
-    assert edited.told() == [IN_FORCE]
 
 
 def test_a_request_that_is_removed_after_its_rates_changed_is_refused_too(edited: EditedRates) -> None:
@@ -148,8 +125,7 @@ def test_a_pod_that_asks_in_the_other_key_has_not_removed_its_request(edited: Ed
     """``rdma_interfaces_required`` does not change."""
     pod = edited.new("p")
     pod.metadata.annotations = {names.RIT_REQUEST: '[{"min_tx_rate": 20000}]'}
-    take_in(edited.machine, pod, now=edited.now)
-    (bind,) = binds(steps(edited.machine, edited.now))
+    (bind,) = edited.see(pod)
     edited.show(as_bound(bind))
     assert edited.decide() == []
 
@@ -162,8 +138,7 @@ def test_a_pod_without_vfs_cannot_ask_for_some_while_it_runs(edited: EditedRates
     edited.show(pod)
     assert edited.decide() == []
     edited.edit("p", {"min_tx_rate": 20_000})
-    rule = "the pod has 0 VFs but now requests 1"
-    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate can change once the pod has a node"
+    told = f"annotation {names.REQUEST!r}: the pod has 0 VFs but now requests 1: {ONLY_RATES}"
     assert edited.told() == [("Refused", told)]
     edited.tell("p", "Refused", told)
     edited.edit("p")
@@ -198,7 +173,6 @@ def test_how_long_allocated_rates_are_not_in_force_is_seen_from_outside(edited: 
     assert _figures(edited) == ({"Allocated": 1, "Deferred": 1}, 100)
     edited.put_in_force("p", 1)
     assert _figures(edited)[1] == 200
-    edited.says_rates = False
-    edited.show_node()
+    edited.support(says_rates=False)
     edited.decide()
     assert _figures(edited) == ({"Infeasible": 2}, 0)

@@ -1,15 +1,14 @@
 """With ``--evict-lost-vfs`` running pods whose VFs are lost are evicted, whole groups together; without it, none is."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import LOST, Out, Pf
+from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Evict, Instruction, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, binds, changed, identity
@@ -21,15 +20,25 @@ GOES: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture(params=[EVICTS])
-def life(
-    request: pytest.FixtureRequest,
-    make_node: Callable[..., Node],
-    make_pf: Callable[..., Pf],
-    make_pod: Callable[..., Pod],
-) -> Iterator[Life]:
-    life = Life(Machine("mooring", lost_vf_options=request.param), make_node, make_pf, make_pod)
+def life(request: pytest.FixtureRequest, life: Life) -> Iterator[Life]:
+    life = life.successor(Machine("mooring", lost_vf_options=request.param))
     yield life
     life.machine.check()
+
+
+@pytest.fixture
+def alone(life: Life) -> Pod:
+    """Let a pod run alone on n1."""
+    life.nodes("n1")
+    (pod,) = running(life, life.make_pod("a", [{}, {}]))
+    return pod
+
+
+@pytest.fixture
+def members(life: Life) -> list[Pod]:
+    """Let a group of three run."""
+    life.nodes("n1", "n2", "n3")
+    return running(life, *(life.member(f"m{number}") for number in range(3)))
 
 
 def running(life: Life, *pods: Pod) -> list[Pod]:
@@ -42,11 +51,20 @@ def running(life: Life, *pods: Pod) -> list[Pod]:
 
 def publish(life: Life, name: str, **fields: Any) -> None:
     """Publish a node's PF anew."""
-    node = life.make_node(name, (life.make_pf(**({"vfs": 2} | fields)),))
-    life.machine.nodes(Changed(Identity(name), node), life.now)
+    life.show_node(name, life.make_pf(**({"vfs": 2} | fields)))
 
 
-def evicted(found: Sequence[Instruction]) -> dict[str, str]:
+def orders(life: Life, later_s: float = 0.0) -> list[Evict]:
+    return [one for one in life.work(later_s) if isinstance(one, Evict)]
+
+
+def finish(life: Life, decided: Iterable[Evict], *evicted: str) -> None:
+    """Let the API server evict the named pods, and refuse the others."""
+    for order in decided:
+        life.machine.finished(order, "evicted" if order.pod.metadata.name in evicted else "refused", life.now)
+
+
+def evicted(found: Iterable[Instruction]) -> dict[str, str]:
     """Return the reason of each eviction, by the pod's name."""
     return {one.pod.metadata.name: one.reason for one in found if isinstance(one, Evict) and one.cause == "LostVfs"}
 
@@ -65,11 +83,9 @@ OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
     ],
 )
 def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
-    life: Life, fields: dict[str, Any], why: str
+    life: Life, alone: Pod, fields: dict[str, Any], why: str
 ) -> None:
     """Not a second before; its owner is told which VF, and why."""
-    life.nodes("n1")
-    running(life, life.make_pod("a", [{}, {}]))
     publish(life, "n1", **fields)
     assert life.machine.next_due() == AFTER_S
     assert evicted(life.work(AFTER_S - 1.0)) == {}
@@ -83,19 +99,15 @@ def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
 
 
 @pytest.mark.parametrize("life", [LostVfOptions()], indirect=True)
-def test_without_the_option_nobody_is_evicted(life: Life) -> None:
+def test_without_the_option_nobody_is_evicted(life: Life, alone: Pod) -> None:
     """Running pods are their owners'."""
-    life.nodes("n1")
-    running(life, life.make_pod("a", [{}, {}]))
     publish(life, "n1", up=False)
     assert life.machine.next_due() is None
     assert evicted(life.work(1e6)) == {}
 
 
-def test_a_vf_that_comes_back_in_time_is_no_loss(life: Life) -> None:
+def test_a_vf_that_comes_back_in_time_is_no_loss(life: Life, alone: Pod) -> None:
     """Neither is one of a node of which nothing fresh is known: the time starts again."""
-    life.nodes("n1")
-    running(life, life.make_pod("a", [{}, {}]))
     publish(life, "n1", up=False)
     life.work(AFTER_S - 1.0)
     publish(life, "n1")
@@ -139,57 +151,43 @@ def test_only_so_many_are_evicted_in_a_minute(life: Life) -> None:
         publish(life, f"n{number}", up=False)
     gone = []
     for later_s in (AFTER_S, 59.0, 1.1):
-        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
-        gone.append(sorted(evicted(orders)))
-        for order in orders:
-            life.machine.finished(order, "evicted", life.now)
+        decided = orders(life, later_s)
+        gone.append(sorted(evicted(decided)))
+        finish(life, decided, *evicted(decided))
     assert gone[1] == []
     together = sorted(gone[0] + gone[2])
     assert together == ["m0", "m1", "m2", "p0", "p1", "p2"]
     assert {len(gone[0]), len(gone[2])} == {2, 4}
 
 
-def test_a_node_with_many_losses_does_not_keep_others_from_their_turn(life: Life) -> None:
-    """It may lie of its own VFs: then its own pods are evicted, one after another."""
-    life.nodes("n1", "n2")
-    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(4)))
+@pytest.mark.parametrize(
+    ("nodes", "pods", "turns"), [(2, 4, [["n1", "n2"]] * 2), (3, 6, [["n1", "n2"], ["n3", "n1"], ["n2", "n3"]])]
+)
+def test_nodes_that_have_lost_all_their_vfs_take_turns(
+    life: Life, nodes: int, pods: int, turns: list[list[str]]
+) -> None:
+    """One may lie of its own VFs: then its own pods are evicted, two in a minute. No turn is lost in the next one."""
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    life.nodes(*names)
+    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(pods)))
     node_of = {pod.metadata.name: pod.spec.node_name for pod in started}
-    publish(life, "n1", up=False)
-    life.work(1.0)
-    publish(life, "n2", up=False)
-    for later_s in (AFTER_S, 60.1):
-        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
-        assert [node_of[name] for name in evicted(orders)] == ["n1", "n2"]
-        for order in orders:
-            life.machine.finished(order, "evicted", life.now)
-
-
-def test_a_node_whose_turn_was_in_an_earlier_minute_comes_after_the_others(life: Life) -> None:
-    """Two are evicted in a minute, and three nodes have lost all their VFs."""
-    life.nodes("n1", "n2", "n3")
-    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(6)))
-    node_of = {pod.metadata.name: pod.spec.node_name for pod in started}
-    for name in ("n1", "n2", "n3"):
+    for name in names:
         publish(life, name, up=False)
         life.work(1.0)
-    turns = list[str | None]()
-    for later_s in (AFTER_S, 60.1, 60.1):
-        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
-        turns += [node_of[name] for name in evicted(orders)]
-        for order in orders:
-            life.machine.finished(order, "evicted", life.now)
-    assert sorted(map(str, turns[:3])) == sorted(map(str, turns[3:])) == ["n1", "n2", "n3"]
+    for number, nodes_of_turn in enumerate(turns):
+        decided = orders(life, 60.1 if number else AFTER_S)
+        assert [node_of[name] for name in evicted(decided)] == nodes_of_turn
+        finish(life, decided, *evicted(decided))
 
 
-def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(life: Life) -> None:
+def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(
+    life: Life, members: list[Pod]
+) -> None:
     """A minute later, and ten times: what is left then may have become whole with new members."""
-    life.nodes("n1", "n2", "n3")
-    members = running(life, *(life.member(f"m{number}") for number in range(3)))
     publish(life, members[0].spec.node_name or "", up=False)
-    orders = [one for one in life.work(AFTER_S) if isinstance(one, Evict)]
-    assert len(orders) == 3
-    for order in orders:
-        life.machine.finished(order, "evicted" if order.pod.metadata.name == "m0" else "refused", life.now)
+    decided = orders(life, AFTER_S)
+    assert len(decided) == 3
+    finish(life, decided, "m0")
     life.gone(members[0])
     assert evicted(life.work(59.0)) == {}
     times = 0
@@ -200,14 +198,12 @@ def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_othe
 
 
 @pytest.mark.parametrize("life", [LostVfOptions(after_s=AFTER_S, dry_run=True)], indirect=True)
-def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life) -> None:
+def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life, alone: Pod) -> None:
     """So that an operator sees first what the option would do."""
-    life.nodes("n1")
-    (pod,) = running(life, life.make_pod("a", [{}, {}]))
     publish(life, "n1", up=False)
     (report,) = life.work(AFTER_S)
     assert isinstance(report, Report)
-    assert (report.pod.key, report.reason) == (pod.key, "LostVfs")
+    assert (report.pod.key, report.reason) == (alone.key, "LostVfs")
     assert report.message.startswith("would be evicted (dry run): VF 0000:04:00.2 (pf0/0) has no network")
     assert life.work(10 * AFTER_S) == []
 
@@ -228,13 +224,10 @@ def test_a_pod_that_never_started_leaves_or_is_gone_is_not_looked_at(life: Life)
     assert evicted(life.work(10 * AFTER_S)) == {}
 
 
-def test_a_refused_pod_whose_vf_comes_back_stays(life: Life) -> None:
+def test_a_refused_pod_whose_vf_comes_back_stays(life: Life, alone: Pod) -> None:
     """A link that is up again is no reason to end a pod that a disruption budget has kept."""
-    life.nodes("n1")
-    running(life, life.make_pod("a", [{}, {}]))
     publish(life, "n1", up=False)
-    (order,) = (one for one in life.work(AFTER_S) if isinstance(one, Evict))
-    life.machine.finished(order, "refused", life.now)
+    finish(life, orders(life, AFTER_S))
     publish(life, "n1")
     assert evicted(life.work(61.0)) == {}
     publish(life, "n1", up=False)
@@ -242,56 +235,49 @@ def test_a_refused_pod_whose_vf_comes_back_stays(life: Life) -> None:
 
 
 @pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
-def test_a_pod_whose_vfs_are_lost_again_is_evicted_for_its_newest_loss_only(life: Life) -> None:
+def test_a_pod_whose_vfs_are_lost_again_is_evicted_for_its_newest_loss_only(life: Life, alone: Pod) -> None:
     """A minute after each rejection, not twice in a minute."""
-    life.nodes("n1")
-    running(life, life.make_pod("a", [{}, {}]))
     times = []
     for now in range(200):
         if now in (0, 20):
             publish(life, "n1", up=False)
         if now == 15:
             publish(life, "n1")
-        for order in (one for one in life.work() if isinstance(one, Evict)):
-            times.append(now)
-            life.machine.finished(order, "refused", life.now)
+        decided = orders(life)
+        times += [now] * len(decided)
+        finish(life, decided)
         life.now += 1.0
     assert times == [10, 30, 90, 150]
 
 
 @pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
-def test_members_that_leave_already_are_evicted_for_the_newest_loss_of_their_group_only(life: Life) -> None:
+def test_members_that_leave_already_are_evicted_for_the_newest_loss_of_their_group_only(
+    life: Life, members: list[Pod]
+) -> None:
     """One of them is gone, so the others are evicted whatever becomes of the VFs, but each once a minute."""
-    life.nodes("n1", "n2", "n3")
-    members = running(life, *(life.member(f"m{number}") for number in range(3)))
     node, times = members[0].spec.node_name or "", list[tuple[int, str]]()
     for now in range(100):
         if now in (0, 20):
             publish(life, node, up=False)
         if now == 15:
             publish(life, node)
-        for order in (one for one in life.work() if isinstance(one, Evict)):
-            times.append((now, order.pod.metadata.name))
-            life.machine.finished(order, "evicted" if order.pod.metadata.name == "m2" else "refused", life.now)
+        decided = orders(life)
+        times += [(now, order.pod.metadata.name) for order in decided]
+        finish(life, decided, "m2")
         if now == 12:
             life.gone(members[2])
         life.now += 1.0
     assert times == [(10, "m0"), (10, "m1"), (10, "m2"), (30, "m0"), (30, "m1"), (90, "m0"), (90, "m1")]
 
 
-def test_a_group_none_of_which_could_be_evicted_stays_when_its_vf_comes_back(life: Life) -> None:
+def test_a_group_none_of_which_could_be_evicted_stays_when_its_vf_comes_back(life: Life, members: list[Pod]) -> None:
     """Once one member is gone the others go too, whatever becomes of the link."""
-    life.nodes("n1", "n2", "n3")
-    members = running(life, *(life.member(f"m{number}") for number in range(3)))
     node = members[0].spec.node_name or ""
     publish(life, node, up=False)
-    for order in (one for one in life.work(AFTER_S) if isinstance(one, Evict)):
-        life.machine.finished(order, "refused", life.now)
+    finish(life, orders(life, AFTER_S))
     publish(life, node)
     assert evicted(life.work(61.0)) == {}
     publish(life, node, up=False)
-    orders = [one for one in life.work(AFTER_S) if isinstance(one, Evict)]
-    for order in orders:
-        life.machine.finished(order, "evicted" if order.pod.metadata.name == "m2" else "refused", life.now)
+    finish(life, orders(life, AFTER_S), "m2")
     publish(life, node)
     assert sorted(evicted(life.work(61.0))) == ["m0", "m1"]

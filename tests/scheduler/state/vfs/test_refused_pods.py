@@ -1,17 +1,15 @@
 """What replaces a pod that its node did not keep goes to another node for ten minutes, if one fits."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mooring.annotations.inventory import LOST, Out, Pf
+from mooring import names
+from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle.refusing_nodes import AVOIDANCE_S, RefusingNodes
-from scheduler.kube.objects import Node, Pod
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, changed
+from scheduler.kube.objects import Pod
+from tests.scheduler.group_life import Life, MakePod, annotated, binds, changed
 
 # As `rejectPod` in pkg/kubelet/kubelet.go writes it (Kubernetes 1.36).
 REJECTED: dict[str, Any] = {
@@ -22,47 +20,40 @@ ENDED: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def life(
-    machine: Machine, make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
-) -> Life:
-    life = Life(machine, make_node, make_pf, make_pod)
+@pytest.fixture(autouse=True)
+def nodes(life: Life) -> None:
     life.nodes("n1", "n2", "n3", vfs=8)
-    return life
 
 
 def place(life: Life, name: str, owner: str = "job-1", group: str = "", later_s: float = 0.0) -> Pod:
     owners = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else None
     pod = life.make_pod(name, [{}], metadata={"ownerReferences": owners})
-    if group:
-        pod = changed(pod, metadata={"annotations": {**pod.annotations, "mooring.dev/group": group}})
-    life.see(pod)
+    life.see(annotated(pod, {names.GROUP: group}) if group else pod)
     (bound,) = life.bound(*binds(life.work(later_s)))
     return bound
 
 
+def rejected(life: Life, name: str, owner: str = "job-1", group: str = "") -> Pod:
+    """Let a pod be placed, and rejected by the kubelet of its node."""
+    pod = place(life, name, owner, group)
+    life.see(changed(pod, **REJECTED))
+    return pod
+
+
 def test_a_node_that_rejected_a_pod_is_avoided_for_ten_minutes(life: Life) -> None:
     """Each replacement is tried where none was rejected yet; when all have refused, the pod runs where it fits."""
-    first = place(life, "a")
-    life.see(changed(first, **REJECTED))
-    second = place(life, "b")
-    life.see(changed(second, **REJECTED))
-    third = place(life, "c")
-    assert {first.spec.node_name, second.spec.node_name, third.spec.node_name} == {"n1", "n2", "n3"}
-    life.see(changed(third, **REJECTED))
+    assert {rejected(life, name).spec.node_name for name in "abc"} == {"n1", "n2", "n3"}
     assert place(life, "d").spec.node_name in ("n1", "n2", "n3")
     later = place(life, "e", "job-2", later_s=AVOIDANCE_S)
     assert place(life, "f").spec.node_name == later.spec.node_name
 
 
-def test_a_standby_does_not_keep_what_is_over(make_pod: Callable[..., Pod]) -> None:
+def test_a_standby_does_not_keep_what_is_over(make_pod: MakePod) -> None:
     """It has no ticks; each rejection drops earlier ones."""
     nodes = RefusingNodes()
+    owner = {"kind": "Job", "controller": True}
     first, second = (
-        make_pod(
-            name, [{}], metadata={"ownerReferences": [{"kind": "Job", "name": name, "uid": name, "controller": True}]}
-        )
-        for name in ("a", "b")
+        make_pod(name, [{}], metadata={"ownerReferences": [{"name": name, "uid": name, **owner}]}) for name in "ab"
     )
     nodes.note(first, "n1", 0.0)
     nodes.note(second, "n1", AVOIDANCE_S + 1.0)
@@ -70,25 +61,19 @@ def test_a_standby_does_not_keep_what_is_over(make_pod: Callable[..., Pod]) -> N
 
 
 def test_pods_of_another_controller_and_those_that_ran_avoid_nothing(life: Life) -> None:
-    first = place(life, "a")
-    life.see(changed(first, **REJECTED))
+    first = rejected(life, "a")
     assert place(life, "b", "job-2").spec.node_name == first.spec.node_name
     ran = place(life, "c", "job-3")
     life.see(changed(ran, **ENDED))
     assert place(life, "d", "job-3").spec.node_name == ran.spec.node_name
 
 
-def test_pods_without_a_controller_replace_each_other(life: Life) -> None:
-    first = place(life, "a", owner="")
-    life.see(changed(first, **REJECTED))
-    assert place(life, "b", owner="").spec.node_name != first.spec.node_name
-
-
-def test_a_member_of_a_group_avoids_the_node_too(life: Life) -> None:
-    group = '{"name": "train", "min": 1}'
-    first = place(life, "a", group=group)
-    life.see(changed(first, **REJECTED))
-    assert place(life, "b", group=group).spec.node_name != first.spec.node_name
+@pytest.mark.parametrize(("owner", "group"), [("", ""), ("job-1", '{"name":"train","min":1}')])
+def test_a_pod_without_a_controller_and_a_member_of_a_group_avoid_the_node_too(
+    owner: str, group: str, life: Life
+) -> None:
+    first = rejected(life, "a", owner, group)
+    assert place(life, "b", owner, group).spec.node_name != first.spec.node_name
 
 
 def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
@@ -96,8 +81,7 @@ def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
     first = place(life, "a")
     node, uid = first.spec.node_name or "", first.metadata.uid
     lost = (Out(Indexes.of([0]), f"{LOST}on the host although pod {uid} holds it"),)
-    shown = life.make_node(node, (life.make_pf(vfs=8, out=lost),))
-    life.machine.nodes(Changed(Identity(node), shown), life.now)
+    life.show_node(node, life.make_pf(vfs=8, out=lost))
     going = changed(first, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, status={"phase": "Running"})
     life.see(going)
     life.gone(going)

@@ -1,68 +1,37 @@
 """Pods that never start because their node contradicts their assignment: evicted after five minutes, or reported."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
-from mooring import names
-from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.annotations.inventory import Out, Pf
+from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity, Removed
-from mooring.nic import pci
 from scheduler.cycle.instructions import Evict, Instruction, Report
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.group_life import changed, claiming
+from tests.scheduler.state.life import Life
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 
 
-class Life:
-    """A machine whose nodes and pods a test changes at given times."""
-
-    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine = machine
-        self._make_node = make_node
-        self._make_pf = make_pf
-        self._make_pod = make_pod
-
-    def node(self, now: float, vfs: int = 4, *, ready: bool = True, boot: str = "boot-1", **fields: Any) -> None:
-        """Publish node n1 with these VFs."""
-        node = self._make_node(pfs=(self._make_pf(vfs=vfs, **fields),), ready=ready, boot=boot)
-        self.machine.nodes(Changed(Identity("n1"), node), now)
-
-    def pod(self, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
-        """Show a pod that is bound to n1 with a VF of pf0."""
-        pod = self._make_pod(node="n1", metadata=metadata, **fields)
-        vfs = (AssignedVf("pf0", vf, pci.vf_address("0000:04:00.2", 1, vf), "ethernet", "rail0"),)
-        document = msgspec.to_builtins(pod)
-        text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
-        document["metadata"]["annotations"] = {names.ASSIGNMENT: text, names.REQUEST: "[{}]"}
-        return self.show(msgspec.convert(document, Pod), now)
-
-    def show(self, pod: Pod, now: float, **status: Any) -> Pod:
-        """Show a pod with another status."""
-        document = msgspec.to_builtins(pod)
-        document["status"] |= status
-        seen = msgspec.convert(document, Pod)
-        self.machine.pods(Changed(_identity(pod), seen), now)
-        return seen
+def publish(life: Life, now: float, vfs: int = 4, *, ready: bool = True, boot: str = "boot-1", **fields: Any) -> None:
+    """Publish node n1 with these VFs."""
+    life.now = now
+    life.show_node("n1", life.make_pf(vfs=vfs, **fields), ready=ready, boot=boot)
 
 
-def _identity(pod: Pod) -> Identity:
-    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+def assigned(life: Life, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
+    """Show a pod that is bound to n1 with a VF of pf0."""
+    pod = claiming(life.make_pod(request=[{}], node="n1", metadata=metadata, **fields), vf)
+    life.see(pod, now=now)
+    return pod
 
 
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
+def show(life: Life, now: float, pod: Pod, **status: Any) -> None:
+    life.see(changed(pod, status=status), now=now)
 
 
 def _evicted(instructions: list[Instruction]) -> list[str]:
@@ -71,9 +40,9 @@ def _evicted(instructions: list[Instruction]) -> list[str]:
 
 def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) -> None:
     """Not a second before, and once; it is a deadline of the machine, without polling."""
-    life.node(0.0)
-    pod = life.pod(0.0)
-    life.node(100.0, vfs=2, boot="boot-1")
+    publish(life, 0.0)
+    pod = assigned(life, 0.0)
+    publish(life, 100.0, vfs=2, boot="boot-1")
     assert life.machine.next_due() == 400.0
     assert life.machine.tick(399.9) == []
     (order,) = life.machine.tick(400.0)
@@ -97,9 +66,9 @@ def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) 
 )
 def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, Any], reason: str, life: Life) -> None:
     """A NIC that was swapped, renamed, recabled; a VF that another pod holds."""
-    life.node(0.0)
-    life.pod(0.0)
-    life.node(0.0, **change)
+    publish(life, 0.0)
+    assigned(life, 0.0)
+    publish(life, 0.0, **change)
     (order,) = life.machine.tick(300.0)
     assert isinstance(order, Evict)
     assert reason in order.reason
@@ -108,28 +77,28 @@ def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, An
 @pytest.mark.parametrize("why", ["drained", "preparing", "lost on the host although pod uid-0 holds it"])
 def test_a_fault_that_is_not_about_the_pod_lets_it_wait(why: str, life: Life) -> None:
     """A drained VF still belongs to its holder, one that is being prepared will be there soon."""
-    life.node(0.0, out=(Out(Indexes.of([3]), why),))
-    life.pod(0.0)
+    publish(life, 0.0, out=(Out(Indexes.of([3]), why),))
+    assigned(life, 0.0)
     assert life.machine.next_due() is None
 
 
 @pytest.mark.parametrize("stale", [{"boot": "boot-2"}, {"ready": False}])
 def test_only_a_fresh_inventory_contradicts(stale: dict[str, Any], life: Life) -> None:
     """An inventory of another boot, or of a node that is not Ready, does not count; the five minutes start again."""
-    life.node(0.0, vfs=2)
-    life.pod(0.0)
-    life.node(200.0, vfs=2, **stale)
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0)
+    publish(life, 200.0, vfs=2, **stale)
     assert life.machine.tick(1000.0) == []
-    life.node(1000.0, vfs=2)
+    publish(life, 1000.0, vfs=2)
     assert life.machine.tick(1299.0) == []
     assert len(_evicted(life.machine.tick(1300.0))) == 1
 
 
 def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
     """As after a driver that was loaded late."""
-    life.node(0.0, vfs=2)
-    life.pod(0.0)
-    life.node(299.0, vfs=4)
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0)
+    publish(life, 299.0, vfs=4)
     assert life.machine.tick(1000.0) == []
 
 
@@ -145,17 +114,17 @@ def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
 )
 def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], life: Life) -> None:
     """Whatever the inventory shows: its VFs were given to it once, and it may be running."""
-    life.node(0.0, vfs=2)
-    pod = life.pod(0.0)
-    life.show(pod, 100.0, **status)
+    publish(life, 0.0, vfs=2)
+    pod = assigned(life, 0.0)
+    show(life, 100.0, pod, **status)
     assert life.machine.tick(1000.0) == []
 
 
 def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
     """A container that waits has never run."""
-    life.node(0.0, vfs=2)
-    pod = life.pod(0.0)
-    life.show(pod, 1.0, phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
+    publish(life, 0.0, vfs=2)
+    pod = assigned(life, 0.0)
+    show(life, 1.0, pod, phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
     assert _evicted(life.machine.tick(301.0)) == [pod.metadata.uid]
 
 
@@ -164,23 +133,23 @@ def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
 )
 def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], life: Life) -> None:
     """By an event, once: deleting it would lose it."""
-    life.node(0.0, vfs=2)
-    life.pod(0.0, metadata=metadata)
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0, metadata=metadata)
     (report,) = life.machine.tick(300.0)
     assert isinstance(report, Report)
     assert (report.reason, report.message) == (
         "NeverStarts",
         "cannot start on node n1: VF 0000:04:00.5 (pf0/3) no longer exists; delete it",
     )
-    life.node(400.0, vfs=1)
+    publish(life, 400.0, vfs=1)
     assert life.machine.tick(10_000.0) == []
 
 
-def test_eviction_can_be_switched_off(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+def test_eviction_can_be_switched_off(life: Life) -> None:
     """Then the pod is only reported."""
-    life = Life(Machine("mooring", evict_never_started=False), make_node, make_pf, make_pod)
-    life.node(0.0, vfs=2)
-    life.pod(0.0)
+    life = life.successor(Machine("mooring", evict_never_started=False))
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0)
     (report,) = life.machine.tick(300.0)
     assert isinstance(report, Report)
 
@@ -194,26 +163,26 @@ def test_pods_that_are_not_ours_to_evict_are_left_alone(
     metadata: dict[str, Any], spec: dict[str, Any], life: Life
 ) -> None:
     """Anybody can write an annotation; and a pod that is being deleted needs no eviction."""
-    life.node(0.0, vfs=2)
-    life.pod(0.0, metadata=metadata, spec=spec)
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0, metadata=metadata, spec=spec)
     assert life.machine.tick(1000.0) == []
 
 
 def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life) -> None:
     """The one contested first; once it is being deleted nothing contradicts the other."""
-    life.node(0.0)
-    first = life.pod(0.0)
-    life.pod(10.0)
+    publish(life, 0.0)
+    first = assigned(life, 0.0)
+    assigned(life, 10.0)
     assert _evicted(life.machine.tick(1000.0)) == [first.metadata.uid]
-    life.machine.pods(Removed(_identity(first)), 1001.0)
+    life.remove(first, 1001.0)
     assert life.machine.tick(5000.0) == []
 
 
 def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None:
     """The node gave it the VF; the other is refused there for ever."""
-    life.node(0.0)
-    late = life.pod(0.0)
-    life.show(life.pod(0.0), 1.0, phase="Running")
+    publish(life, 0.0)
+    late = assigned(life, 0.0)
+    show(life, 1.0, assigned(life, 0.0), phase="Running")
     (order,) = life.machine.tick(301.0)
     assert isinstance(order, Evict)
     assert order.pod.metadata.uid == late.metadata.uid
@@ -222,18 +191,18 @@ def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None
 
 def test_a_pod_that_claims_another_vf_now_contradicts_no_other(life: Life) -> None:
     """Its own change ends the dispute for the other pod too."""
-    life.node(0.0)
-    life.pod(0.0)
-    rival = life.pod(0.0)
+    publish(life, 0.0)
+    assigned(life, 0.0)
+    rival = assigned(life, 0.0)
     assert life.machine.next_due() == 300.0
-    life.pod(10.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
+    assigned(life, 10.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
     assert life.machine.next_due() is None
 
 
 def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
     """A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded."""
-    life.node(0.0, vfs=2)
-    life.pod(0.0)
+    publish(life, 0.0, vfs=2)
+    assigned(life, 0.0)
     (order,) = life.machine.tick(300.0)
     assert isinstance(order, Evict)
     assert life.machine.finished(order, "refused", 301.0) == []
@@ -252,10 +221,10 @@ def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -
     Judging all pods again for each, and reading all of the node's reasons for each VF, took minutes.
     """
     count = 600
-    life.node(0.0, vfs=count)
-    uids = [life.pod(0.0, vf=index, name=f"p{index}").metadata.uid for index in range(count)]
+    publish(life, 0.0, vfs=count)
+    uids = [assigned(life, 0.0, vf=index, name=f"p{index}").metadata.uid for index in range(count)]
     began = time.thread_time()
-    life.node(0.0, vfs=count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
+    publish(life, 0.0, vfs=count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
     ticks = [_evicted(life.machine.tick(300.0)) for _ in range(20)]
     assert sorted(uid for tick in ticks for uid in tick) == sorted(uids)
     assert max(map(len, ticks)) <= 64
