@@ -44,7 +44,7 @@ from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusing_nodes import RefusingNodes
-from scheduler.cycle.reservations import ReservedRoom, RoomCheck
+from scheduler.cycle.reserved_room import ReservedRoom, RoomCheck
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.outcomes import Refused

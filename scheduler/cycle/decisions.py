@@ -11,7 +11,7 @@ from mooring.annotations.assignment import Assignment, assignment_fields
 from mooring.parsing import MAX_BYTES
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
-from scheduler.cycle.reservations import Reservation
+from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused

@@ -21,7 +21,7 @@ from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
 from scheduler.cycle.preemption.select_victims import reprieve
-from scheduler.cycle.reservations import ReservedRoom
+from scheduler.cycle.reserved_room import ReservedRoom
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.resource_claims import ClaimedDevices
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims

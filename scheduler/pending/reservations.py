@@ -6,7 +6,7 @@ Of single pods it is the same map as kube-scheduler's nominator.
 from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.reservations import Cause, EndOf, Owner, Reservation, ReservedRoom
+from scheduler.cycle.reserved_room import Cause, EndOf, Owner, Reservation, ReservedRoom
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.event_hints import of_departure
 from scheduler.queue.queue import Queue

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.cycle.reservations import START_S
+from scheduler.cycle.reserved_room import START_S
 from scheduler.kube.objects import Pod, unix_time
 from scheduler.pending.part import Part, PodChange
 

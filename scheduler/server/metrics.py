@@ -17,7 +17,7 @@ from prometheus_client.registry import REGISTRY, Collector
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionCause, EvictionResult, Instruction, PreBind, WriteRatesResult
-from scheduler.cycle.reservations import Cause
+from scheduler.cycle.reserved_room import Cause
 from scheduler.kube.outcomes import Outcome
 from scheduler.plugins.device_rules.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine

@@ -22,7 +22,7 @@ from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction, Order, Report, Result
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import Owner, Reservation
+from scheduler.cycle.reserved_room import Owner, Reservation
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo

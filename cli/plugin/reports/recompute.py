@@ -25,7 +25,7 @@ from scheduler.cycle.instructions import Report
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import Owner, Reservation, rooms_of
+from scheduler.cycle.reserved_room import Owner, Reservation, rooms_of
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod, RuntimeClass
 from scheduler.kube.outcomes import Refused

@@ -13,7 +13,7 @@ from scheduler.cycle.groups.domains import rows_of
 from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
 from scheduler.cycle.placement_budget import TurnSpent
-from scheduler.cycle.reservations import ReservedRoom
+from scheduler.cycle.reserved_room import ReservedRoom
 from scheduler.kube.pod_info import PodInfo
 
 # Why members do not fit, for one member of each kind.

@@ -28,7 +28,7 @@ from scheduler.cycle.preemption.select_victims import (
     VictimSearch,
     select_victims_on_node,
 )
-from scheduler.cycle.reservations import Reservation, ReservedRoom, rooms_of
+from scheduler.cycle.reserved_room import Reservation, ReservedRoom, rooms_of
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 

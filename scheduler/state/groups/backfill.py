@@ -24,7 +24,7 @@ from scheduler.cycle.groups.group_cycle import place_group
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.instructions import Instruction
-from scheduler.cycle.reservations import Reservation
+from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.promises import NO_START, Promise, read_promise, rfc3339, some_nodes
 from scheduler.pending.part import Part

@@ -23,7 +23,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size,
 from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.reservations import Reservation, rooms_of
+from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain

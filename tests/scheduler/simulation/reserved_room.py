@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from scheduler.cycle.reservations import Reservation
+from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.pod_info import run_time_of
 from scheduler.state.machine import Machine
 

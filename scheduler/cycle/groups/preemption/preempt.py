@@ -27,7 +27,7 @@ from scheduler.cycle.preemption.potential_victims import (
     pods_of,
 )
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
-from scheduler.cycle.reservations import Reservation, rooms_of
+from scheduler.cycle.reserved_room import Reservation, rooms_of
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`PlanSearch.try_count`): about 10 s for victims, and 4 s for room to wait for.

@@ -20,7 +20,7 @@ from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.reservations import Reservation, rooms_of
+from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import PodDisruptionBudget, Service

@@ -10,7 +10,7 @@ import pytest
 
 from mooring import names
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.reservations import START_S, Reservation
+from scheduler.cycle.reserved_room import START_S, Reservation
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.pending_groups import GroupOptions
