@@ -28,12 +28,24 @@ FIRST_RELEASE = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class AssignedVf:
-    """One VF of an assignment: PF name, VF index, PCI address, and the settings to apply.
+class PodInterface:
+    """What a pod sees of a VF: the interface name that the user requested, if any, and its containers (None: all).
 
-    ``name`` is the interface name that the user requested, None without one. ``containers`` None means all containers
-    of the pod. ``netdev`` is as in the request: False gives the pod only the RDMA device.
+    ``netdev`` is as in the request: False gives the pod only the RDMA device.
     """
+
+    name: str | None = None
+    containers: tuple[str, ...] | None = None
+    netdev: bool | None = None
+
+
+# One instance of equal values: pods of a large cluster have some hundred thousand VFs.
+pod_interface = lru_cache(maxsize=1 << 10)(PodInterface)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedVf:
+    """One VF of an assignment: PF name, VF index, PCI address, and the settings to apply."""
 
     pf: str
     vf: int
@@ -41,9 +53,19 @@ class AssignedVf:
     link: names.LinkType
     network: str
     settings: VfSettings = field(default_factory=VfSettings)
-    name: str | None = None
-    containers: tuple[str, ...] | None = None
-    netdev: bool | None = None
+    interface: PodInterface = field(default_factory=pod_interface)
+
+    @property
+    def name(self) -> str | None:
+        return self.interface.name
+
+    @property
+    def containers(self) -> tuple[str, ...] | None:
+        return self.interface.containers
+
+    @property
+    def netdev(self) -> bool | None:
+        return self.interface.netdev
 
     @property
     def min_tx_rate(self) -> int:
@@ -147,9 +169,11 @@ def _vf(value: Value) -> AssignedVf:
         link=names.link(document.required("link")),
         network=names.network(document.required("network")),
         settings=read_settings(document),
-        name=document.optional("name", names.interface),
-        containers=document.optional("containers", containers),
-        netdev=wants_netdev(document),
+        interface=pod_interface(
+            document.optional("name", names.interface),
+            document.optional("containers", containers),
+            wants_netdev(document),
+        ),
     )
 
 
@@ -166,10 +190,11 @@ def _dump_vf(entry: AssignedVf) -> dict[str, object]:
     document = entry.settings.to_fields()
     document["pf"], document["vf"], document["pci"] = entry.pf, entry.vf, entry.pci
     document["link"], document["network"] = entry.link, entry.network
-    if entry.name is not None:
-        document["name"] = entry.name
-    if entry.containers is not None:
-        document["containers"] = list(entry.containers)
-    if entry.netdev is not None:
-        document["netdev"] = entry.netdev
+    interface = entry.interface
+    if interface.name is not None:
+        document["name"] = interface.name
+    if interface.containers is not None:
+        document["containers"] = list(interface.containers)
+    if interface.netdev is not None:
+        document["netdev"] = interface.netdev
     return document

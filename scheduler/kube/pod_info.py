@@ -33,6 +33,10 @@ from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
 from scheduler.kube.storage_objects import ClaimUse, read_claims
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
+# What pods of equal requests share: their amounts and ports, by a text of at most so many bytes.
+_encode_use = msgspec.msgpack.Encoder().encode
+_shared_use = lru_cache(maxsize=1024)(msgspec.msgpack.Decoder(tuple[dict[str, int], dict[str, int], HostPorts]).decode)
+_SHORT = 512
 
 
 class PodInfo(msgspec.Struct, frozen=True):
@@ -106,6 +110,8 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     try:
         resources, ports = pod_requests(spec), pack_ports(host_ports(spec))
         scored = scored_requests(spec, resources)
+        if len(text := _encode_use((resources, scored, ports))) <= _SHORT:
+            resources, scored, ports = _shared_use(text)
         if (request := _request(pod)) is not None:
             request = _in_namespace(request, pod.metadata.namespace)
         interfaces = len(request.interfaces) if request else 0

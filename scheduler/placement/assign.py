@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf, pod_interface
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from mooring.nic.pci import pcie_root
@@ -83,8 +83,7 @@ _placements = Memo[
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
     """Return which PFs may provide each interface, free or not; return the reason if an interface has none."""
     key = id(request), id(pfs)
-    entry = _demands.get(key)
-    if entry is not None:
+    if (entry := _demands.get(key)) is not None:
         return entry[2]
     demands = eligibility(request).demands(pfs)
     if are_like_others(pfs):
@@ -211,9 +210,7 @@ def pick_vfs(
                 link=pf.link,
                 network=pf.network,
                 settings=interface.settings,
-                name=interface.name,
-                containers=interface.containers,
-                netdev=interface.netdev,
+                interface=pod_interface(interface.name, interface.containers, interface.netdev),
             )
         )
     return tuple(vfs)

@@ -11,9 +11,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from fnmatch import translate
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
@@ -28,13 +28,11 @@ K = TypeVar("K", bound=Hashable)
 _MAX_KINDS = 256
 
 
-class _PfMatch(NamedTuple):
-    """The interfaces that select a PF and whose rate it can reserve, and those of them whose settings it supports."""
-
-    selectors: int
-    usable: int
-
-
+# For each PF the interfaces that select it and whose rate it can reserve, and those of them whose settings it supports.
+_Matches = Sequence[tuple[int, int]]
+# The fields with which an interface selects a PF, besides its rate: link, network, rail, and pattern of names.
+_Selector = tuple[str | None, str | None, int | None, str | None]
+_selector_of: Callable[[VfRequest], _Selector] = attrgetter("link", "network", "rail", "pf")
 # The number of each network of a node, from 0 in natural order.
 Rails = Mapping[str, int]
 
@@ -45,9 +43,12 @@ class Eligibility:
     def __init__(self, request: PodRequest) -> None:
         self._interfaces, self._namespace = request.interfaces, request.namespace
         self._all_interfaces = (1 << len(request.interfaces)) - 1
-        # By the fields with which an interface selects a PF, besides its rate.
-        self._selector_mask = lru_cache(_MAX_KINDS)(self._select)
-        self._names_rails = any(interface.rail is not None for interface in request.interfaces)
+        selectors = _masks_by_value(list(map(_selector_of, request.interfaces)))
+        # No method: its cache would refer to this object, and only the rare collections of garbage would free both.
+        self._selector_mask = lru_cache(_MAX_KINDS)(partial(_select, selectors))
+        self._names_rails = any(rail is not None for _, _, rail, _ in selectors)
+        # Nodes may have PFs of names that no other node has.
+        self._names_pfs = any(pattern is not None for *_, pattern in selectors)
         # For PFs that support the same settings, the interfaces whose settings they support.
         self._able: dict[Hashable, int] = {}
         # The interfaces that no PF can distinguish by settings.
@@ -71,24 +72,24 @@ class Eligibility:
         if refusal := self._first_refusal(pfs, matches):
             return Refused(refusal)
         common = self._all_interfaces
-        for match in matches:
-            common &= match.usable
+        for _, usable in matches:
+            common &= usable
         masks = [(1 << len(pfs)) - 1] * len(self._interfaces)
         for index in bits(self._all_interfaces & ~common):
-            masks[index] = sum([1 << number for number, match in enumerate(matches) if match.usable >> index & 1])
+            masks[index] = sum([1 << number for number, (_, usable) in enumerate(matches) if usable >> index & 1])
         return tuple(map(VfDemand, self.rates, masks))
 
-    def _first_refusal(self, pfs: Sequence[Pf], matches: Sequence[_PfMatch]) -> str:
+    def _first_refusal(self, pfs: Sequence[Pf], matches: _Matches) -> str:
         selectors = usable = 0
-        for match in matches:
-            selectors |= match.selectors
-            usable |= match.usable
+        for of_pf, usable_of_pf in matches:
+            selectors |= of_pf
+            usable |= usable_of_pf
         if usable == self._all_interfaces:
             return ""
         first = next(bits(self._all_interfaces & ~usable))
         if not selectors >> first & 1:
             return unmet_part(self._interfaces[first], pfs)
-        selected_pfs = [pf for pf, match in zip(pfs, matches, strict=True) if match.selectors >> first & 1]
+        selected_pfs = [pf for pf, (of_pf, _) in zip(pfs, matches, strict=True) if of_pf >> first & 1]
         return min([self._refusal(self._interfaces[first], pf) for pf in selected_pfs])
 
     def _refusal(self, interface: VfRequest, pf: Pf) -> str:
@@ -99,32 +100,20 @@ class Eligibility:
             or refused_settings(interface.settings, pf)
         )
 
-    def _matches(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
+    def _matches(self, pfs: Sequence[Pf]) -> _Matches:
         rails = rails_of(pfs) if self._names_rails else {}
-        matches, terms, able = [], None, 0
+        matches, terms, able = list[tuple[int, int]](), None, 0
         for pf in pfs:
-            mask = self._selector_mask(pf.name, pf.link, pf.network, rails.get(pf.network))
+            name = pf.name if self._names_pfs else ""
+            mask = self._selector_mask(name, pf.link, pf.network, rails.get(pf.network))
             # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.
             if terms != (terms := _terms_of(pf)):
                 able = self._able_with(terms, pf)
             selectors = reservable & mask
-            matches.append(_PfMatch(selectors, selectors & able))
+            matches.append((selectors, selectors & able))
         return matches
-
-    def _select(self, name: str, link: str, network: str, rail: int | None) -> int:
-        """Return the interfaces that select such a PF; ``rail`` is its network's number."""
-        return sum(
-            [
-                1 << index
-                for index, interface in enumerate(self._interfaces)
-                if interface.link in (None, link)
-                and interface.network in (None, network)
-                and interface.rail in (None, rail)
-                and (interface.pf is None or glob(interface.pf).match(name))
-            ]
-        )
 
     def _able_with(self, terms: Hashable, pf: Pf) -> int:
         able = self._able.get(terms)
@@ -140,6 +129,20 @@ class Eligibility:
 _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter(
     "link", "can", "mbps", "allow", "vlan", "vf_netdevs", "access"
 )
+
+
+def _select(selectors: Mapping[_Selector, int], name: str, link: str, network: str, rail: int | None) -> int:
+    """Return the interfaces that select such a PF; ``rail`` is its network's number."""
+    return sum(
+        [
+            mask
+            for (own_link, own_network, own_rail, pattern), mask in selectors.items()
+            if own_link in (None, link)
+            and own_network in (None, network)
+            and own_rail in (None, rail)
+            and (pattern is None or glob(pattern).match(name))
+        ]
+    )
 
 
 def _masks_by_value(values: Sequence[K]) -> dict[K, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, PodInterface, dump_assignment
 from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.annotations.pf_terms import Access, Allow
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates
@@ -36,7 +36,7 @@ GPUS = GpuAssignment((GPU,), ("GPU-1",), {"main": (GPU,)}, {GPU: 0})
 ASSIGNED = Assignment(
     "u1",
     "n1",
-    (AssignedVf("enp4s0f0", 1, VF, "ethernet", "rail0", SETTINGS, "net7", ("main",), True),),
+    (AssignedVf("enp4s0f0", 1, VF, "ethernet", "rail0", SETTINGS, PodInterface("net7", ("main",), True)),),
     {"gpu": {"units": [GPU], **details_of(GPUS)}},
 )
 ALLOW = Allow(Indexes.parse("100-199"), True, True, True, True)

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -99,10 +99,9 @@ class NetworkSums:
 
     def _on(self, network: str) -> tuple[Amounts, Amounts]:
         if network not in self._arrays:
-            vfs, mbps = np.zeros(self.snapshot.nodes.size, np.int64), np.zeros(self.snapshot.nodes.size, np.int64)
-            if nodes := self._nodes.get(network):
-                numbers, free_vfs, free_mbps = map(list, zip(*nodes, strict=True))
-                vfs[numbers], mbps[numbers] = free_vfs, free_mbps
+            vfs, mbps = np.zeros((2, self.snapshot.nodes.size), np.int64)
+            for row, free_vfs, free_mbps in self._nodes.get(network, ()):
+                vfs[row], mbps[row] = free_vfs, free_mbps
             while len(self._arrays) >= _MAX_ARRAYS:
                 del self._arrays[next(iter(self._arrays))]
             self._arrays[network] = vfs, mbps
@@ -165,9 +164,7 @@ def choices(
         yield first
     yield None
 
-    def member_limit(choice: Networks) -> int:
-        return sums.admitted(choice, rows)
-
+    member_limit = partial(sums.admitted, rows=rows)
     with_room = _with_room(candidates, lambda choice: member_limit(choice) >= min_members, is_packed=is_packed)
     results = list(itertools.islice(with_room, _MOST_CHOICES)) or [first]
     if has_extra_members:
@@ -227,8 +224,7 @@ def _candidates(
     If not all members are needed, those without a name may use all networks.
     """
     member_counts = Counter(member.interfaces[k].network for member in members if k < len(member.interfaces))
-    names = [network for network in member_counts if network]
-    favourites = sorted(names, key=lambda network: (-member_counts[network], natural(network)))
+    favourites = sorted(filter(None, member_counts), key=lambda network: (-member_counts[network], natural(network)))
     if favourites and not (has_extra_members and None in member_counts):
         return favourites
     return list(dict.fromkeys([*favourites, *networks]))

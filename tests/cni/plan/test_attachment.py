@@ -17,7 +17,7 @@ from cni.spec.skel import REFUSED, VERSIONS, Call, CniError, read_call
 from cni.vf.ledger import Ledger
 from cni.vf.node import temporary_name
 from mooring import names
-from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, PodInterface, dump_assignment
 from mooring.errors import RecordError
 from mooring.names import is_interface
 from mooring.nic.settings import VfSettings
@@ -178,7 +178,7 @@ def test_a_record_for_another_node_is_refused() -> None:
 
 def vfs(*wished: str | None) -> list[AssignedVf]:
     return [
-        AssignedVf("eth0", index, f"0000:3b:01.{index}", "ethernet", "default", name=name)
+        AssignedVf("eth0", index, f"0000:3b:01.{index}", "ethernet", "default", interface=PodInterface(name))
         for index, name in enumerate(wished)
     ]
 
@@ -202,7 +202,7 @@ def test_interfaces_are_named_by_the_user_or_in_order() -> None:
 def test_a_vf_that_is_requested_without_a_netdev_takes_no_others_name() -> None:
     """Its own is in the ledger only; Multus' names are not taken by it either."""
     first, second = vfs(None, None)
-    alone = replace(first, link="infiniband", netdev=False)
+    alone = replace(first, link="infiniband", interface=PodInterface(netdev=False))
     assert attachment.interface_names([alone, second], "eth0", previous={}) == ("net2", "net1")
     assert attachment.interface_names([alone, second], "eth0", previous=None) == ("net1", "eth0")
     record = PodRecord("ns/p", Assignment("u1", "n1", (alone, second, replace(VF, vf=2, network="rail1"))))
@@ -213,7 +213,7 @@ def test_addresses_that_the_runtime_asks_for_are_refused_for_a_vf_without_a_netd
     ips = conf(capabilities={"ips": True}, runtimeConfig={"ips": ["10.0.0.9/24"]}, ipam={"type": "host-local"})
     check_capabilities(call(), ips, [VF])
     with pytest.raises(CniError, match="without a netdev") as said:
-        check_capabilities(call(), ips, [replace(VF, link="infiniband", netdev=False)])
+        check_capabilities(call(), ips, [replace(VF, link="infiniband", interface=PodInterface(netdev=False))])
     assert said.value.code == REFUSED
 
 
@@ -225,7 +225,7 @@ def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
     with pytest.raises(CniError, match=r"2 unnamed VFs of network 'rail0' and VFs of rail1") as said:
         attachment.check_names(record, both[:2], delegate, "net1")
     assert said.value.code == REFUSED
-    attachment.check_names(record, [both[0], replace(both[1], name="rail0b")], delegate, "net1")
+    attachment.check_names(record, [both[0], replace(both[1], interface=PodInterface("rail0b"))], delegate, "net1")
     attachment.check_names(record, both[:2], delegate, "fast0")
     attachment.check_names(record, both[2:], conf(network="rail1"), "net2")
     attachment.check_names(record, both, conf(), "eth0")

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.kube.host_ports import host_ports, pack_ports
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -161,6 +162,21 @@ def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_p
     assert two.resources == one.resources
     assert (len(two.interfaces), len(one.interfaces)) == (2, 1)
     assert two.shape != one.shape
+
+
+def test_pods_of_equal_requests_share_amounts_and_ports_unless_they_are_long(make_pod: MakePod) -> None:
+    """A cluster has a hundred thousand pods; what one with thousands of ports needs is not kept after it."""
+    for port_count, expected in ((2, True), (4096, False)):
+        ports = [{"hostPort": number, "protocol": "TCP"} for number in range(1, port_count + 1)]
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}, "ports": ports}]
+        first, second = (read_pod_info(make_pod(spec={"containers": containers})) for _ in range(2))
+        assert isinstance(first, PodInfo)
+        assert isinstance(second, PodInfo)
+        assert first.resources == second.resources == {"cpu": 1500, "memory": 1 << 30}
+        assert first.scored == second.scored == first.resources
+        assert first.ports == second.ports == pack_ports(host_ports(first.pod.spec))
+        are_shared = [getattr(first, name) is getattr(second, name) for name in ("resources", "scored", "ports")]
+        assert are_shared == [expected] * 3
 
 
 def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:

@@ -4,6 +4,7 @@ from array import array
 
 import pytest
 
+from mooring.annotations.assignment import Assignment, dump_assignment, read_assignment
 from mooring.annotations.inventory import Pf
 from mooring.annotations.pf_terms import Allow
 from mooring.annotations.request import PodRequest, VfRequest
@@ -140,3 +141,16 @@ def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None
     picked = pick_vfs(request.interfaces, free_vfs, Placement((0, 0, 0)), since)
     assert [vf.vf for vf in picked] == [3, 1, 2]
     assert [vf.pci for vf in picked] == ["0000:04:00.5", "0000:04:00.3", "0000:04:00.4"]
+
+
+def test_vfs_of_equal_interfaces_share_what_their_pods_see_of_them(make_pf: MakePf) -> None:
+    """Some hundred thousand may be in use: those picked, and those read from pods."""
+    free_vfs = _free_vfs(make_pf(vfs=8))
+    interfaces = [VfRequest(name="rdma0", containers=("main",)), VfRequest()]
+    first, second = (pick_vfs(interfaces, free_vfs, Placement((0, 0)), {}) for _ in range(2))
+    assert first == second
+    read = read_assignment(dump_assignment(Assignment("u1", "n1", first))).vfs
+    assert read == first
+    for vfs in (second, read):
+        assert all(vf.interface is other.interface for vf, other in zip(first, vfs, strict=True))
+    assert [(vf.name, vf.containers, vf.netdev) for vf in read] == [("rdma0", ("main",), None), (None, None, None)]

@@ -1,5 +1,8 @@
 """Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost."""
 
+import gc
+import re
+import weakref
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -17,7 +20,7 @@ from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.outcomes import Refused
 from scheduler.placement import eligibility as subject
-from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
+from scheduler.placement.eligibility import Eligibility, glob, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -146,6 +149,39 @@ def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
         pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
         assert eligibility.refusal((pf,)) == ""
     assert max(eligibility._selector_mask.cache_info().currsize, len(eligibility._able)) <= subject._MAX_KINDS
+
+
+def test_what_is_kept_of_a_request_is_freed_without_a_collection(make_pf: MakePf) -> None:
+    """The scheduler collects garbage rarely."""
+    gc.disable()
+    try:
+        eligibility = Eligibility(PodRequest((VfRequest(pf="*"),)))
+        assert eligibility.refusal((make_pf(),)) == ""
+        kept = weakref.ref(eligibility._selector_mask)
+        del eligibility
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("pattern", "count"), [(None, 4), ("pf*", 4 * 40)])
+def test_selectors_are_compared_once_for_nodes_that_differ_only_in_names(
+    make_pf: MakePf, pattern: str | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 interfaces on 4 networks: a PF is compared for each network, not interface; with its name if one reads it."""
+    patterns = list[str]()
+
+    def counting(text: str) -> re.Pattern[str]:
+        patterns.append(text)
+        return glob(text)
+
+    monkeypatch.setattr(subject, "glob", counting)
+    interfaces = [VfRequest(VfSettings(min_tx_rate=k), network=f"n{k % 4}", pf=pattern) for k in range(1, 65)]
+    eligibility = Eligibility(PodRequest(tuple(interfaces)))
+    for number in range(40):
+        assert not eligibility.refusal([make_pf(name=f"pf{number}-{k}", network=f"n{k}", mbps=100) for k in range(4)])
+    assert eligibility._selector_mask.cache_info().misses == count
+    assert len(patterns) == (count if pattern else 0)
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
