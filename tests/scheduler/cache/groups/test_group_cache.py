@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.group_cache import GroupCache, Member, MemberState
+from scheduler.cache.groups.group_cache import GroupCache, Member, Members, MemberState
 from scheduler.kube.group_membership import GroupKey, GroupMembership, NodeTimes, node_times
 from scheduler.kube.objects import Pod
 
@@ -121,3 +121,22 @@ def test_a_job_changes_groups_in_which_its_pods_wait_or_are_placed(member_state:
     groups.put("u1", GroupMembership(KEY, "train", owner="job-2"), Member("gated"))
     assert groups.job_changed("job-1", 1) == ([KEY] if member_state in ("waiting", "placed") else [])
     assert groups.job_changed("job-2", 1) == []
+
+
+def test_a_change_of_a_job_reads_only_the_groups_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands of groups, and each pod that succeeds changes its Job."""
+    groups, checked, has_owner = GroupCache(), list[GroupKey](), Members.has_owner
+    keys = [GroupKey("controller", "default", f"job-{number}") for number in range(9)]
+    for key in keys:
+        groups.put(key.name, GroupMembership(key, "train", owner=key.name), Member("placed"))
+
+    def note(members: Members, owner: str) -> bool:
+        checked.append(members.key)
+        return has_owner(members, owner)
+
+    monkeypatch.setattr(Members, "has_owner", note)
+    assert groups.job_changed("job-4", 1) == [keys[4]]
+    groups.drop("job-5")
+    assert groups.job_changed("job-5", 1) == []
+    assert checked == [keys[4]]
+    groups.check(lambda _: True)
