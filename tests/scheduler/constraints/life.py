@@ -1,12 +1,14 @@
 """A machine with constraints, and what comes out of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from mooring.annotations.assignment import Assignment, read_assignment
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import Kinds
+from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Node, Pod
@@ -15,6 +17,22 @@ from scheduler.state.machine import Machine
 from tests.scheduler.reference.messages import refusal
 
 NOW = 1000.0
+
+
+class Boxes:
+    """A correct constraint: a node has named boxes, a pod gets any one; faulty ones are derived from it."""
+
+    def read_request(self, pod: PodSide) -> Any:
+        return int(pod.text)
+
+    def read_inventory(self, node: NodeSide) -> Mapping[str, Any]:
+        return dict.fromkeys(node.text.split(), "")
+
+    def judge(self, request: Any, left: Units[Any]) -> Any:
+        return 50 if left.free else "no box is free"
+
+    def place(self, request: Any, left: Units[Any], beside: Mapping[str, Proposal]) -> Iterable[Any]:
+        yield Proposal((left.free[0][0],))
 
 
 class Life:

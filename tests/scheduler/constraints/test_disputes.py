@@ -1,37 +1,18 @@
 """Two live pods that claim one unit of a kind: reported as for VFs, and free units are counted."""
 
-from collections.abc import Iterator, Mapping
-
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
-from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 from scheduler.server.metrics import _MachineCollector
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import Life, units_of
-
-
-class Boxes:
-    """A node has named boxes; a pod gets any one."""
-
-    def read_request(self, pod: PodSide) -> int:
-        return int(pod.text)
-
-    def read_inventory(self, node: NodeSide) -> Mapping[str, str]:
-        return dict.fromkeys(node.text.split(), "")
-
-    def judge(self, request: int, left: Units[str]) -> int | str:
-        return 50 if left.free else "no box is free"
-
-    def place(self, request: int, left: Units[str], beside: Beside) -> Iterator[Proposal]:
-        yield Proposal((left.free[0][0],))
+from tests.scheduler.constraints.life import Boxes, Life, units_of
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, units_of
 
 INVENTORY, REQUEST = "mooring.dev/inventory.fpga", "mooring.dev/request.fpga"
+NONE = "0/1 nodes are available: 1 "
 
 
 def _path(switch: int, port: int) -> tuple[str, ...]:
@@ -55,6 +56,11 @@ def make_host(make_node: MakeNode, make_pf: MakePf) -> Callable[..., Node]:
     return make
 
 
+@pytest.fixture
+def life(fpgas: Kinds, start_life: StartLife) -> Life:
+    return start_life(fpgas)
+
+
 def _switches(life: Life, pod: Pod) -> tuple[list[int], list[int]]:
     """Place a pod; return the switches of its VFs and of its FPGAs."""
     found = life.place(pod)
@@ -63,37 +69,27 @@ def _switches(life: Life, pod: Pod) -> tuple[list[int], list[int]]:
     return [int(vf.pf[2:]) for vf in assignment_of(found).vfs], [int(pci[5]) - 1 for pci in units]
 
 
-def test_fpgas_come_from_the_switch_of_the_vf(
-    fpgas: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
+def test_fpgas_come_from_the_switch_of_the_vf(life: Life, make_host: MakeNode, make_pod: MakePod) -> None:
     """Each beside its interface; the switch with the fewest free FPGAs that suffices is taken first."""
-    life = start_life(fpgas)
     life.see(make_host((4, 4), (2, 4)))
     assert _switches(life, make_pod(request=[{}], annotations=_asking(0, 0))) == ([0], [0, 0])
     assert _switches(life, make_pod(request=[{}, {}], annotations=_asking(0, 1, 1))) == ([1, 1], [1, 1, 1])
     assert _switches(life, make_pod(request=[{}], annotations=_asking(None))) == ([0], [1])
-    said = "0/1 nodes are available: 1 not enough free FPGAs."
-    assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
+    assert life.place(make_pod(request=[{}], annotations=_asking(0))) == f"{NONE}not enough free FPGAs."
 
 
-def test_a_vf_without_a_fpga_beside_it_is_not_given(
-    fpgas: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
+def test_a_vf_without_a_fpga_beside_it_is_not_given(life: Life, make_host: MakeNode, make_pod: MakePod) -> None:
     """Nor an FPGA whose NIC is full: neither kind is placed before the other."""
-    life = start_life(fpgas)
     life.see(make_host((1, 4), (4, 1)))
     assert _switches(life, make_pod(request=[{}], annotations=_asking(0))) == ([1], [1])
     assert _switches(life, make_pod(request=[{}], annotations=_asking(0))) == ([0], [0])
-    said = "0/1 nodes are available: 1 free fpga, vfs do not fit together."
-    assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
+    pod = make_pod(request=[{}], annotations=_asking(0))
+    assert life.place(pod) == f"{NONE}free fpga, vfs do not fit together."
     assert _switches(life, make_pod(request=[{}], annotations=_asking(None, None))) == ([1], [0, 0])
 
 
-def test_a_selector_of_the_interface_moves_the_fpga(
-    fpgas: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
+def test_a_selector_of_the_interface_moves_the_fpga(life: Life, make_host: MakeNode, make_pod: MakePod) -> None:
     """The interface selects a PF, so the FPGA is there; one that it excludes is excluded for the FPGA too."""
-    life = start_life(fpgas)
     life.see(make_host((4, 4, 4), (1, 2, 3)))
     assert _switches(life, make_pod(request=[{"pf": "pf2"}], annotations=_asking(0, 0))) == ([2], [2, 2])
     rates = [{"min_tx_rate": 60_000}, {"min_tx_rate": 60_000}]
@@ -102,22 +98,16 @@ def test_a_selector_of_the_interface_moves_the_fpga(
     assert len(set(vfs)) == 2
 
 
-def test_a_pod_without_vfs_gets_fpgas_anywhere(
-    fpgas: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
+def test_a_pod_without_vfs_gets_fpgas_anywhere(life: Life, make_host: MakeNode, make_pod: MakePod) -> None:
     """Also on a node without VFs; an FPGA beside an interface that the pod does not have cannot be placed."""
-    life = start_life(fpgas)
     life.see(make_host((), (2,)))
     assert _switches(life, make_pod(annotations=_asking(None))) == ([], [0])
     expected = "annotation 'mooring.dev/request.fpga'[0].beside: there is no interface 0: the pod asks for 0"
     assert life.place(make_pod(annotations=_asking(0))) == expected
 
 
-def test_the_node_where_the_fewest_fpgas_stay_free_is_preferred(
-    fpgas: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
+def test_the_node_with_the_fewest_free_fpgas_is_preferred(life: Life, make_host: MakeNode, make_pod: MakePod) -> None:
     """Whole nodes stay free for pods that need them."""
-    life = start_life(fpgas)
     life.see(make_host((4,), (8,), "large"), make_host((4,), (1,), "small"))
     found = life.place(make_pod(annotations=_asking(None)))
     assert isinstance(found, Bind)
@@ -132,11 +122,9 @@ def test_the_node_where_the_fewest_fpgas_stay_free_is_preferred(
         ('{"v":1,"fpgas":[{"pci":"0000:05:00.0","pcie":[]},{"pci":"0000:05:00.0","pcie":[]}]}', "is listed twice"),
     ],
 )
-def test_a_bad_inventory_is_refused_by_name(
-    text: str, rule: str, fpgas: Kinds, start_life: StartLife, make_node: MakeNode
-) -> None:
+def test_a_bad_inventory_is_refused_by_name(text: str, rule: str, life: Life, make_node: MakeNode) -> None:
     """The node is left out for FPGAs, and the log names the field and the rule."""
-    (notice,) = start_life(fpgas).see(make_node(annotations={INVENTORY: text}))
+    (notice,) = life.see(make_node(annotations={INVENTORY: text}))
     assert rule in str(notice)
 
 
@@ -193,9 +181,7 @@ def test_the_package_is_found_when_it_is_installed(tmp_path: Path) -> None:
     environment = _environment(tmp_path)
     source = str(REPO / "docs/examples/fpga")
     subprocess.run([sys.executable, "-m", "pip", *command, source], check=True, env=environment)
-    code = (
-        "from scheduler.server.startup import installed_kinds\nprint([(k.name, k.defect) for k in installed_kinds()])"
-    )
+    code = "from scheduler.server import startup; print([(k.name, k.defect) for k in startup.installed_kinds()])"
     found = subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=REPO, stdout=subprocess.PIPE)
     assert found.stdout.decode().splitlines()[-1] == "[('fpga', ''), ('gpu', '')]"
 

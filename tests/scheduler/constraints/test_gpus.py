@@ -62,7 +62,6 @@ def ask(make_pod: MakePod) -> Callable[..., Pod]:
 
 
 Ask = Callable[..., Pod]
-NOTHING = "0/1 nodes are available: "
 
 
 @pytest.fixture
@@ -89,7 +88,6 @@ def test_limits_alone_are_a_request(life: Life, make_host: MakeNode, ask: Ask) -
         uuids=("GPU-n1-0", "GPU-n1-1"),
         containers={"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)},
     )
-    assert dict(found.containers) == {"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)}
 
 
 def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(

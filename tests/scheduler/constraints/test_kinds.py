@@ -1,48 +1,35 @@
 """A faulty constraint affects only the pods that request it: it raises, answers nonsense, cannot be loaded."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
 from scheduler.constraints.kinds import Fault, Kind, Kinds
-from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units, Unmet
+from scheduler.constraints.protocol import NodeSide, Proposal, Units, Unmet
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import bound, units_of
+from tests.scheduler.constraints.life import Boxes, bound, units_of
 
 ASKING = {"mooring.dev/request.box": "1"}
 HAVING = {"mooring.dev/inventory.box": "a b"}
 LEFT: Units[str] = Units((("a", ""), ("b", "")), 2)
 
 
-class Boxes:
-    """A correct constraint: a node has named boxes, a pod gets any one; faulty ones are derived from it."""
+def _raising(raised: BaseException) -> Callable[..., Any]:
+    def behave(*_: object) -> Any:
+        raise raised
 
-    def read_request(self, pod: PodSide) -> Any:
-        return int(pod.text)
-
-    def read_inventory(self, node: NodeSide) -> Mapping[str, Any]:
-        return dict.fromkeys(node.text.split(), "")
-
-    def judge(self, request: Any, left: Units[Any]) -> Any:
-        return 50 if left.free else "no box is free"
-
-    def place(self, request: Any, left: Units[Any], beside: Mapping[str, Proposal]) -> Iterable[Any]:
-        yield Proposal((left.free[0][0],))
+    return behave
 
 
-def _raise(*_: object) -> Any:
-    raise KeyError("v")
-
-
-def _exit(*_: object) -> Any:
-    raise SystemExit(0)
+_raise, _exit = _raising(KeyError("v")), _raising(SystemExit(0))
 
 
 class _Ajar(frozenset[str]):
@@ -53,13 +40,6 @@ class _Ajar(frozenset[str]):
 class _Map(dict[str, Any]):
     def get(self, *_: object) -> Any:
         raise RuntimeError("not a mapping")
-
-
-def _raising(raised: BaseException) -> Callable[..., Any]:
-    def behave(*_: object) -> Any:
-        raise raised
-
-    return behave
 
 
 def _faulty(method: str, behaviour: Callable[..., Any]) -> Kinds:
@@ -109,14 +89,7 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
 
 @pytest.mark.parametrize(
     "behaviour",
-    [
-        _raise,
-        _exit,
-        _raising(asyncio.CancelledError()),
-        lambda _: 5,
-        lambda _: {"a": []},
-        lambda _: {1: ""},
-    ],
+    [_raise, _exit, _raising(asyncio.CancelledError()), lambda _: 5, lambda _: {"a": []}, lambda _: {1: ""}],
 )
 def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
     behaviour: Callable[..., Any], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
@@ -194,23 +167,25 @@ def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("value", "words"),
     [
-        (["no.such.module:Thing"], "ModuleNotFoundError"),
-        (["json:no_such_thing"], "AttributeError"),
-        (["json:dumps"], "TypeError"),
-        (["builtins:object"], "no method 'read_request'"),
+        ("no.such.module:Thing", "could not be loaded.*ModuleNotFoundError"),
+        ("json:no_such_thing", "could not be loaded.*AttributeError"),
+        ("json:dumps", "could not be loaded.*TypeError"),
+        ("builtins:object", "could not be loaded.*no method 'read_request'"),
+        # No such kind is installed.
+        ("", "^annotation 'mooring.dev/request.box': no constraint 'box' is installed in this scheduler$"),
     ],
 )
-def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
-    values: list[str], words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+def test_a_pod_that_requests_a_kind_that_is_not_loaded_waits_with_the_reason(
+    value: str, words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """It is not bound without the units, and no other pod is affected."""
-    life = start_life(load_kinds([EntryPoint("box", value, GROUP) for value in values]))
+    life = start_life(load_kinds([EntryPoint("box", value, GROUP)] if value else []))
     life.see(make_node(annotations=HAVING))
     told = str(life.place(make_pod(annotations=ASKING)))
-    assert "constraint 'box' could not be loaded" in told
-    assert words in told
+    assert re.search(words, told)
+    assert "constraint 'box'" in told
     assert isinstance(life.place(make_pod()), Bind)
 
 
@@ -218,16 +193,6 @@ def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(
 def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
     """One with another name is left out, and the log says so."""
     assert list(load_kinds([EntryPoint(name, "json:dumps", GROUP)])) == []
-
-
-def test_a_pod_that_requests_a_kind_that_is_not_installed_waits(
-    start_life: StartLife, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """The message names the kind."""
-    life = start_life(Kinds())
-    life.see(make_node(annotations=HAVING))
-    expected = "annotation 'mooring.dev/request.box': no constraint 'box' is installed in this scheduler"
-    assert life.place(make_pod(annotations=ASKING)) == expected
 
 
 def test_units_stay_taken_while_their_constraint_is_broken(

@@ -19,6 +19,7 @@ FOO = {"matchExpressions": [{"key": "foo", "operator": "Exists"}]}
 ZONES = (("a", "1"), ("b", "1"), ("x", "2"), ("y", "2"))
 SKEWED, UNLABELLED, FITS = "skewed", "unlabelled", ""
 HALF = ["", "", "affinity", "affinity"]
+OTHER_HALF = ["anti-affinity", "anti-affinity", "", ""]
 TEAM = {"matchLabels": {"team": "1"}}
 WORDS = {
     "node(s) didn't match pod topology spread constraints": SKEWED,
@@ -53,6 +54,14 @@ def spread(key: str, skew: int = 1, when: str = "DoNotSchedule", **fields: Any) 
 
 def term(key: str = "zone", selector: Json | None = FOO, **fields: Any) -> Json:
     return {"topologyKey": key, "labelSelector": selector} | fields
+
+
+BAR = term(selector={"matchLabels": {"bar": "1"}})
+
+
+def revisions(*homes: str) -> list[Json]:
+    """Make a pod of revision 1 or 2 on each node: "a1"."""
+    return [pod(home[0], {"foo": "", "rev": home[1]}) for home in homes]
 
 
 def affinity(*terms: Json) -> Json:
@@ -138,8 +147,7 @@ def test_the_policies_say_whether_excluded_nodes_count() -> None:
 
 def test_match_label_keys_spread_each_revision_by_itself() -> None:
     """Pods of another revision do not count; a selector that the API server has merged stays as it is."""
-    assigned = [pod("a", {"foo": "", "rev": "1"}), pod("a", {"foo": "", "rev": "1"}), pod("b", {"foo": "", "rev": "2"})]
-    nodes, own = [node("a"), node("b")], {"foo": "", "rev": "2"}
+    assigned, nodes, own = revisions("a1", "a1", "b2"), [node("a"), node("b")], {"foo": "", "rev": "2"}
     incoming = pod(labels=own, topologySpreadConstraints=[spread("node", matchLabelKeys=["rev", "absent"])])
     assert verdicts(pod_topology_spread, nodes, assigned, incoming) == [FITS, SKEWED]
     merged = {"matchExpressions": [*FOO["matchExpressions"], {"key": "rev", "operator": "In", "values": ["1"]}]}
@@ -190,7 +198,7 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
 @pytest.mark.parametrize(
     ("assigned", "incoming", "expected"),
     [
-        ([pod("a")], pod(labels={}, affinity=affinity(term())), ["", "", "affinity", "affinity"]),
+        ([pod("a")], pod(labels={}, affinity=affinity(term())), HALF),
         ([pod("a")], pod(labels={}, affinity=affinity(term("rack"))), ["affinity"] * 4),
         ([pod("a", namespace="n1")], pod(labels={}, affinity=affinity(term())), ["affinity"] * 4),
         ([pod("a", namespace="n1")], pod(labels={}, affinity=affinity(term(namespaces=["n1"]))), HALF),
@@ -203,19 +211,11 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
         ([], pod(affinity=affinity(term())), [""] * 4),
         ([], pod(affinity=affinity(term("rack"))), ["affinity"] * 4),
         ([], pod(labels={}, affinity=affinity(term())), ["affinity"] * 4),
-        ([], pod(affinity=affinity(term(), term(selector={"matchLabels": {"bar": "1"}}))), ["affinity"] * 4),
+        ([], pod(affinity=affinity(term(), BAR)), ["affinity"] * 4),
         ([pod("a")], pod(affinity=affinity(term(), term("node"))), ["", "affinity", "affinity", "affinity"]),
-        (
-            [pod("a"), pod("a", {"bar": "1"})],
-            pod(labels={}, affinity=affinity(term(), term(selector={"matchLabels": {"bar": "1"}}))),
-            ["affinity"] * 4,
-        ),
-        (
-            [pod("a", {"foo": "", "bar": "1"})],
-            pod(labels={}, affinity=affinity(term(), term(selector={"matchLabels": {"bar": "1"}}))),
-            ["", "", "affinity", "affinity"],
-        ),
-        ([pod("a")], pod(labels={}, affinity=anti(term())), ["anti-affinity", "anti-affinity", "", ""]),
+        ([pod("a"), pod("a", {"bar": "1"})], pod(labels={}, affinity=affinity(term(), BAR)), ["affinity"] * 4),
+        ([pod("a", {"foo": "", "bar": "1"})], pod(labels={}, affinity=affinity(term(), BAR)), HALF),
+        ([pod("a")], pod(labels={}, affinity=anti(term())), OTHER_HALF),
         ([pod("a")], pod(labels={}, affinity=anti(term("node"))), ["anti-affinity", "", "", ""]),
         ([pod("a")], pod(labels={}, affinity=anti(term("rack"))), [""] * 4),
         ([pod("a")], pod(labels={}, affinity=anti(term(selector=None))), [""] * 4),
@@ -230,15 +230,11 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
             ["anti-affinity", "", "existing", "existing"],
         ),
         (
-            [pod("a", {"foo": "", "rev": "1"}), pod("x", {"foo": "", "rev": "2"})],
+            revisions("a1", "x2"),
             pod(labels={"rev": "2"}, affinity=anti(term(matchLabelKeys=["rev"]))),
             ["", "", "anti-affinity", "anti-affinity"],
         ),
-        (
-            [pod("a", {"foo": "", "rev": "1"}), pod("x", {"foo": "", "rev": "2"})],
-            pod(labels={"rev": "2"}, affinity=anti(term(mismatchLabelKeys=["rev"]))),
-            ["anti-affinity", "anti-affinity", "", ""],
-        ),
+        (revisions("a1", "x2"), pod(labels={"rev": "2"}, affinity=anti(term(mismatchLabelKeys=["rev"]))), OTHER_HALF),
     ],
 )
 def test_required_terms_of_both_sides_hold(assigned: list[Json], incoming: Json, expected: list[str]) -> None:

@@ -15,7 +15,7 @@ from scheduler.kube.selection.selectors import matches
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
@@ -39,7 +39,7 @@ def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tup
     return next((texts for name, texts in told if rule_name in ("", name)), ())
 
 
-def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+def _affinity(*terms: Json) -> Json:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
     return {"affinity": {"nodeAffinity": required}}
 
@@ -92,8 +92,8 @@ def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_node_is_refused_with_kube_schedulers_message(
-    node: dict[str, Any],
-    spec: dict[str, Any],
+    node: Json,
+    spec: Json,
     expected: tuple[str, ...],
     machine: Machine,
     make_node: MakeNode,
@@ -139,11 +139,11 @@ def test_an_expression_of_a_node_selector_holds_by_its_operator(
     ],
 )
 def test_a_host_port_is_given_once(
-    wanted: dict[str, Any], clashes: bool, machine: Machine, make_node: MakeNode, make_pod: MakePod
+    wanted: Json, clashes: bool, machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """By port, protocol and address, where no address means all of them."""
 
-    def with_port(port: dict[str, Any], **fields: Any) -> Pod:
+    def with_port(port: Json, **fields: Any) -> Pod:
         return make_pod(spec={"containers": [{"name": "c", "ports": [port]}]} | fields)
 
     there = with_port({"hostPort": 80, "hostIP": "10.0.0.1"}, nodeName="n1")
@@ -158,7 +158,7 @@ def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_
     """A tenant may bind such pods to a node. Each comes with ports of its own, and one wants what the last has."""
     machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
 
-    def ports(host_ip: str) -> dict[str, Any]:
+    def ports(host_ip: str) -> Json:
         listed = [{"hostPort": number, "hostIP": host_ip} for number in range(1, 4097)]
         return {"containers": [{"name": "c", "ports": listed}]}
 

@@ -44,19 +44,10 @@ def test_a_name_that_is_no_extension_point_is_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_all_extension_points_of_a_plugin_have_its_name(plugin: Plugin) -> None:
+def test_a_plugin_has_one_name_and_all_that_it_needs(plugin: Plugin) -> None:
+    """A score without a weight would count for nothing; without a dry run, pods would be sent away in vain."""
     assert {point.name for point in plugin.points} == {plugin.name}
-
-
-@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_exactly_the_plugins_that_score_have_a_weight(plugin: Plugin) -> None:
-    """A score without a weight would count for nothing."""
     scores = any(isinstance(point, ScorePlugin | UsageScorePlugin | ClusterFilterPlugin) for point in plugin.points)
     assert scores == (plugin.weight > 0)
-
-
-@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_a_plugin_that_judges_what_pods_leave_has_a_dry_run(plugin: Plugin) -> None:
-    """Without one, pods would be sent away for a pod that the plugin refuses afterwards."""
     judges_usage = any(isinstance(point, UsageFilterPlugin) for point in plugin.points)
     assert judges_usage == any(isinstance(point, DryRunPlugin) for point in plugin.points)
