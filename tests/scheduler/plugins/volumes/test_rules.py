@@ -1,64 +1,47 @@
 """Where a pod's volumes let it go, and the messages if they let it go nowhere."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mooring.kube.events import Identity, Removed
+from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import PersistentVolume
+from tests.scheduler.conftest import Json
 from tests.scheduler.volume_store import HOST, ZONE, Store, on
 
 EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
 
 
-def _missing(store: Store) -> None:
-    pass
+def _owners(pod: Pod) -> list[Json]:
+    return [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
 
 
-def _unbound(store: Store) -> None:
-    store.storage_class("now", mode="Immediate")
-    store.claim("c", of="now")
-
-
-def _no_class(store: Store) -> None:
-    store.claim("c", of="unheard-of")
-
-
-def _prebound(store: Store) -> None:
-    store.claim("c", spec={"volumeName": "v"})
-
-
-def _lost(store: Store) -> None:
-    store.claim("c", "v", phase="Lost")
-
-
-def _going(store: Store) -> None:
-    store.claim("c", going=True)
-
-
-def _volume_gone(store: Store) -> None:
-    store.claim("c", "v")
+def _use(store: Store, claim: Json | None = None, **volume: Any) -> None:
+    """Show a pod whose claim is bound to a volume."""
+    store.volume("v", **volume)
+    store.claim("c", "v", **(claim or {}))
+    store.pod("c")
 
 
 @pytest.mark.parametrize(
-    ("arrange", "reason"),
+    ("claim", "reason"),
     [
-        (_missing, 'persistentvolumeclaim "c" not found'),
-        (_unbound, "pod has unbound immediate PersistentVolumeClaims"),
-        (_no_class, "pod has unbound immediate PersistentVolumeClaims"),
-        (_prebound, "pod has unbound immediate PersistentVolumeClaims"),
-        (_lost, 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"'),
-        (_going, 'persistentvolumeclaim "c" is being deleted'),
+        (None, 'persistentvolumeclaim "c" not found'),
+        ({"of": "now"}, "pod has unbound immediate PersistentVolumeClaims"),
+        ({"of": "unheard-of"}, "pod has unbound immediate PersistentVolumeClaims"),
+        ({"spec": {"volumeName": "v"}}, "pod has unbound immediate PersistentVolumeClaims"),
+        ({"volume": "v", "phase": "Lost"}, 'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"'),
+        ({"going": True}, 'persistentvolumeclaim "c" is being deleted'),
     ],
 )
-def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
-    arrange: Callable[[Store], None], reason: str, store: Store
-) -> None:
+def test_an_unusable_claim_refuses_the_pod_on_all_nodes(claim: Json | None, reason: str, store: Store) -> None:
     """In kube-scheduler's words, and only the claim's next change requeues the pod."""
+    store.storage_class("now", mode="Immediate")
     store.nodes("n1", "n2")
-    arrange(store)
+    if claim is not None:
+        store.claim("c", **claim)
     store.pod("c")
     assert store.message() == f"0/2 nodes are available: {reason}."
     store.now = 100.0
@@ -71,15 +54,21 @@ def test_an_unusable_claim_refuses_the_pod_on_all_nodes(
     assert store.choose() == "n1"
 
 
-def test_a_bound_volume_restricts_the_pod_to_nodes_where_it_can_be_used(store: Store) -> None:
-    """By the volume's node affinity; a node added later that it fits requeues the pod."""
-    store.nodes("n1", "n2")
-    store.volume("v", where=on(HOST, "n3"), phase="Bound")
-    store.claim("c", "v")
-    store.pod("c")
-    assert store.message() == "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
+@pytest.mark.parametrize(
+    ("volume", "reason"),
+    [
+        # Nodes without any zone label are not excluded.
+        ({"where": on(HOST, "n3"), "phase": "Bound"}, "2 node(s) didn't match PersistentVolume's node affinity"),
+        ({"labels": {ZONE: "b__c"}}, "2 node(s) had no available volume zone"),
+    ],
+)
+def test_a_bound_volume_restricts_the_pod_to_nodes_that_can_use_it(volume: Json, reason: str, store: Store) -> None:
+    """By its node affinity, or by its zone label; a node added later that it fits requeues the pod."""
+    store.nodes("n1", "n2", **{ZONE: "a"})
+    _use(store, **volume)
+    assert store.message() == f"0/2 nodes are available: {reason}."
     store.now = 10.0
-    store.nodes("n3")
+    store.nodes("n3", **{ZONE: "c"})
     assert store.choose() == "n3"
 
 
@@ -91,28 +80,23 @@ def test_a_bound_claim_without_its_volume_has_its_own_reason(store: Store) -> No
     assert store.message() == '0/1 nodes are available: persistentvolume "v" not found.'
 
 
-def test_a_volume_with_a_zone_label_restricts_the_pod_to_that_zone(store: Store) -> None:
-    """Several zones are separated by two underscores; nodes without any such label are not excluded."""
-    store.nodes("n1", **{ZONE: "a"})
-    store.volume("v", labels={ZONE: "b__c"})
-    store.claim("c", "v")
-    store.pod("c")
-    assert store.message() == "0/1 nodes are available: 1 node(s) had no available volume zone."
-    store.now = 10.0
-    store.nodes("n2", **{ZONE: "c"})
-    assert store.choose() == "n2"
-
-
-@pytest.mark.parametrize(("zones", "node"), [("a__b", "n2"), ("c__b", "n2"), ("c____b", "n1"), ("__b", "n1")])
-def test_a_volume_may_be_in_several_zones_and_a_label_with_an_empty_one_is_ignored(
-    zones: str, node: str, store: Store
-) -> None:
+@pytest.mark.parametrize(
+    ("labels", "node"),
+    [
+        ({ZONE: "a__b"}, "n2"),
+        ({ZONE: "c__b"}, "n2"),
+        # One with an empty name is ignored.
+        ({ZONE: "c____b"}, "n1"),
+        ({ZONE: "__b"}, "n1"),
+        # As kube-scheduler translates it.
+        ({"failure-domain.beta.kubernetes.io/zone": "b"}, "n2"),
+    ],
+)
+def test_a_volume_may_be_in_several_zones(labels: dict[str, str], node: str, store: Store) -> None:
     """The names are separated by two underscores."""
     store.nodes("n1", **{ZONE: "z"})
     store.nodes("n2", **{ZONE: "b"})
-    store.volume("v", labels={ZONE: zones})
-    store.claim("c", "v")
-    store.pod("c")
+    _use(store, labels=labels)
     assert store.choose() == node
 
 
@@ -121,8 +105,7 @@ def test_the_zone_label_of_an_ephemeral_volume_is_ignored(store: Store) -> None:
     store.nodes("n1", **{ZONE: "z"})
     pod = store.make_pod("p", spec=EPHEMERAL)
     store.volume("v", labels={ZONE: "b"})
-    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
-    store.claim("p-scratch", "v", owners=owners)
+    store.claim("p-scratch", "v", owners=_owners(pod))
     store.show(pod)
     assert store.choose() == "n1"
 
@@ -137,16 +120,6 @@ def test_a_volume_is_matched_against_labels_not_against_fields_of_the_node(store
         store.claim(f"c{name}", name)
         store.pod(f"c{name}")
         assert (reason in store.message()) if reason else store.choose() == "n1"
-
-
-def test_the_deprecated_zone_label_matches_the_current_one(store: Store) -> None:
-    """As kube-scheduler translates it."""
-    store.nodes("n1", **{ZONE: "a"})
-    store.nodes("n2", **{ZONE: "b"})
-    store.volume("v", labels={"failure-domain.beta.kubernetes.io/zone": "b"})
-    store.claim("c", "v")
-    store.pod("c")
-    assert store.choose() == "n2"
 
 
 def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> None:
@@ -175,8 +148,7 @@ def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: 
     assert store.message() == f"0/1 nodes are available: {foreign}."
     store.now = 20.0
     store.volume("v")
-    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
-    store.claim("p-scratch", "v", owners=owners)
+    store.claim("p-scratch", "v", owners=_owners(pod))
     assert store.choose() == "n1"
 
 
@@ -207,7 +179,7 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
         ({"spec": {"volumeAttributesClassName": "gold"}}, {}),
     ],
 )
-def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: Store) -> None:
+def test_a_volume_of_another_kind_is_not_taken(volume: Json, claim: Json, store: Store) -> None:
     """Mode, access modes, labels and attributes must match the claim."""
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.nodes("n1")
@@ -218,29 +190,22 @@ def test_a_volume_of_another_kind_is_not_taken(volume: Any, claim: Any, store: S
 
 
 def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> None:
-    """Claims are served from the smallest up, as kube-scheduler does."""
+    """Claims are served from the smallest up; volumes for all nodes and for one are found by different labels."""
     store.nodes("n1")
-    for name, size in (("big", "9Gi"), ("mid", "3Gi"), ("small", "1Gi")):
-        store.volume(name, size=size)
-    store.claim("large", size="2Gi")
-    store.claim("little", size="1Gi")
-    store.pod("large", "little")
+    for name, size, where in (
+        ("big", "9Gi", None),
+        ("mid", "3Gi", None),
+        ("here", "4Gi", on(HOST, "n1")),
+        ("small", "1Gi", on(HOST, "n1")),
+        ("anywhere", "2Gi", None),
+    ):
+        store.volume(name, size=size, where=where)
+    sizes = {"first": "1Gi", "second": "1500Mi", "third": "2500Mi", "fourth": "3500Mi"}
+    for name, size in reversed(sizes.items()):
+        store.claim(name, size=size)
+    store.pod(*sorted(sizes))
     matches = {one.claim.metadata.name: one.volume.metadata.name for one in store.pre_filter().plan.matches}
-    assert matches == {"little": "small", "large": "mid"}
-
-
-@pytest.mark.parametrize(("anywhere", "here"), [("2Gi", "3Gi"), ("3Gi", "2Gi")])
-def test_the_smallest_volume_is_taken_whether_all_nodes_can_use_it_or_one(
-    anywhere: str, here: str, store: Store
-) -> None:
-    """Both are found for the node, by different labels."""
-    store.nodes("n1")
-    store.volume("anywhere", size=anywhere)
-    store.volume("here", size=here, where=on(HOST, "n1"))
-    store.claim("c", size="1Gi")
-    store.pod("c")
-    taken = [one.volume.metadata.name for one in store.pre_filter().plan.matches]
-    assert taken == ["anywhere" if anywhere < here else "here"]
+    assert matches == {"first": "small", "second": "anywhere", "third": "mid", "fourth": "here"}
 
 
 def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: Store) -> None:
