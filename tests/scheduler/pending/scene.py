@@ -66,5 +66,5 @@ class Scene:
         return uid
 
 
-def requesting(cpu: str) -> Json:
-    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+def requesting(cpu: str = "0", **amounts: str) -> Json:
+    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu} | amounts}}]}

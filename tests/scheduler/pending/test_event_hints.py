@@ -1,18 +1,16 @@
 """Which cluster events requeue which unschedulable pods, through the machine: those that they may help."""
 
-import msgspec
 import pytest
 
 from mooring import names
 from mooring.annotations.inventory import CNI, Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import identity
+from tests.scheduler.group_life import as_bound, changed
 from tests.scheduler.pending.scene import Scene, requesting
 from tests.scheduler.reference.messages import refusal
 
@@ -75,22 +73,16 @@ def test_a_deleted_node_requeues_pods_that_its_pods_anti_affinity_kept_away(scen
     assert scene.machine.cache.assigned(waiting) is not None
 
 
-def test_a_node_that_is_ready_again_can_help(scene: Scene) -> None:
-    """A node that stays not Ready helps no pod, so no timer requeues one; a node that is Ready again does."""
-    scene.node(ready=False)
+@pytest.mark.parametrize(
+    "state", [{"ready": False}, {"pf": {"out": (Out(Indexes.of([0]), "held by pod x"),)}}], ids=["not Ready", "VF held"]
+)
+def test_a_node_that_is_ready_again_or_releases_a_vf_can_help(state: Json, scene: Scene) -> None:
+    """A node that stays as it is helps no pod, so no timer requeues one; a VF's pod may be long gone."""
+    scene.node(**state)
     scene.now += 100.0
     pod = scene.pod(request=[{}])
     assert scene.tries() == [pod.metadata.uid]
     assert scene.machine.next_due() is None
-    scene.node(ready=True)
-    assert scene.tries() == [pod.metadata.uid]
-
-
-def test_a_vf_that_its_node_releases_can_help(scene: Scene) -> None:
-    """The pod is long gone, the node still had its VF: the inventory shows when it is free."""
-    scene.node(pf={"out": (Out(Indexes.of([0]), "held by pod x"),)})
-    pod = scene.pod(request=[{}])
-    assert scene.tries() == [pod.metadata.uid]
     scene.node()
     assert scene.tries() == [pod.metadata.uid]
 
@@ -113,8 +105,7 @@ def test_a_pod_of_another_scheduler_that_ends_can_help(scene: Scene) -> None:
     foreign = scene.pod(node="n1", spec=requesting("6") | {"schedulerName": "default-scheduler"})
     pod = scene.pod(spec=requesting("4"))
     assert scene.tries() == [pod.metadata.uid]
-    document = msgspec.to_builtins(foreign) | {"status": {"phase": "Succeeded"}}
-    scene.machine.pods(Changed(identity(foreign), msgspec.convert(document, Pod)), scene.now)
+    scene.show(changed(foreign, status={"phase": "Succeeded"}))
     assert scene.tries() == [pod.metadata.uid]
 
 
@@ -136,7 +127,7 @@ def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene:
     term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
     near_it = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     scene.node(vfs=1, labels=zone)
-    bound = scene.pod(request=[{}], spec=requesting("7"))
+    scene.pod(request=[{}], spec=requesting("7"))
     (decision,) = scene.machine.step(scene.now) or []
     assert isinstance(decision, Bind)
     scene.pod(request=[{}])
@@ -144,11 +135,7 @@ def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene:
     near = scene.pod(spec=near_it)
     assert len(scene.tries()) == 3
     scene.machine.finished(decision, BOUND, scene.now)
-    seen = msgspec.to_builtins(bound)
-    seen["spec"]["nodeName"] = "n1"
-    seen["metadata"] |= {"labels": zone, "resourceVersion": "9"}
-    seen["metadata"]["annotations"] |= decision.annotations
-    scene.machine.pods(Changed(identity(bound), msgspec.convert(seen, Pod)), scene.now)
+    scene.show(as_bound(decision), labels=zone, resourceVersion="9")
     scene.machine.check()
     assert scene.tries() == [near.metadata.uid]
 
@@ -199,11 +186,7 @@ def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:
     ("theirs", "ours", "reason"),
     [
         (requesting("6"), requesting("4"), "Insufficient cpu"),
-        (
-            {"containers": [{"name": "c", "resources": {"requests": {"memory": "12Gi"}}}]},
-            {"containers": [{"name": "c", "resources": {"requests": {"memory": "8Gi"}}}]},
-            "Insufficient memory",
-        ),
+        (requesting(memory="12Gi"), requesting(memory="8Gi"), "Insufficient memory"),
         (_with_port(), _with_port(), "node(s) didn't have free ports for the requested pod ports"),
     ],
     ids=["cpu", "memory", "ports"],

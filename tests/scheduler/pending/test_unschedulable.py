@@ -22,6 +22,7 @@ from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import changed
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # Of mooring.dev/interfaces, and the labels of nodes.
@@ -159,7 +160,7 @@ class Play:
     def pod_changes(self) -> None:
         if not self.pods:
             return
-        pod = _copy(self.chance.choice(list(self.pods.values())))
+        pod = changed(self.chance.choice(list(self.pods.values())))
         match self.chance.randrange(3):
             case 0:
                 pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
@@ -186,14 +187,10 @@ class Play:
             taken = pod is not None and self.chance.random() < 0.7
             self.machine.finished(bind, BOUND if taken else refusal, self.now)
             if taken and pod is not None:
-                shown = _copy(pod)
+                shown = changed(pod)
                 shown.spec.node_name = bind.assigned.node
                 shown.metadata.annotations = {**pod.annotations, **bind.annotations}
                 self._show(shown)
-
-
-def _copy(pod: Pod) -> Pod:
-    return msgspec.convert(msgspec.to_builtins(pod), Pod)
 
 
 @pytest.mark.parametrize("seed", range(12))

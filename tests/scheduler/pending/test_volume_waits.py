@@ -15,6 +15,8 @@ from scheduler.pending.volume_waits import PATIENCE_S
 from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.volume_store import HOST, Store, on
 
+OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
+
 
 def _late(store: Store, *nodes: str) -> PreBind:
     """Let a pod with one claim be decided about; its volume is to be made."""
@@ -47,7 +49,7 @@ def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
     assert store.run() == []
     store.claim("c", "v", selected="n1")
     assert store.run() == []
-    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("v", where=on(HOST, "n1"), claim=OF_C)
     (bind,) = store.run()
     assert bind == order.decision
     assert isinstance(bind, Bind)
@@ -64,7 +66,7 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
     store.pod("c")
     order = store.pre_filter()
     store.prepared(order, v=str(store._version + 1))
-    store.volume("v", claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("v", claim=OF_C)
     assert store.run() == []
     store.claim("c", "v")
     assert _outcome(store) == ["n1"]
@@ -78,8 +80,8 @@ def test_a_claim_that_got_another_volume_than_planned_requeues_the_pod(store: St
     store.claim("c")
     store.pod("c")
     store.prepared(store.pre_filter())
-    store.volume("v", where=on(HOST, "n1"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
-    store.volume("w", where=on(HOST, "n2"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("v", where=on(HOST, "n1"), claim=OF_C)
+    store.volume("w", where=on(HOST, "n2"), claim=OF_C)
     store.claim("c", "w")
     assert _outcome(store) == ['binding volumes: PVC "c" is bound to pv "w", not to "v"']
     store.now = 10.0
@@ -125,53 +127,33 @@ def _provisioner_gives_up(store: Store) -> None:
     store.claim("c")
 
 
-def _claim_is_deleted(store: Store) -> None:
-    store.gone(PersistentVolumeClaim, "c")
-
-
-def _claim_is_on_its_way_out(store: Store) -> None:
-    store.claim("c", selected="n1", going=True)
-
-
-def _claim_is_another(store: Store) -> None:
-    store.claim("c", uid="another")
-
-
-def _node_is_gone(store: Store) -> None:
-    store.machine.nodes(Removed(Identity("n1")), store.now)
-
-
 def _volume_is_elsewhere(store: Store) -> None:
     store.volume("v", where=on(HOST, "n2"))
     store.claim("c", "v", selected="n1")
 
 
-def _time_is_over(store: Store) -> None:
-    store.now = PATIENCE_S
-
-
-def _list_without_it(store: Store) -> None:
-    store.machine.handle(PersistentVolumeClaim, Synced(()), store.now)
+CHECK = "failed to check provisioning pvc: persistentvolumeclaim "
+MISPLACED = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
 
 
 @pytest.mark.parametrize(
     ("happen", "why"),
     [
         (_provisioner_gives_up, 'provisioning failed for PVC "c"'),
-        (_claim_is_deleted, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
-        (_claim_is_on_its_way_out, 'failed to check provisioning pvc: persistentvolumeclaim "c" is being deleted'),
-        (_claim_is_another, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
-        (_list_without_it, 'failed to check provisioning pvc: persistentvolumeclaim "c" not found'),
-        (_node_is_gone, 'failed to get node "n1": node "n1" not found'),
+        (lambda store: store.gone(PersistentVolumeClaim, "c"), f'{CHECK}"c" not found'),
+        (lambda store: store.claim("c", selected="n1", going=True), f'{CHECK}"c" is being deleted'),
+        (lambda store: store.claim("c", uid="another"), f'{CHECK}"c" not found'),
+        (lambda store: store.machine.handle(PersistentVolumeClaim, Synced(()), store.now), f'{CHECK}"c" not found'),
         (
-            _volume_is_elsewhere,
-            'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms',
+            lambda store: store.machine.nodes(Removed(Identity("n1")), store.now),
+            'failed to get node "n1": node "n1" not found',
         ),
-        (_time_is_over, "context deadline exceeded"),
+        (_volume_is_elsewhere, MISPLACED),
+        (lambda store: setattr(store, "now", PATIENCE_S), "context deadline exceeded"),
     ],
 )
 def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(
-    happen: Callable[[Store], None], why: str, store: Store
+    happen: Callable[[Store], object], why: str, store: Store
 ) -> None:
     """The pod gets kube-scheduler's message, is tried again after its backoff, and holds nothing until then."""
     order = _late(store)
@@ -195,26 +177,21 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
     store.claim("c")
     store.pod("c")
     store.prepared(store.pre_filter())
-    store.volume("v", where=on("disk", "x"), claim={"namespace": "default", "name": "c", "uid": "u-c"})
+    store.volume("v", where=on("disk", "x"), claim=OF_C)
     store.nodes("n1", disk="x", color="blue")
     assert store.run() == []
     store.nodes("n1", disk="y")
-    misplaced = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
-    assert store.message() == f"binding volumes: {misplaced}"
+    assert store.message() == f"binding volumes: {MISPLACED}"
 
 
 def test_a_refused_write_ends_the_reservation(store: Store) -> None:
     """Such as for a claim that has changed since."""
     order = _late(store)
-    told = store.machine.finished(order, _refused("the object has been modified"), store.now)
+    told = store.machine.finished(order, PreBindResult(fault="the object has been modified"), store.now)
     assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
     assert store.machine.cache.assigned(order.decision.pod_info.uid) is None
     store.now = 10.0
     assert store.pre_filter().plan.node == "n1"
-
-
-def _refused(why: str) -> PreBindResult:
-    return PreBindResult(fault=why)
 
 
 def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(store: Store) -> None:
@@ -257,7 +234,9 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store
     elif ending == "not listed":
         store.machine.handle(Pod, Synced(()), store.now)
     else:
-        _change(pod, ending)
+        pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z" if ending == "deleting" else None
+        pod.status.phase = "Failed" if ending == "ended" else "Pending"
+        pod.spec.node_name = "n2" if ending == "bound elsewhere" else ""
         store.show(pod)
     store.claim("c", "v", selected="n1")
     store.volume("v")
@@ -265,15 +244,6 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store
     assigned = store.machine.cache.assigned(pod.metadata.uid)
     assert assigned is None if ending != "bound elsewhere" else assigned is not None and assigned.node == "n2"
     assert store.machine.next_due() is None
-
-
-def _change(pod: Pod, ending: str) -> None:
-    if ending == "deleting":
-        pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    elif ending == "ended":
-        pod.status.phase = "Failed"
-    else:
-        pod.spec.node_name = "n2"
 
 
 def test_the_wait_is_due_at_its_deadline(store: Store) -> None:

@@ -1,30 +1,21 @@
 """A machine with ``--backfill``, pods with run times on it, and the promise to the first group."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mooring import names
 from scheduler.kube.objects import Pod
-from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import read_promise
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed
+from tests.scheduler.pending.groups.conftest import MakeLife
 
 HOUR_S = 3600.0
 
 
 @pytest.fixture
-def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
-    life = Life(machine(), make_node, make_pf, make_pod)
-    yield life
-    life.machine.check()
-
-
-def machine(**options: Any) -> Machine:
-    return Machine("mooring", group_options=GroupOptions(backfill=True, **options))
+def life(make_life: MakeLife) -> Life:
+    return make_life(backfill=True)
 
 
 def timed(life: Life, name: str, runs: str, request: list[Any] | None = None, **fields: Any) -> Pod:

@@ -3,17 +3,34 @@
 from collections import deque
 from typing import Any
 
+import pytest
+
 from scheduler.kube.objects import Pod
-from scheduler.pending.groups.pending_groups import GroupOptions
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import Life, binds
+from tests.scheduler.group_life import PAIR, Life, binds
+from tests.scheduler.pending.groups.conftest import MakeLife
 
 HOLD_S = 30.0
 
 
-def holding_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, hold_s: float) -> Life:
-    return Life(Machine("mooring", group_options=GroupOptions(hold_s=hold_s)), make_node, make_pf, make_pod)
+@pytest.fixture
+def life(make_life: MakeLife) -> Life:
+    return make_life(hold_s=HOLD_S)
+
+
+def hold(life: Life, group: str = PAIR, count: int = 2) -> list[Pod]:
+    """Let a group come for which there is no room, and wait until it has first call on what becomes free."""
+    members = [life.member(f"m{number}", group) for number in range(count)]
+    life.see(*members)
+    life.work(2 * HOLD_S)
+    life.work(1.0)
+    return members
+
+
+def full(life: Life, *nodes: str, labels: dict[str, str] | None = None, **fields: Any) -> list[Pod]:
+    """Fill each node with one pod."""
+    life.nodes(*nodes, labels=labels or {})
+    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
+    return life.bound(*binds(life.work()))
 
 
 def names_of(found: list[Any]) -> list[str]:

@@ -12,10 +12,9 @@ from mooring.kube.events import Changed, Identity
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.state.groups.backfill import EarliestStart
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, told
-from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, machine, message_of, run, start_of, timed, wait
+from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, message_of, run, start_of, timed, wait
+from tests.scheduler.pending.groups.conftest import MakeLife
 from tests.scheduler.pending.groups.hold_life import kept_on, names_of
 
 __all__ = ["life"]
@@ -125,10 +124,9 @@ def test_a_lost_node_moves_the_promise(life: Life) -> None:
     assert f"before: node {lost!r} is gone." in message_of(life)
 
 
-def _replace_leader(life: Life, node_names: Iterable[str], running: Iterable[Pod]) -> Life:
-    """Start another leader 100 s later, which sees these nodes, these running pods and the group that waits."""
+def _replace_leader(life: Life, new: Life, node_names: Iterable[str], running: Iterable[Pod]) -> None:
+    """Let another leader begin 100 s later, which sees these nodes, these running pods and the group that waits."""
     message = message_of(life)
-    new = Life(machine(), life.make_node, life.make_pf, life.make_pod)
     new.now = life.now + 100.0
     new.nodes(*node_names)
     started = {"startTime": "1970-01-01T00:00:00Z"}
@@ -140,23 +138,22 @@ def _replace_leader(life: Life, node_names: Iterable[str], running: Iterable[Pod
         new.see(changed(life.member(f"m{number}", PAIR), status=status))
     for later_s in (0.0, 1.0, 1.0):
         new.work(later_s)
-    new.machine.check()
-    return new
 
 
-def test_a_new_leader_keeps_the_promise(life: Life) -> None:
+def test_a_new_leader_keeps_the_promise(life: Life, make_life: MakeLife) -> None:
     """It reads when the group starts from a member's message, and where from the nominated nodes."""
     life.nodes("n1", "n2", "n3")
     running = run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
     wait(life)
-    new = _replace_leader(life, ("n1", "n2", "n3"), running)
+    new = make_life(backfill=True)
+    _replace_leader(life, new, ("n1", "n2", "n3"), running)
     assert kept_on(new) == kept_on(life)
     (reservation,) = new.machine.reservations.all()
     assert reservation.since == pytest.approx(start_of(life), abs=1.0)
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
-def test_a_new_leader_names_why_the_promise_of_the_last_one_moves(life: Life, is_lost: bool) -> None:
+def test_a_new_leader_names_why_the_promise_moves(life: Life, make_life: MakeLife, is_lost: bool) -> None:
     """The change came while none led."""
     life.nodes("n1", "n2", "n3")
     one, two, three = run(life, *(timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
@@ -164,7 +161,8 @@ def test_a_new_leader_names_why_the_promise_of_the_last_one_moves(life: Life, is
     lost_node = str(two.spec.node_name) if is_lost else ""
     longer = changed(two, metadata={"annotations": {**two.annotations, names.RUNS: "4h"}})
     node_names = [name for name in ("n1", "n2", "n3") if name != lost_node]
-    new = _replace_leader(life, node_names, (one, three) if is_lost else (one, longer, three))
+    new = make_life(backfill=True)
+    _replace_leader(life, new, node_names, (one, three) if is_lost else (one, longer, three))
     cause = f"node {lost_node!r} is gone" if is_lost else "default/p2 began late, or declares a longer run time now"
     assert f" It was promised by 1970-01-01T02:00:30Z before: {cause}." in message_of(new)
 
@@ -178,8 +176,8 @@ def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
     assert names_of(life.work(1.0)) == ["other"]
 
 
-def test_without_the_flag_nothing_is_promised(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+def test_without_the_flag_nothing_is_promised(make_life: MakeLife) -> None:
+    life = make_life()
     life.nodes("n1", "n2")
     run(life, timed(life, "two", "2h"))
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))

@@ -13,10 +13,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.reserved_room import START_S, Reservation
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.pending_groups import GroupOptions
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds, changed
+from tests.scheduler.pending.groups.conftest import MakeLife
 
 _STEP_S = 5.0
 # A pod ends in one step, and the group is decided about in the next.
@@ -172,10 +170,10 @@ MakeWorld = Callable[[int, float], _World]
 
 
 @pytest.fixture
-def make_world(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> MakeWorld:
+def make_world(make_life: MakeLife) -> MakeWorld:
     def make(seed: int, overrun: float) -> _World:
         random = Random(seed)
-        life = Life(Machine("mooring", group_options=GroupOptions(backfill=True)), make_node, make_pf, make_pod)
+        life = make_life(backfill=True)
         vfs = {f"n{number}": random.choice((1, 2, 4)) for number in range(4)}
         for name, count in vfs.items():
             life.nodes(name, vfs=count)

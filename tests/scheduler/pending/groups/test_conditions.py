@@ -8,15 +8,9 @@ import pytest
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cache.groups.group_sources import CoschedulingPodGroup, PodGroup
 from scheduler.cycle.instructions import Instruction, ReportGroup
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
+from tests.scheduler.group_life import Life, MakePod, as_bound, binds, changed, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
-
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
 
 
 def _show(life: Life, *conditions: tuple[str, str], uid: str = "u1") -> None:
@@ -30,6 +24,10 @@ def _show(life: Life, *conditions: tuple[str, str], uid: str = "u1") -> None:
     life.machine.handle(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
 
 
+def _members(life: Life, count: int = 2) -> None:
+    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(count)))
+
+
 def _written(instructions: list[Instruction]) -> list[tuple[str, str, str]]:
     return [(one.status, one.reason, one.message) for one in instructions if isinstance(one, ReportGroup)]
 
@@ -38,7 +36,7 @@ def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is
     """Once a second at most, and nothing twice; True only when enough Bindings have succeeded."""
     _show(life)
     life.nodes("n1")
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(3)))
+    _members(life, 3)
     instructions = life.work()
     (message,) = set(told(instructions).values())
     assert _written(instructions) == []
@@ -58,7 +56,7 @@ def test_a_pod_group_that_takes_anothers_name_does_not_say_why_that_one_waited(l
     """Deleted and created again, which a watch may show as one change."""
     _show(life)
     life.nodes("n1")
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    _members(life)
     life.work()
     _show(life, uid="u2")
     life.now += 1.0
@@ -80,7 +78,7 @@ def test_an_incomplete_group_says_so(life: Life) -> None:
 def test_a_condition_never_goes_back_from_true(life: Life, name: str) -> None:
     """In either version: not when all members have gone, nor for later ones that do not fit."""
     _show(life, (name, "True"))
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    _members(life)
     instructions = life.work()
     assert told(instructions)
     assert _written(instructions + life.work(1.0) + life.work(5.0)) == []
@@ -90,7 +88,7 @@ def test_a_new_leader_writes_what_an_earlier_one_has_not(life: Life) -> None:
     """It is shown members that are bound, and a PodGroup that does not say so; in any order."""
     _show(life, ("PodGroupScheduled", "False"))
     life.nodes("n1", "n2")
-    life.see(*(life.member(node=name, **_on(name)) for name in ("n1", "n2")))
+    life.see(*(life.member(group="", spec=OF_TRAIN["spec"] | {"nodeName": name}) for name in ("n1", "n2")))
     assert _written(life.work(1.0)) == [("True", "Scheduled", "members bound: 2, needed: at least 2")]
     # The write was lost: the PodGroup is shown again as it was.
     _show(life, ("PodGroupScheduled", "False"))
@@ -99,15 +97,11 @@ def test_a_new_leader_writes_what_an_earlier_one_has_not(life: Life) -> None:
     assert _written(life.work(1.0)) == []
 
 
-def _on(node: str) -> dict[str, Any]:
-    return OF_TRAIN | {"spec": OF_TRAIN["spec"] | {"nodeName": node}}
-
-
 def test_a_pod_group_that_is_made_again_has_a_condition_of_its_own(life: Life) -> None:
     """What was said of the first holds for the second: it is another object."""
     _show(life)
     life.nodes("n1", "n2")
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    _members(life)
     life.bound(*binds(life.work()))
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
@@ -122,12 +116,8 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
         {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}, CoschedulingPodGroup
     )
     life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
-    labels = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}}
-    for number in range(2):
-        pod = make_pod(f"m{number}", [{}, {}])
-        document = msgspec.to_builtins(pod)
-        document["metadata"] |= labels["metadata"]
-        life.see(msgspec.convert(document, type(pod)))
+    labels = {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}
+    life.see(*(changed(make_pod(f"m{number}", [{}, {}]), metadata=labels) for number in range(2)))
     instructions = life.work() + life.work(1.0) + life.work(5.0)
     assert told(instructions)
     assert _written(instructions) == []
@@ -141,7 +131,7 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
 def test_a_job_that_is_over_before_its_condition_is_written_was_scheduled(life: Life) -> None:
     """What its members were told before it fitted does not stay."""
     _show(life)
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    _members(life)
     life.work()
     ((status, _, _),) = _written(life.work(1.0))
     assert status == "False"

@@ -1,6 +1,5 @@
 """With ``--end-half-groups`` a group that stays half placed is ended; without it, it waits for ever."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,35 +8,26 @@ from mooring.kube.events import Identity, Removed
 from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
-from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, as_bound, binds, changed
+from tests.scheduler.pending.groups.conftest import MakeLife
 
 END_S = 60.0
 
 
-@pytest.fixture(params=[GroupOptions(end_half_s=END_S)])
-def life(
-    request: pytest.FixtureRequest,
-    make_node: MakeNode,
-    make_pf: MakePf,
-    make_pod: MakePod,
-) -> Iterator[Life]:
-    life = Life(Machine("mooring", group_options=request.param), make_node, make_pf, make_pod)
-    yield life
-    life.machine.check()
+@pytest.fixture(params=[END_S])
+def life(request: pytest.FixtureRequest, make_life: MakeLife) -> Life:
+    return make_life(end_half_s=request.param)
 
 
-def _half(life: Life) -> list[Pod]:
+def _half(life: Life, **fields: Any) -> list[Pod]:
     """Place a group of three, take a node from it, and make the lost member again, for which there is no room."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}") for number in range(3)))
+    life.see(*(life.member(f"m{number}", **fields) for number in range(3)))
     running = life.bound(*binds(life.work()))
     life.remove_node("n3")
     lost = next(pod for pod in running if pod.spec.node_name == "n3")
     life.gone(lost)
-    life.see(life.member("again"))
+    life.see(life.member("again", **fields))
     assert _evictions(life.work(1.0)) == []
     return [pod for pod in running if pod is not lost]
 
@@ -90,7 +80,7 @@ def test_members_that_end_are_not_evicted_again(life: Life) -> None:
     assert _evictions(life.work(2 * END_S)) == []
 
 
-@pytest.mark.parametrize("life", [NO_OPTIONS], indirect=True)
+@pytest.mark.parametrize("life", [0.0], indirect=True)
 def test_without_the_option_a_half_group_waits(life: Life) -> None:
     """For ever, and says so."""
     _half(life)
@@ -112,14 +102,8 @@ def test_a_group_without_a_waiting_member_is_left_alone(life: Life) -> None:
 def test_a_group_of_which_nobody_knows_how_many_it_needs_is_left_alone(life: Life) -> None:
     """Its PodGroup is gone; when it is there again, the time begins again."""
     gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    member: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
     life.pod_group("train", **gang)
-    life.nodes("n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}", **member) for number in range(3)))
-    running = life.bound(*binds(life.work()))
-    life.remove_node("n3")
-    life.gone(next(pod for pod in running if pod.spec.node_name == "n3"))
-    life.see(life.member("again", **member))
+    _half(life, group="", spec={"schedulingGroup": {"podGroupName": "train"}})
     assert _evictions(life.work(END_S - 1.0)) == []
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     assert _evictions(life.work(2 * END_S)) == []

@@ -1,32 +1,20 @@
 """With ``--group-hold`` a group that has waited long enough has first call on what becomes free."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from scheduler.kube.objects import Pod
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, pair, told, victims
-from tests.scheduler.pending.groups.hold_life import HOLD_S, holding_life, kept_on, names_of
+from tests.scheduler.pending.groups.conftest import MakeLife
+from tests.scheduler.pending.groups.hold_life import HOLD_S, full, hold, kept_on, life, names_of
 
-
-@pytest.fixture
-def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
-    life = holding_life(make_node, make_pf, make_pod, HOLD_S)
-    yield life
-    life.machine.check()
+__all__ = ["life"]
+FOUR = '{"name":"four","min":4}'
 
 
 def _single(life: Life, name: str, **fields: Any) -> Pod:
     return life.make_pod(name, [{}, {}], **fields)
-
-
-def _full(life: Life, *nodes: str) -> list[Pod]:
-    """Fill each node with one pod."""
-    life.nodes(*nodes)
-    life.see(*(_single(life, f"on-{node}") for node in nodes))
-    return life.bound(*binds(life.work()))
 
 
 def _stream(life: Life, running: list[Pod]) -> list[str]:
@@ -42,31 +30,21 @@ def _stream(life: Life, running: list[Pod]) -> list[str]:
     return bound
 
 
-def test_without_it_a_stream_of_single_pods_keeps_a_group_out(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+@pytest.mark.parametrize(("hold_s", "starts"), [(0.0, ["next-0", "next-1"]), (HOLD_S, ["m0", "m1"])])
+def test_a_group_that_has_waited_grows_with_what_becomes_free(
+    make_life: MakeLife, hold_s: float, starts: list[str]
 ) -> None:
-    """Each pod that ends leaves room for one pod, and there is one."""
-    life = holding_life(make_node, make_pf, make_pod, 0.0)
-    running = _full(life, "n1", "n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
-    assert _stream(life, running) == ["next-0", "next-1"]
-
-
-def test_a_group_that_has_waited_grows_with_what_becomes_free(life: Life) -> None:
-    """The room of the member that fits is kept; then the group starts as a whole, and the others after it."""
-    running = _full(life, "n1", "n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
-    assert _stream(life, running) == ["m0", "m1"]
+    """The room of the member that fits is kept, and the group starts as a whole; without it singles keep it out."""
+    life = make_life(hold_s=hold_s)
+    running = full(life, "n1", "n2")
+    hold(life)
+    assert _stream(life, running) == starts
 
 
 def test_a_group_that_holds_comes_first_though_it_was_tried_just_now(life: Life) -> None:
     """No backoff leaves what becomes free to a pod of the same priority."""
-    running = _full(life, "n1", "n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(HOLD_S + 1.0)
-    life.work(1.0)
+    running = full(life, "n1", "n2")
+    hold(life)
     life.gone(running[0])
     assert names_of(life.work()) == []
     life.see(_single(life, "single"))
@@ -76,7 +54,7 @@ def test_a_group_that_holds_comes_first_though_it_was_tried_just_now(life: Life)
 
 def test_the_hold_begins_when_its_time_is_over_though_nothing_happens(life: Life) -> None:
     """Room that is free already is kept from then on, and until then it is not; so is what others have yet to leave."""
-    _full(life, "n1")
+    full(life, "n1")
     life.nodes("n2")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.work()
@@ -90,12 +68,9 @@ def test_the_hold_begins_when_its_time_is_over_though_nothing_happens(life: Life
 
 def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None:
     """Two of three are kept room on one node; the third one's node makes the group start."""
-    (there,) = _full(life, "n2")
+    (there,) = full(life, "n2")
     life.nodes("n1", vfs=4)
-    members = [life.member(f"m{number}") for number in range(3)]
-    life.see(*members)
-    life.work(HOLD_S + 1.0)
-    life.work(1.0)
+    hold(life, '{"name":"train","min":3}', 3)
     assert kept_on(life) == ["n1", "n1", "n2"]
     life.gone(there)
     assert names_of(life.work(1.0)) == ["m0", "m1", "m2"]
@@ -103,11 +78,9 @@ def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None
 
 def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
     """They take what is kept."""
-    _full(life, "n1")
+    full(life, "n1")
     life.nodes("n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(HOLD_S + 1.0)
-    life.work(1.0)
+    hold(life)
     life.see(_single(life, "urgent", spec={"priority": 7}))
     assert names_of(life.work(1.0)) == ["urgent"]
 
@@ -134,12 +107,9 @@ def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
 
 def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
     """The pod that waited for it gets it."""
-    _full(life, "n1")
+    full(life, "n1")
     life.nodes("n2")
-    members = [life.member(f"m{number}", PAIR) for number in range(2)]
-    life.see(*members)
-    life.work(HOLD_S + 1.0)
-    life.work(1.0)
+    members = hold(life)
     life.see(_single(life, "single"))
     assert names_of(life.work(1.0)) == []
     life.gone(members[0])
@@ -154,7 +124,7 @@ def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_on
     life.nodes("n1")
     life.see(_single(life, "on-n1", spec={"priority": 10}))
     (equal,) = life.bound(*binds(life.work()))
-    (lower,) = _full(life, "n2")
+    (lower,) = full(life, "n2")
     pair(life)
     life.work(HOLD_S + 1.0)
     life.work(1.0)
@@ -173,11 +143,9 @@ def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_on
 
 def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> None:
     """What it keeps makes no event that would bring it back."""
-    _full(life, "n1")
+    full(life, "n1")
     life.nodes("n2", "n3")
-    life.see(*(life.member(f"m{number}", '{"name":"four","min":4}') for number in range(4)))
-    life.work(HOLD_S + 1.0)
-    life.work(1.0)
+    hold(life, FOUR, 4)
     assert len(life.machine.reservations) == 2
     before = life.machine.group_scheduling.decisions["unschedulable"]
     for _ in range(20):
@@ -189,7 +157,7 @@ def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> N
 @pytest.mark.parametrize(("of_group", "own", "is_kept"), [(10, 0, True), (0, 10, False)])
 def test_room_is_kept_by_the_priority_of_the_pod_group(life: Life, of_group: int, own: int, is_kept: bool) -> None:
     """A pod between the PodGroup's priority and its members' own gets the room, or does not, by the PodGroup's."""
-    first, _ = _full(life, "n1", "n2")
+    first, _ = full(life, "n1", "n2")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}}, priority=of_group)
     spec = {"priority": own, "schedulingGroup": {"podGroupName": "train"}, "preemptionPolicy": "Never"}
     life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))

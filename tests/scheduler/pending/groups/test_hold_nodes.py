@@ -1,7 +1,6 @@
 """On which nodes room is kept for a group with first call on what becomes free (``--group-hold``)."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,51 +8,41 @@ import pytest
 from scheduler.cycle.groups import group_budget
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
-from scheduler.kube.objects import Pod
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
+from tests.scheduler.pending.groups.conftest import MakeLife
 from tests.scheduler.pending.groups.hold_life import (
     HOLD_S,
-    holding_life,
+    full,
+    hold,
     kept_on,
+    life,
     names_of,
     small,
     small_ones,
     small_stream,
 )
 
+RACKED = '{"name":"pair","min":2,"within":"rack"}'
 _ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
 
-
-@pytest.fixture
-def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
-    life = holding_life(make_node, make_pf, make_pod, HOLD_S)
-    yield life
-    life.machine.check()
+__all__ = ["life"]
 
 
 @pytest.mark.parametrize(("hold_s", "starts"), [(0.0, []), (HOLD_S, ["m0", "m1"])])
 def test_a_group_whose_members_need_more_than_ends_at_once_starts_all_the_same(
-    make_node: MakeNode,
-    make_pf: MakePf,
-    make_pod: MakePod,
-    hold_s: float,
-    starts: list[str],
+    make_life: MakeLife, hold_s: float, starts: list[str]
 ) -> None:
     """Each pod that ends leaves one VF, and each member needs two of one node: others get none of what is kept."""
-    life = holding_life(make_node, make_pf, make_pod, hold_s)
+    life = make_life(hold_s=hold_s)
     running = small_ones(life, "n1", "n2", "n3", "n4")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     assert small_stream(life, running, 200) == starts
-    life.machine.check()
 
 
 def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(life: Life) -> None:
     """A node where fewer pods are in the way takes the place of another one, never the other way round."""
     running = small_ones(life, *(f"n{number}" for number in range(8)))
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     in_the_way = [4]
     for number in range(50, 80):
         life.see(small(life, number))
@@ -108,22 +97,14 @@ def test_pods_of_a_higher_priority_are_not_waited_for(life: Life) -> None:
     assert kept_on(life) == ["n2"]
 
 
-def _full(life: Life, *nodes: str, labels: dict[str, str] | None = None, **fields: Any) -> list[Pod]:
-    """Fill each node with one pod."""
-    life.nodes(*nodes, labels=labels or {})
-    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
-    return life.bound(*binds(life.work()))
-
-
 def test_nodes_full_of_pods_of_a_higher_priority_do_not_hide_those_to_wait_for(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has one pod only, and there are more of them than are looked at closely."""
     monkeypatch.setattr(select_victims, "_FEWEST", 4)
-    _full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
+    full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
     running = small_ones(life, "n1", "n2", "n3", "n4")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     assert small_stream(life, running, 200) == ["m0", "m1"]
 
 
@@ -136,9 +117,8 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
     small_ones(life, "n1", "n2", labels={"rack": "first"})
     for rack in range(8):
         names = [f"high{rack}-{number}" for number in range(12)]
-        _full(life, *names, labels={"rack": f"high{rack}"}, spec={"priority": 7})
-    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"within":"rack"}') for number in range(2)))
-    life.work(2 * HOLD_S)
+        full(life, *names, labels={"rack": f"high{rack}"}, spec={"priority": 7})
+    hold(life, RACKED)
     assert kept_on(life) == ["n1", "n2"]
 
 
@@ -148,10 +128,9 @@ def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
 ) -> None:
     """One pod of a Deployment is in the way on some nodes, two pods of Jobs are on each of the others."""
     monkeypatch.setattr(select_victims, "_FEWEST", 4)
-    _full(life, *(f"service{number}" for number in range(services)))
+    full(life, *(f"service{number}" for number in range(services)))
     running = small_ones(life, "n3", "n4", **_ENDS)
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     assert kept_on(life) == ["n3", "n4"]
     assert small_stream(life, running, 8, **_ENDS) == ["m0", "m1"]
 
@@ -161,7 +140,7 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
 ) -> None:
     """Their nodes are not taken for those of pods that stay."""
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
-    services = _full(life, "n1", "n2")
+    services = full(life, "n1", "n2")
     small_ones(life, "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.see(*(changed(pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) for pod in services))
@@ -171,10 +150,9 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
 
 def test_pods_that_do_not_end_are_waited_for_where_there_is_no_other_place(life: Life) -> None:
     """Somebody may delete them."""
-    services = _full(life, "n1", "n2")
+    services = full(life, "n1", "n2")
     small_ones(life, "n3", **_ENDS)
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     kept = kept_on(life)
     assert kept in (["n1", "n3"], ["n2", "n3"])
     life.gone(*(pod for pod in services if pod.spec.node_name not in kept))
@@ -184,19 +162,18 @@ def test_pods_that_do_not_end_are_waited_for_where_there_is_no_other_place(life:
 
 def test_a_domain_with_room_is_left_for_one_where_all_in_the_way_end(life: Life) -> None:
     """Otherwise the free node would be kept for ever, beside one that never becomes free."""
-    _full(life, "a1", "a2", labels={"rack": "a"})
+    full(life, "a1", "a2", labels={"rack": "a"})
     small_ones(life, "b1", "b2", "b3", labels={"rack": "b"}, **_ENDS)
     life.nodes("a3", labels={"rack": "a"})
-    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"within":"rack"}') for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life, RACKED)
     assert {node[0] for node in kept_on(life)} == {"b"}
 
 
 def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found out about a node holds in the next turn."""
     monkeypatch.setattr(group_budget, "A_TURN", 1)
-    _full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
-    _full(life, "n1", "n2")
+    full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
+    full(life, "n1", "n2")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.work(HOLD_S - 1.0)
     life.now += 2.0
@@ -211,8 +188,7 @@ def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatc
 def test_room_on_a_node_that_goes_is_looked_for_elsewhere(life: Life) -> None:
     """What is kept stands and falls as one, and the group is decided about again."""
     small_ones(life, "n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     kept = kept_on(life)
     life.remove_node(kept[0])
     life.work(1.0)
@@ -224,8 +200,7 @@ def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
 ) -> None:
     """Otherwise others would take what has become free so far."""
     running = small_ones(life, "n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
-    life.work(2 * HOLD_S)
+    hold(life)
     kept = kept_on(life)
     monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 0)
     life.gone(next(pod for pod in running if pod.spec.node_name == kept[0]))

@@ -1,6 +1,6 @@
 """What a crash in the middle of a preemption leaves of a group that goes as a whole is evicted, and nobody else."""
 
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -11,22 +11,21 @@ from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.group_evictions import PATIENCE_S
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, changed
+from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import Life, changed
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
 # The tests' time begins here.
 MARKED = "1970-01-01T00:00:00Z"
 DELETED = "2026-01-01T00:10:30Z"
 MIN = 2
+TRAIN = Identity("train", "default")
 REASON = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
 
 
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    life = Life(machine, make_node, make_pf, make_pod)
+@pytest.fixture(autouse=True)
+def _nodes(life: Life) -> None:
     life.nodes("n1", "n2", "n3")
-    return life
 
 
 def _pod_group(life: Life, mode: object = "PodGroup", least: int = MIN) -> None:
@@ -35,31 +34,32 @@ def _pod_group(life: Life, mode: object = "PodGroup", least: int = MIN) -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, "disruptionMode": mode},
     }
     item = msgspec.convert(document, PodGroup)
-    life.machine.handle(PodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(PodGroup, Changed(TRAIN, item), life.now)
 
 
-def _member(
-    life: Life,
-    name: str,
-    message: str = "",
-    reason: str = "PreemptionByScheduler",
-    **metadata: Any,
-) -> Pod:
-    """Make a member that has a node; with a message it is marked."""
+def _condition(message: str = OURS, reason: str = "PreemptionByScheduler") -> Json:
     mark = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
-    mark["lastTransitionTime"] = MARKED
-    status = {"conditions": [mark]} if message else {}
-    group = {"schedulingGroup": {"podGroupName": "train"}}
-    return life.make_pod(name, None, node="n1", spec=group, metadata=metadata, status=status)
+    return {"conditions": [mark | {"lastTransitionTime": MARKED}]}
 
 
-def _marked(pod: Pod) -> Pod:
-    mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": OURS}
-    return changed(pod, status={"conditions": [mark | {"lastTransitionTime": MARKED}]})
+STATES: dict[str, Json] = {
+    "bare": {},
+    "marked": {"status": _condition()},
+    "leaving": {"status": _condition(), "metadata": {"deletionTimestamp": DELETED}},
+    "another's": {"status": _condition("other: preempting")},
+    "evicted": {"status": _condition(reason="Evicted")},
+}
 
 
-def _leaving(life: Life, name: str) -> Pod:
-    return _member(life, name, OURS, deletionTimestamp=DELETED)
+def _show(life: Life, *states: str, name: str = "m") -> list[Pod]:
+    """Show members that have a node, in these states."""
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    pods = [
+        life.make_pod(f"{name}{number}", None, node="n1", spec=spec, **STATES[state])
+        for number, state in enumerate(states)
+    ]
+    life.see(*pods)
+    return pods
 
 
 def _evicted(found: list[Instruction]) -> list[str]:
@@ -78,7 +78,7 @@ def _in_time(life: Life, seconds: float = 4 * PATIENCE_S) -> list[str]:
 def test_the_rest_of_an_order_is_evicted(life: Life, mode: object) -> None:
     """The others are gone already, and fewer than the group needs are left; after the patience, and told why."""
     _pod_group(life, mode)
-    life.see(member := _member(life, "m0", OURS))
+    (member,) = _show(life, "marked")
     assert _in_time(life, PATIENCE_S - 5.0) == []
     (evict,) = (one for one in (*life.work(5.0), *life.work(5.0), *life.work(5.0)) if isinstance(one, Evict))
     (report,) = life.machine.finished(evict, "evicted", life.now)
@@ -92,111 +92,89 @@ def test_the_rest_of_an_order_is_evicted(life: Life, mode: object) -> None:
 def test_the_rest_of_a_group_by_annotation_is_evicted(life: Life, disruption: str, evicted: list[str]) -> None:
     """Unless its members go one by one."""
     group = {names.GROUP: f'{{"name":"train","min":{MIN}{disruption}}}'}
-    life.see(_marked(life.make_pod("m0", None, node="n1", annotations=group)))
+    life.see(life.make_pod("m0", None, node="n1", annotations=group, **STATES["marked"]))
     assert _in_time(life) == evicted
 
 
-def test_a_group_of_which_enough_are_left_goes_on(life: Life) -> None:
-    """Though all were to go."""
-    _pod_group(life)
-    life.see(_leaving(life, "m0"), *(_member(life, f"m{number}", OURS) for number in range(1, 1 + MIN)))
+@pytest.mark.parametrize(
+    ("states", "least", "mode"),
+    [
+        pytest.param("leaving marked marked", MIN, "PodGroup", id="enough are left, though all were to go"),
+        pytest.param("marked marked marked", MIN, "PodGroup", id="the crash came before the first deletion"),
+        pytest.param("marked bare", 3, "PodGroup", id="no member is deleted before all are marked"),
+        pytest.param("leaving marked", MIN, None, id="members go one by one by default"),
+        pytest.param("leaving marked", MIN, "Pod", id="members go one by one"),
+        pytest.param("leaving marked", MIN, {"single": {}}, id="members go one by one (v1beta1)"),
+        pytest.param("another's", MIN, "PodGroup", id="marked by another scheduler"),
+        pytest.param("evicted", MIN, "PodGroup", id="marked by an eviction"),
+    ],
+)
+def test_a_group_goes_on_whose_order_was_not_begun(life: Life, states: str, least: int, mode: object) -> None:
+    _pod_group(life, mode, least)
+    _show(life, *states.split())
     assert _in_time(life) == []
 
 
-def test_a_group_of_which_nobody_is_known_to_have_gone_goes_on(life: Life) -> None:
-    """The crash came before the first deletion."""
-    _pod_group(life)
-    life.see(*(_member(life, f"m{number}", OURS) for number in range(3)))
-    assert _in_time(life) == []
+def _leave(life: Life, pods: list[Pod]) -> None:
+    life.see(changed(pods[-1], metadata={"deletionTimestamp": DELETED}))
 
 
-def test_a_member_that_leaves_later_takes_nobody_with_it(life: Life) -> None:
-    """The crash came before the first deletion, and the member leaves for another reason."""
-    _pod_group(life)
-    life.see(_member(life, "m0", OURS), other := _member(life, "m1", OURS))
-    assert _in_time(life, PATIENCE_S + 10.0) == []
-    life.see(changed(other, metadata={"deletionTimestamp": DELETED}))
-    assert _in_time(life) == []
+def _replace(life: Life, pods: list[Pod]) -> None:
+    life.gone(*pods)
+    _show(life, "bare", name="new")
 
 
-def test_a_group_that_was_not_marked_to_the_end_goes_on(life: Life) -> None:
-    """Nobody is deleted before all are marked."""
-    _pod_group(life, least=3)
-    life.see(_member(life, "m0", OURS), _member(life, "m1"))
-    assert _in_time(life) == []
-
-
-def test_a_group_that_lives_again_goes_on(life: Life) -> None:
-    """Its controller has made others in place of those that are gone, and they have a node."""
-    _pod_group(life, least=3)
-    life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    life.work(10.0)
-    life.see(_member(life, "new0"), _member(life, "new1"))
-    assert _in_time(life) == []
-
-
-def test_a_new_group_of_the_same_name_is_not_touched(life: Life) -> None:
-    """The order was carried out; what comes after bears no mark."""
-    _pod_group(life)
-    old = [_leaving(life, f"m{number}") for number in range(3)]
-    life.see(*old)
-    life.work(10.0)
-    life.gone(*old)
-    life.see(_member(life, "new"))
-    assert _in_time(life) == []
-
-
-@pytest.mark.parametrize("mode", [None, "Pod", {"single": {}}])
-def test_members_that_go_as_single_pods_stay(life: Life, mode: object) -> None:
-    _pod_group(life, mode)
-    life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    assert _in_time(life) == []
-
-
-def test_without_its_pod_group_nobody_knows_how_the_group_goes(life: Life) -> None:
-    _pod_group(life)
-    life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
-    assert _in_time(life) == []
-
-
-def test_nor_does_anybody_where_it_cannot_be_read(life: Life) -> None:
-    """For victims such a group counts as one that goes as a whole, so that nobody of it goes alone."""
-    unreadable = Unreadable(Identity("train", "default"), "it is no object")
-    life.machine.handle(PodGroup, unreadable, life.now)
-    life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    assert _in_time(life) == []
-
-
-@pytest.mark.parametrize(("message", "reason"), [("other: preempting", "PreemptionByScheduler"), (OURS, "Evicted")])
-def test_marks_of_others_do_not_count(life: Life, message: str, reason: str) -> None:
-    _pod_group(life)
-    life.see(_member(life, "m0", message, reason))
-    assert _in_time(life) == []
-
-
-def test_a_mark_that_is_taken_back_ends_the_matter(life: Life) -> None:
-    """The API server refused the deletion."""
-    _pod_group(life)
-    life.see(member := _member(life, "m0", OURS))
-    life.work(PATIENCE_S / 2)
-    life.see(changed(member, status={"conditions": []}))
-    assert _in_time(life) == []
-
-
-def test_a_deletion_that_was_under_way_is_not_repeated(life: Life) -> None:
-    """The order has marked all, and deletes one after another."""
-    _pod_group(life)
-    life.see(member := _member(life, "m0", OURS))
-    life.work(PATIENCE_S / 2)
-    life.see(changed(member, metadata={"deletionTimestamp": DELETED}))
+@pytest.mark.parametrize(
+    ("states", "least", "wait_s", "event"),
+    [
+        pytest.param("marked marked", MIN, PATIENCE_S + 10.0, _leave, id="a member leaves for another reason"),
+        pytest.param("marked", MIN, PATIENCE_S / 2, _leave, id="the deletion was under way"),
+        pytest.param(
+            "marked",
+            MIN,
+            PATIENCE_S / 2,
+            lambda life, pods: life.see(changed(pods[0], status={"conditions": []})),
+            id="the API server refused the deletion, and the mark is taken back",
+        ),
+        pytest.param(
+            "leaving marked",
+            3,
+            10.0,
+            lambda life, _: _show(life, "bare", "bare", name="new"),
+            id="its controller has made others, which have a node",
+        ),
+        pytest.param("leaving leaving leaving", MIN, 10.0, _replace, id="a new group of the same name has no mark"),
+        pytest.param(
+            "leaving marked",
+            MIN,
+            0.0,
+            lambda life, _: life.machine.handle(PodGroup, Removed(TRAIN), life.now),
+            id="without its PodGroup nobody knows how the group goes",
+        ),
+        # For victims it counts as one that goes as a whole, so that nobody of it goes alone.
+        pytest.param(
+            "leaving marked",
+            MIN,
+            0.0,
+            lambda life, _: life.machine.handle(PodGroup, Unreadable(TRAIN, "it is no object"), life.now),
+            id="nor where it cannot be read",
+        ),
+    ],
+)
+def test_a_group_is_left_alone_after_an_event(
+    life: Life, states: str, least: int, wait_s: float, event: Callable[[Life, list[Pod]], object]
+) -> None:
+    _pod_group(life, least=least)
+    pods = _show(life, *states.split())
+    assert _in_time(life, wait_s) == []
+    event(life, pods)
     assert _in_time(life) == []
 
 
 def test_a_refused_eviction_is_tried_again(life: Life) -> None:
     """A disruption budget may forbid it for a while."""
     _pod_group(life)
-    life.see(_member(life, "m0", OURS))
+    _show(life, "marked")
     found = [one for _ in range(25) for one in life.work(2.5) if isinstance(one, Evict)]
     assert len(found) == 1
     assert life.machine.finished(found[0], "refused", life.now) == []
@@ -207,7 +185,7 @@ def test_a_refused_eviction_is_tried_again(life: Life) -> None:
 def test_the_machine_wakes_up_for_it(life: Life) -> None:
     """No event has to come: `next_due` leads to the eviction in time."""
     _pod_group(life)
-    life.see(_member(life, "m0", OURS))
+    _show(life, "marked")
     found = list[Instruction]()
     for _ in range(50):
         due = life.machine.next_due()
@@ -222,7 +200,7 @@ def test_the_machine_wakes_up_for_it(life: Life) -> None:
 def test_hundreds_are_evicted_some_at_a_time(life: Life) -> None:
     """None twice within the patience."""
     _pod_group(life, least=512)
-    life.see(*(_member(life, f"m{number}", OURS) for number in range(300)))
+    _show(life, *["marked"] * 300)
     most, found = 0, list[str]()
     for _ in range(40):
         some = _evicted(life.work(2.5))

@@ -1,28 +1,22 @@
 """A long decision about a group that comes before all others of its priority is not set aside for them."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from scheduler.pending.groups.pending_groups import GroupOptions
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds, fill
+from tests.scheduler.pending.groups.conftest import MakeLife
+from tests.scheduler.pending.groups.hold_life import HOLD_S, names_of
 
-HOLD_S = 30.0
 FOUR = '{"name":"four","min":4}'
 NODES = ("n1", "n2", "n3", "n4")
 
 
 @pytest.fixture
-def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+def life(make_life: MakeLife) -> Life:
     """Return a machine whose decisions may be set aside after each member."""
-    machine = Machine("mooring", portion=1, group_options=GroupOptions(hold_s=HOLD_S))
-    yield Life(machine, make_node, make_pf, make_pod)
-    machine.check()
+    return make_life(portion=1, hold_s=HOLD_S)
 
 
 def _four(life: Life) -> list[Instruction]:
@@ -32,10 +26,6 @@ def _four(life: Life) -> list[Instruction]:
 
 def _singles(life: Life, name: str, number: int, priority: int = 0) -> None:
     life.see(*(life.make_pod(f"{name}-{one}", [{}, {}], spec={"priority": priority}) for one in range(number)))
-
-
-def _names(found: list[Instruction]) -> list[str]:
-    return sorted(bind.pod_info.pod.metadata.name for bind in binds(found))
 
 
 def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(life: Life) -> None:
@@ -48,7 +38,7 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(life: 
         _singles(life, f"next-{number}", 1)
         life.work(10.0)
         life.gone(pod)
-        started += _names(life.work(10.0))
+        started += names_of(life.work(10.0))
     assert started == ["m0", "m1", "m2", "m3"]
 
 
@@ -69,7 +59,7 @@ def test_the_rest_of_a_group_that_is_half_placed_gets_the_room_that_becomes_free
     _singles(life, "waiting", 3)
     life.work(20.0)
     life.gone(*taking)
-    assert _names(life.work(20.0)) == ["m1", "m2", "m3"]
+    assert names_of(life.work(20.0)) == ["m1", "m2", "m3"]
 
 
 def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
@@ -80,7 +70,7 @@ def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
     life.now += 20.0
     life.machine.step(life.now)
     _singles(life, "higher", 1, priority=5)
-    assert _names(life.work()) == ["higher-0"]
+    assert names_of(life.work()) == ["higher-0"]
 
 
 def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(life: Life) -> None:
@@ -96,7 +86,7 @@ def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(
     for name, later_s in (("first", 0.5), ("second", 0.4)):
         _singles(life, name, 3)
         found = life.work(later_s)
-        assert _names(found) == [f"{name}-{number}" for number in range(3)]
+        assert names_of(found) == [f"{name}-{number}" for number in range(3)]
         life.gone(*life.bound(*binds(found)))
     _singles(life, "third", 3)
-    assert _names(life.work(0.1)) == ["m1", "m2", "m3"]
+    assert names_of(life.work(0.1)) == ["m1", "m2", "m3"]
