@@ -1,8 +1,6 @@
 """Decisions one after the other: what is kept of the nodes follows them, and plugins about other pods come on top."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,15 +11,13 @@ from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.objects import Image, Node, Pod
+from scheduler.kube.objects import Image, Node
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
+from tests.scheduler.conftest import Json, MakeNode, MakePod
 from tests.scheduler.reference.messages import refusal
 
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
-Json = dict[str, Any]
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",

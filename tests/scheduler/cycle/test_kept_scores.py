@@ -4,23 +4,22 @@ from collections.abc import Callable
 
 import pytest
 
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle import kept_scores
 from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
-from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePod
+from tests.scheduler.state.steps import take_in
 
-MakeNode = Callable[..., Node]
 Uses = Callable[[int, str], int]
 
 
 @pytest.fixture
 def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
     """Return scores with room for 40 shapes."""
-    machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
+    take_in(machine, make_node("n1"))
     monkeypatch.setattr(kept_scores, "_MOST_BYTES", 40 * 1000)
     monkeypatch.setattr(kept_scores, "_A_CHARACTER", 0)
     monkeypatch.setattr(SignatureScores, "byte_count", 1000)
@@ -28,20 +27,19 @@ def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def use(kept: KeptSignatureScores, make_pod: Callable[..., Pod]) -> Uses:
+def use(kept: KeptSignatureScores, make_pod: MakePod) -> Uses:
     """Return a function that uses a shape, by its number, for a pod; it returns which scores it got."""
     scores: list[object] = []
 
     def use(shape: int, pod: str) -> int:
         requests = {"requests": {"cpu": f"{1000 + shape}m"}}
-        made = make_pod(pod, spec={"containers": [{"name": "c", "resources": requests}]})
-        made.metadata.uid = f"uid of {pod}"
-        info = read_pod_info(made)
+        spec = {"containers": [{"name": "c", "resources": requests}]}
+        info = read_pod_info(make_pod(pod, metadata={"uid": f"uid of {pod}"}, spec=spec))
         assert isinstance(info, PodInfo)
         found = kept.of(info, PlacementBudget())
-        if not any(found is one for one in scores):
+        if found not in scores:
             scores.append(found)
-        return next(at for at, one in enumerate(scores) if found is one)
+        return scores.index(found)
 
     return use
 

@@ -1,9 +1,7 @@
 """What is kept from pod to pod: judgements by row, against new ones and against plain arithmetic."""
 
-from collections.abc import Callable
 from random import Random
 from statistics import pstdev
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,12 +9,11 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import dump_assignment, read_assignment
-from mooring.annotations.inventory import Inventory, Pf, dump_inventory
+from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Identity, Removed
 from scheduler.cache.column import Column, Journal
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Image, Node, Pod
@@ -25,30 +22,22 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.state.steps import binds, remove, steps, take_in
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
-Json = dict[str, Any]
 CPUS, GIB = ("0", "500m", "2", "6"), 1 << 30
 
 
 def _node(random: Random, number: int, make_node: MakeNode, make_pf: MakePf) -> Node:
-    taints: tuple[list[Json], ...] = ([], [_taint("NoSchedule")], [_taint()])
+    taint = {"key": "k", "value": "v"}
+    taints: tuple[list[Json], ...] = ([], [taint | {"effect": "NoSchedule"}], [taint | {"effect": "PreferNoSchedule"}])
     fields: Json = {
         "labels": {"zone": random.choice("ab"), "kubernetes.io/hostname": f"n{number}"},
         "allocatable": {"cpu": random.choice(CPUS), "memory": f"{random.randrange(5)}Gi", "pods": "20"},
-        "spec": {
-            "unschedulable": random.random() < 0.1,
-            "taints": random.choice(taints),
-        },
+        "spec": {"unschedulable": random.random() < 0.1, "taints": random.choice(taints)},
     }
     pfs = tuple(make_pf(index, random.randrange(6)) for index in range(random.randrange(3)))
     return make_node(f"n{number}", pfs, **fields)
-
-
-def _taint(effect: str = "PreferNoSchedule") -> Json:
-    return {"key": "k", "value": "v", "effect": effect}
 
 
 def _pod(random: Random, make_pod: MakePod) -> Pod:
@@ -66,22 +55,20 @@ def _pod(random: Random, make_pod: MakePod) -> Pod:
     return make_pod(request=request or None, spec=spec)
 
 
+def _with_image(node: Node, mib: int) -> Node:
+    node.status.images = [Image(["i:1"], mib << 20)]
+    return node
+
+
 def test_excluded_nodes_count_in_the_scores_of_the_others(
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """An image scores higher the more nodes have it: also nodes that the pod cannot go to."""
     pod_info = _pod_info(make_pod(spec={"containers": [{"name": "c", "image": "i:1"}]}))
-
-    def see(number: int, size: int, **spec: Any) -> None:
-        node = make_node(f"n{number}", spec=spec)
-        node.status.images = [Image(["i:1"], size << 20)]
-        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
-
-    for number in range(12):
-        see(number, 100 if number < 2 else 0)
+    take_in(machine, *(_with_image(make_node(f"n{number}"), 100 if number < 2 else 0) for number in range(12)))
     kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    for number in range(12, 15):
-        see(number, 100, unschedulable=True)
+    excluded = (make_node(f"n{number}", spec={"unschedulable": True}) for number in range(12, 15))
+    take_in(machine, *(_with_image(node, 100) for node in excluded))
     kept.refresh(Steps())
     assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes, Steps()), machine)
 
@@ -93,8 +80,7 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
 
     def see(number: int, cpu: str) -> None:
         node = make_node(f"n{number}", allocatable={"cpu": cpu, "memory": "1Gi", "pods": "20"})
-        node.status.images = [Image(["i:1"], 500 << 20)] if number % 2 else []
-        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+        take_in(machine, _with_image(node, 500) if number % 2 else node)
 
     for number in range(6):
         see(number, "2")
@@ -143,19 +129,18 @@ def test_kept_scores_equal_new_ones(
     for now in range(150):
         act = random.random()
         if act < 0.3:
-            node = _node(random, random.randrange(40), make_node, make_pf)
-            machine.nodes(Changed(Identity(node.metadata.name), node), float(now))
+            take_in(machine, _node(random, random.randrange(40), make_node, make_pf), now=float(now))
         elif act < 0.35:
             machine.nodes(Removed(Identity(f"n{random.randrange(40)}")), float(now))
         elif act < 0.8 or not assigned:
             pod = _pod(random, make_pod)
-            machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), float(now))
-            for decision in [one for one in machine.step(float(now)) or () if isinstance(one, Bind)]:
+            take_in(machine, pod, now=float(now))
+            for decision in binds(machine.step(float(now)) or []):
                 machine.finished(decision, BOUND, float(now))
                 assigned.append(pod)
         else:
             gone = assigned.pop(random.randrange(len(assigned)))
-            machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
+            remove(machine, gone, float(now))
         which = random.randrange(4)
         kept[which].refresh(Steps())
         fresh = SignatureScores(shapes[which], machine.cache.nodes, Steps())
@@ -170,11 +155,9 @@ def test_scores_are_what_plain_arithmetic_gives(
     """LeastAllocated, BalancedAllocation, TaintToleration and NodeAffinity with their weights, a node at a time."""
     random = Random(seed)
     nodes = {f"n{number}": _node(random, number, make_node, make_pf) for number in range(12)}
-    for name, node in nodes.items():
-        machine.nodes(Changed(Identity(name), node), 0.0)
+    take_in(machine, *nodes.values())
     there = [make_pod(node=random.choice(list(nodes)), spec=_resources("500m", "512Mi")) for _ in range(10)]
-    for pod in there:
-        machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    take_in(machine, *there)
     pod_info = _pod_info(_pod(random, make_pod))
     signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
     for row in signature_scores.passing_rows():
@@ -196,11 +179,9 @@ def _having(node: Node) -> tuple[int, int]:
 
 
 def _least_allocated(pod_info: PodInfo, node: Node, assigned: int) -> int:
-    scores = []
     wanted = pod_info.scored["cpu"] + 500 * assigned, pod_info.scored["memory"] + (GIB >> 1) * assigned
-    for have, demand in zip(_having(node), wanted, strict=True):
-        if have:
-            scores.append(max(have - demand, 0) * 100 // have)
+    pairs = [(have, demand) for have, demand in zip(_having(node), wanted, strict=True) if have]
+    scores = [max(have - demand, 0) * 100 // have for have, demand in pairs]
     return sum(scores) // len(scores) if scores else 0
 
 
@@ -241,7 +222,7 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
     text = dump_inventory(Inventory("boot-1", (make_pf(), make_pf(1))))
     for number in range(20):
         node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
-        machine.nodes(Changed(Identity(node.metadata.name), msgspec.convert(msgspec.to_builtins(node), Node)), 0.0)
+        take_in(machine, msgspec.convert(msgspec.to_builtins(node), Node))
     looked = []
 
     def judge(offer: object) -> int:
@@ -258,12 +239,8 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([Refused(OUT_OF_BUDGET), Placement((0,))])
     monkeypatch.setattr("scheduler.plugins.device_rules.rdma_vfs.place_request", lambda *_, **__: next(outcomes))
-    for name in ("n1", "n2"):
-        node = make_node(name, pfs=(make_pf(),))
-        machine.nodes(Changed(Identity(name), node), 0.0)
-    pod = make_pod(request=[{}])
-    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
-    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
+    take_in(machine, *(make_node(name, pfs=(make_pf(),)) for name in ("n1", "n2")), make_pod(request=[{}]))
+    (decision,) = binds(steps(machine, 1.0))
     assert (decision.assigned.node, machine.budget_spent) == ("n2", 1)
 
 
@@ -272,11 +249,8 @@ def test_an_assignment_is_written_as_the_contract_writes_it(
 ) -> None:
     """Equal assignments are equal strings: byte by byte what `dump_assignment` writes."""
     pf = make_pf(name="pf-0", allow=Allow(vlan=Indexes.of((7,)), mac=True, trust=True))
-    node = make_node(pfs=(pf,))
-    machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
     wish = {"min_tx_rate": 5, "max_tx_rate": 9, "vlan": 7, "mac": "02:00:00:00:00:01", "trust": True, "name": "rdma0"}
-    pod = make_pod(request=[wish, {"containers": ["c"]}])
-    machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
-    (decision,) = [one for one in machine.step(1.0) or () if isinstance(one, Bind)]
+    take_in(machine, make_node(pfs=(pf,)), make_pod(request=[wish, {"containers": ["c"]}]))
+    (decision,) = binds(steps(machine, 1.0))
     text = decision.annotations[names.ASSIGNMENT]
     assert text == dump_assignment(read_assignment(text))

@@ -12,13 +12,23 @@ from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.kube.selection.affinity import read_affinity_info
+from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info
 from tests.scheduler.reference.world import Json, World
 
-Controller = ReplicaSet | ReplicationController | StatefulSet
-CONTROLLERS: dict[str, type[Controller]] = {
+_CONTROLLERS: dict[str, type[ReplicaSet | ReplicationController | StatefulSet]] = {
     one.__name__: one for one in (ReplicaSet, ReplicationController, StatefulSet)
 }
+
+
+def tell_selecting_objects(world: World, pod_counts: PodCounts) -> None:
+    """Let counts know a world's namespaces, services and controllers."""
+    for name, labels in world.namespaces.items():
+        pod_counts.put_namespace(name, labels)
+    for service in world.services:
+        pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
+    for controller in world.controllers:
+        kind = _CONTROLLERS[controller["kind"]]
+        pod_counts.default_selectors.put_controller(msgspec.convert(controller, kind))
 
 
 class Cluster:
@@ -28,27 +38,20 @@ class Cluster:
         self.world = world
         self.nodes = NodeColumns()
         self.pod_counts = PodCounts()
-        for name, labels in world.namespaces.items():
-            self.pod_counts.put_namespace(name, labels)
+        tell_selecting_objects(world, self.pod_counts)
         for node in world.nodes:
             self._put(node)
-        for service in world.services:
-            self.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
-        for controller in world.controllers:
-            self.pod_counts.default_selectors.put_controller(
-                msgspec.convert(controller, CONTROLLERS[controller["kind"]])
-            )
         for pod in world.pods:
-            self._assigned(pod)
+            self._shift(pod, 1)
 
     def assigned(self, pod: Json, node: Json) -> None:
         pod["spec"]["nodeName"] = node["metadata"]["name"]
         self.world.pods.append(pod)
-        self._assigned(pod)
+        self._shift(pod, 1)
 
     def unassign(self, pod: Json) -> None:
         self.world.pods.remove(pod)
-        self.pod_counts.shift(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)), -1)
+        self._shift(pod, -1)
 
     def add(self, node: Json) -> None:
         self.world.nodes.append(node)
@@ -61,21 +64,19 @@ class Cluster:
         self.nodes.remove(node["metadata"]["name"])
 
     def check(self) -> None:
-        self.pod_counts.check(
-            [(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod))) for pod in self.world.pods]
-        )
+        self.pod_counts.check([self._place(pod) for pod in self.world.pods])
 
     def rows(self, nodes: Sequence[Json]) -> Any:
         return np.array([self.nodes.row_of[node["metadata"]["name"]] for node in nodes], np.intp)
 
-    def _row(self, pod: Json) -> int:
-        return self.nodes.row_of[pod["spec"]["nodeName"]]
+    def _place(self, pod: Json) -> tuple[int, AffinityInfo]:
+        return self.nodes.row_of[pod["spec"]["nodeName"]], read_affinity_info(msgspec.convert(pod, Pod))
 
     def _put(self, node: Json) -> None:
         self.nodes.put(read_node(msgspec.convert(node, Node), None, 0.0)[0])
 
-    def _assigned(self, pod: Json) -> None:
-        self.pod_counts.shift(self._row(pod), read_affinity_info(msgspec.convert(pod, Pod)), 1)
+    def _shift(self, pod: Json, count: int) -> None:
+        self.pod_counts.shift(*self._place(pod), count)
 
 
 def pod_info_of(pod: Json) -> PodInfo:

@@ -94,9 +94,7 @@ def random_pod(random: Random) -> Json:
         spec["nodeSelector"] = {"disk": "x"}
     if _rarely(random):
         spec["tolerations"] = [{"key": "k", "operator": "Equal", "value": "x"}]
-    images = random.choices(
-        ["small", "reg:5000/large", "huge:latest", "huge@sha256:1", "absent"], k=random.randint(1, 3)
-    )
+    images = random.choices(IMAGES, k=random.randint(1, 3))
     spec["containers"] = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
     if _rarely(random):
         spec["volumes"] = [{"name": "v", "image": {"reference": random.choice(IMAGES)}}]
@@ -112,9 +110,7 @@ def _rarely(random: Random) -> bool:
 
 
 def _key(random: Random) -> str:
-    return random.choice(
-        ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/zone", "rack"]
-    )
+    return random.choice(["kubernetes.io/hostname", ZONE, ZONE, "rack"])
 
 
 def _selector(random: Random, keys: tuple[str, ...]) -> Json | None:

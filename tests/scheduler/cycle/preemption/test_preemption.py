@@ -1,7 +1,6 @@
 """Select victims: against a plain reference on thousands of small random clusters, and what must not change it."""
 
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,11 +22,11 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.selecting_objects import PodDisruptionBudget, Service
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.reference import preemption as preempting
-from tests.scheduler.reference.cluster import CONTROLLERS
+from tests.scheduler.reference.cluster import tell_selecting_objects
 from tests.scheduler.reference.preemption import MBPS, Strife
 from tests.scheduler.reference.world import Json, World
 
@@ -73,19 +72,13 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     cluster, world = Cache(), strife.world
     reservations, budgets = Reservations(Queue()), Budgets()
     scheduling_cycle = SchedulingCycle(cluster, reservations, Preemption(cluster, reservations, budgets))
-    for name, labels in world.namespaces.items():
-        cluster.pod_counts.put_namespace(name, labels)
+    tell_selecting_objects(world, cluster.pod_counts)
     for node in world.nodes:
         inventory = Inventory("", tuple(pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
         annotations = {names.INVENTORY: dump_inventory(inventory)} if node["pfs"] else {}
         document = node | {"metadata": node["metadata"] | {"annotations": annotations}}
         document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
         cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
-    for service in world.services:
-        cluster.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
-    for controller in world.controllers:
-        kind: Any = CONTROLLERS[controller["kind"]]
-        cluster.pod_counts.default_selectors.put_controller(msgspec.convert(controller, kind))
     for pod in world.pods:
         cluster.put(read_assigned_pod(pod_of(pod))[0], 0.0)
     for budget in strife.budgets:
@@ -107,11 +100,8 @@ def compare(strife: Strife, pod: Json) -> bool:
         return False
     assert "" not in refused.values()
     helpable = [node for node in strife.world.nodes if refused[node["metadata"]["name"]] == "now"]
-    found = {
-        node["metadata"]["name"]: doomed
-        for node in helpable
-        if (doomed := preempting.victims(strife, pod, node)) is not None
-    }
+    tried = {node["metadata"]["name"]: preempting.victims(strife, pod, node) for node in helpable}
+    found = {node: doomed for node, doomed in tried.items() if doomed is not None}
     if not found:
         assert made.nominate is None
         return False
@@ -175,11 +165,8 @@ def test_victims_are_right_by_the_state_at_the_end_of_the_search(seed: int) -> N
         for one in [pod, *strife.world.pods] if (is_plain := count % 2 == 0) else ():
             one["spec"] |= {"affinity": {}, "topologySpreadConstraints": []}
         cluster, scheduling_cycle, budgets = cycle_of(strife)
-        search, made, late = (
-            VictimSearch(portion=1),
-            None,
-            random.sample(strife.world.pods, len(strife.world.pods) // 4),
-        )
+        search, made = VictimSearch(portion=1), None
+        late = random.sample(strife.world.pods, len(strife.world.pods) // 4)
         while made is None:
             made = scheduling_cycle.proceed(pod_info_of(pod), 0.0, search)
             if made is None:
@@ -233,24 +220,15 @@ def _node(name: str) -> Json:
     }
 
 
-def _near_x(pod: Json) -> Json:
+@pytest.mark.parametrize(("near_priority", "has_victims"), [(0, False), (2, True)])
+def test_required_affinity_is_satisfied_by_an_assigned_pod_that_stays(near_priority: int, has_victims: bool) -> None:
+    """Not by a nominated pod only, which may never come; and the assigned pod that satisfies it is no victim."""
+    strife = _full_node(_fighter("near", near_priority, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
+    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    pod = _fighter("pod", 1, 1)
     pod["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return pod
-
-
-def test_no_pod_is_preempted_to_be_near_a_nominated_pod_only() -> None:
-    """A nominated pod may never come: required affinity must be satisfied by assigned pods."""
-    strife = _full_node(_fighter("near", 0, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
-    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
-    assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
-
-
-def test_a_pod_that_satisfies_the_affinity_is_not_a_victim() -> None:
-    """Even without the nominated pod the affinity holds as long as one matching pod is assigned."""
-    strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
-    strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]
-    assert compare(strife, _near_x(_fighter("pod", 1, 1)))
+    assert compare(strife, pod) == has_victims
 
 
 # The pod's uid decides from which node on is searched.
