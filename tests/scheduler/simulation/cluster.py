@@ -9,6 +9,7 @@ from mooring.annotations.assignment import AssignedVf, Assignment, read_assignme
 from mooring.annotations.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
+from tests.scheduler.decisions.documents import pf
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import MERGE, Api, Json
 
@@ -17,7 +18,7 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 # Above all other pods, the second of them above the first.
 CLASSES = ("system-cluster-critical", "system-node-critical")
 _POD_STORAGE, _NODE_STORAGE = ("", "pods"), ("", "nodes")
-_MBPS, OFFER_MBPS = 100_000, 90_000
+OFFER_MBPS = 90_000
 VFS = (3, 2)
 RACK = "topology.kubernetes.io/rack"
 CPUS = 8
@@ -140,20 +141,9 @@ class Hardware:
         out = tuple(Out(Indexes.of([vf]), f"{HELD_BY}{uid}", rate) for vf, (uid, rate) in held.items())
         if elsewhere := self.out[index] - held.keys():
             out = (Out(Indexes.of(elsewhere), "bound to vfio-pci"), *out)
-        return Pf(
-            name=f"pf{index}",
-            pci=f"0000:{index + 4:02x}:00.0",
-            link="ethernet",
-            network=f"rail{index}",
-            mbps=_MBPS,
-            offer_mbps=self.offer_mbps[index],
-            up=self.up[index],
-            vfs=Indexes.of(range(VFS[index])),
-            vf0=f"0000:{index + 4:02x}:00.2",
-            can=frozenset({"min_tx_rate", "max_tx_rate"}),
-            out=out,
-            port="cable" if self.shares_port else None,
-        )
+        state = {"offer_mbps": self.offer_mbps[index], "up": self.up[index], "out": out}
+        can = frozenset({"min_tx_rate", "max_tx_rate"})
+        return pf(index, VFS[index], can=can, pcie=(), port="cable" if self.shares_port else None, **state)
 
 
 def on_cable(inventory: Inventory, pf: Pf) -> list[Pf]:

@@ -273,8 +273,7 @@ class Jobs:
         """Check that members come to one rack, and to those that are placed: where most are, if they are in several."""
         racks = Counter(rack_of(one.node) for one in before if one.node in machine.cache.nodes.row_of)
         chosen = {rack_of(bind.assigned.node) for bind in binds if bind.pod_info.uid in mine}
-        allowed = {rack for rack in racks if racks[rack] == max(racks.values())} if before else chosen
-        if job.within and (len(chosen) > 1 or not chosen <= allowed):
+        if job.within and _are_astray(chosen, racks, is_first=not before):
             self.broken.append(f"members of {job.name} go to racks {sorted(chosen)}, of {dict(racks)} before")
 
     def _check_roles(self, job: Job, machine: Machine, owners: Set[str], before: Set[str], placed: Set[str]) -> None:
@@ -293,9 +292,8 @@ class Jobs:
             mine = [one for one in placed if one.uid in pods and _index(pods[one.uid]) // _SLICE == number]
             before = Counter(rack_of(one.node) for one in mine if one.uid not in chosen)
             racks = {rack_of(one.node) for one in mine if one.uid in chosen}
-            allowed = {rack for rack in before if before[rack] == max(before.values())} if before else racks
             self.met["sliced"] += bool(racks)
-            if len(racks) > 1 or not racks <= allowed:
+            if _are_astray(racks, before, is_first=not before):
                 self.broken.append(f"slice {number} of {job.name} goes to racks {sorted(racks)}, of {dict(before)}")
 
     def preempt(self, machine: Machine, order: DeleteVictims, going: Set[str]) -> None:
@@ -379,6 +377,12 @@ class Jobs:
             all(_go_to(member, nodes[name], chosen.count(name), live) for name in set(chosen))
             for chosen in itertools.combinations_with_replacement(ready, count)
         )
+
+
+def _are_astray(racks: Set[str], before: Counter[str], *, is_first: bool) -> bool:
+    """Return whether members go to several racks, or to another than where most of those before them are."""
+    allowed = {rack for rack in before if before[rack] == max(before.values())}
+    return len(racks) > 1 or not (is_first or racks <= allowed)
 
 
 def _index(pod: PodState) -> int:

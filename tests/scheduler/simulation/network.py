@@ -201,20 +201,5 @@ class End(asyncio.Transport):
         for data in held:
             self.deliver(data)
 
-    def is_reading(self) -> bool:
-        return not self._paused
-
-    def get_protocol(self) -> Any:
-        return self.protocol
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def can_write_eof(self) -> bool:
-        return False
-
     def get_write_buffer_size(self) -> int:
         return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass

@@ -8,7 +8,6 @@ import pytest
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
-from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
@@ -25,25 +24,15 @@ from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
+from tests.scheduler.decisions.documents import pf
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import tell_selecting_objects
 from tests.scheduler.reference.preemption import MBPS, Strife
 from tests.scheduler.reference.world import Json, World
 
 
-def pf(index: int, vfs: int) -> Pf:
-    return Pf(
-        name=f"pf{index}",
-        pci=f"0000:0{index}:00.0",
-        link="ethernet",
-        network="rail0",
-        mbps=MBPS,
-        offer_mbps=MBPS,
-        up=True,
-        vfs=Indexes.of(range(vfs)),
-        vf0=f"0000:0{index}:00.1",
-        can=frozenset({"min_tx_rate"}),
-    )
+def _pf(index: int, vfs: int) -> Pf:
+    return pf(index, vfs, network="rail0", mbps=MBPS, offer_mbps=MBPS)
 
 
 def pod_of(document: Json) -> Pod:
@@ -52,7 +41,7 @@ def pod_of(document: Json) -> Pod:
     metadata = document["metadata"] | {"annotations": annotations}
     if document.get("vfs"):
         vfs = tuple(
-            AssignedVf(f"pf{index}", vf, pf(index, 2).vf_pci(vf), "ethernet", "rail0", VfSettings(min_tx_rate=rate))
+            AssignedVf(f"pf{index}", vf, _pf(index, 2).vf_pci(vf), "ethernet", "rail0", VfSettings(min_tx_rate=rate))
             for (index, vf), rate in zip(document["vfs"], document["rates"], strict=True)
         )
         given = Assignment(metadata["uid"], document["spec"]["nodeName"], vfs)
@@ -74,7 +63,7 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
     scheduling_cycle = SchedulingCycle(cluster, reservations, Preemption(cluster, reservations, budgets))
     tell_selecting_objects(world, cluster.pod_counts)
     for node in world.nodes:
-        inventory = Inventory("", tuple(pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
+        inventory = Inventory("", tuple(_pf(index, vfs) for index, vfs in enumerate(node["pfs"])))
         annotations = {names.INVENTORY: dump_inventory(inventory)} if node["pfs"] else {}
         document = node | {"metadata": node["metadata"] | {"annotations": annotations}}
         document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
