@@ -12,7 +12,8 @@ from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
 from scheduler.state.pod_scheduling import APART_S
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import binds, steps, take_in
+from tests.scheduler.group_life import binds
+from tests.scheduler.state.steps import steps, take_in
 
 NODES = 250
 _UNSEARCHED = re.compile(r"(\d+) node\(s\) not searched yet")

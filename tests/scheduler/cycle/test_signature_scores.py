@@ -23,7 +23,8 @@ from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import binds, remove, steps, take_in
+from tests.scheduler.group_life import binds
+from tests.scheduler.state.steps import remove, steps, take_in
 
 CPUS, GIB = ("0", "500m", "2", "6"), 1 << 30
 
