@@ -58,13 +58,13 @@ class BoundWithoutVfs(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         pod, uid = change.pod, change.assigned_pod.uid
-        has_offer, is_new = self._offers.get(uid), uid not in self._pods
-        self._offers.drop(uid)
         if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
             self._has_bound = True
         if not _is_bound_without_vfs(pod):
             self.pod_deleted(uid, None, now)
             return []
+        has_offer, is_new = self._offers.get(uid), uid not in self._pods
+        self._offers.drop(uid)
         self._pods[uid] = pod
         if has_offer:
             self._evidence.add(uid)
