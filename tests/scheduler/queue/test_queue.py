@@ -1,5 +1,7 @@
 """The scheduling queue: priority, age, backoff, and requeueing by events that may help."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,6 +11,17 @@ from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.queue.queue import Queue
 
 
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+def _add(queue: Queue, uids: Iterable[str]) -> None:
+    """Add pods whose age is the order of their uids."""
+    for uid in uids:
+        queue.add(uid, 0, uid, 0.0)
+
+
 def _pop_all(queue: Queue, now: float) -> list[str]:
     popped = []
     while (uid := queue.pop(now)) is not None:
@@ -16,17 +29,15 @@ def _pop_all(queue: Queue, now: float) -> list[str]:
     return popped
 
 
-def test_pods_go_by_priority_then_age() -> None:
-    """The higher priority first, among equals the older pod."""
-    queue = Queue()
+def test_pods_go_by_priority_then_age(queue: Queue) -> None:
     for uid, priority, created in (("young", 0, "b"), ("old", 0, "a"), ("urgent", 7, "c"), ("idle", -1, "a")):
         queue.add(uid, priority, created, 0.0)
     assert _pop_all(queue, 0.0) == ["urgent", "old", "young", "idle"]
 
 
-def test_backoff_doubles_from_one_second_to_ten() -> None:
+def test_backoff_doubles_from_one_second_to_ten(queue: Queue) -> None:
     """Each attempt waits longer than the one before, up to ten seconds, from the time of the attempt."""
-    queue, now, waits = Queue(), 0.0, []
+    now, waits = 0.0, []
     queue.add("a", 0, "", now)
     for _ in range(6):
         assert queue.pop(now) == "a"
@@ -39,28 +50,20 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_an_unschedulable_pod_is_requeued_only_by_events_that_it_waits_for() -> None:
+def test_an_unschedulable_pod_is_requeued_only_by_events_that_it_waits_for(queue: Queue) -> None:
     """A deleted pod does not help one that waits for a node; only its own change helps a malformed one."""
-    queue = Queue()
-    for uid, waits_for in (
-        ("node", ClusterEvent.NODE),
-        ("both", ClusterEvent.NODE | ClusterEvent.POD_GONE),
-        ("never", NO_EVENT),
-    ):
-        queue.add(uid, 0, "", 0.0)
-        assert queue.pop(0.0) == uid
-        queue.add_unschedulable(uid, waits_for)
+    _add(queue, ("1 node", "2 both", "3 never"))
+    for waits_for in (ClusterEvent.NODE, ClusterEvent.NODE | ClusterEvent.POD_GONE, NO_EVENT):
+        queue.add_unschedulable(queue.pop(0.0) or "", waits_for)
     queue.move_on_event(ClusterEvent.POD_GONE, 0.0)
-    assert _pop_all(queue, 100.0) == ["both"]
+    assert _pop_all(queue, 100.0) == ["2 both"]
     queue.move_on_event(ClusterEvent.NODE_LABELS, 100.0)
-    assert _pop_all(queue, 100.0) == ["node"]
-    queue.add("never", 0, "", 100.0)
-    assert _pop_all(queue, 100.0) == ["never"]
+    assert _pop_all(queue, 100.0) == ["1 node"]
+    queue.add("3 never", 0, "", 100.0)
+    assert _pop_all(queue, 100.0) == ["3 never"]
 
 
-def test_a_requeued_pod_still_waits_out_its_backoff() -> None:
-    """Frequent events cannot make a pod that does not fit take all the time."""
-    queue = Queue()
+def test_a_requeued_pod_still_waits_out_its_backoff(queue: Queue) -> None:
     queue.add("a", 0, "", 0.0)
     queue.pop(0.0)
     queue.add_unschedulable("a", ClusterEvent.NODE)
@@ -69,11 +72,8 @@ def test_a_requeued_pod_still_waits_out_its_backoff() -> None:
     assert queue.pop(1.0) == "a"
 
 
-def test_a_deleted_pod_is_never_popped_again() -> None:
-    """From any place, active, backoff or unschedulable."""
-    queue = Queue()
-    for uid in ("active", "backoff", "unschedulable"):
-        queue.add(uid, 0, uid, 0.0)
+def test_a_deleted_pod_is_never_popped_again(queue: Queue) -> None:
+    _add(queue, ("active", "backoff", "unschedulable"))
     assert queue.pop(0.0) == "active"
     queue.retry("active")
     assert queue.pop(0.0) == "backoff"
@@ -85,36 +85,40 @@ def test_a_deleted_pod_is_never_popped_again() -> None:
     assert queue.next_ready() is None
 
 
-def _add_all_unschedulable(queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.VFS_FREED) -> list[str]:
-    """Pop all that are ready and make them unschedulable with one signature."""
+def _fail(
+    queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.NODE, signature: str | None = None
+) -> list[str]:
+    """Try all that are ready, each in vain."""
     popped = []
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)
-        queue.add_unschedulable(uid, waits_for, "signature")
+        queue.add_unschedulable(uid, waits_for, signature)
     return popped
 
 
-def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe() -> None:
+def _fail_replicas(queue: Queue, now: float) -> list[str]:
+    """Try all that are ready, which have one signature, each in vain."""
+    return _fail(queue, now, ClusterEvent.VFS_FREED, "signature")
+
+
+def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe(queue: Queue) -> None:
     """However many wait, and however often an event comes, one attempt answers for all of them."""
-    queue = Queue()
-    for number in range(10_000):
-        queue.add(f"p{number:05}", 0, "", 0.0)
-    assert len(_add_all_unschedulable(queue, 0.0)) == 10_000
+    _add(queue, (f"p{number:05}" for number in range(10_000)))
+    assert len(_fail_replicas(queue, 0.0)) == 10_000
     tried = 0
     for second in range(20, 120, 10):
         for _ in range(100):
             queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
-        tried += len(_add_all_unschedulable(queue, float(second)))
+        tried += len(_fail_replicas(queue, float(second)))
     assert tried == 10
     queue.check()
 
 
-def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
+def test_a_probe_that_finds_a_node_requeues_the_next(queue: Queue) -> None:
     """Three VFs are free for five replicas: three are placed, the fourth answers for the fifth."""
-    queue, places, tried = Queue(), 3, []
-    for name in "abcde":
-        queue.add(name, 0, name, 0.0)
-    _add_all_unschedulable(queue, 0.0)
+    places, tried = 3, []
+    _add(queue, "abcde")
+    _fail_replicas(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     while (uid := queue.pop(5.0)) is not None:
         tried.append(uid)
@@ -129,12 +133,10 @@ def test_a_probe_that_finds_a_node_requeues_the_next() -> None:
 
 
 @pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
-def test_a_probe_without_an_outcome_is_replaced(lost: str) -> None:
+def test_a_probe_without_an_outcome_is_replaced(queue: Queue, lost: str) -> None:
     """The event that requeued it may help the others all the same."""
-    queue = Queue()
-    for uid in "ab":
-        queue.add(uid, 0, uid, 0.0)
-    _add_all_unschedulable(queue, 0.0)
+    _add(queue, "ab")
+    _fail_replicas(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     if lost == "deleted":
         queue.delete("a")
@@ -148,12 +150,10 @@ def test_a_probe_without_an_outcome_is_replaced(lost: str) -> None:
     assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
 
 
-def test_a_pods_rejection_holds_for_its_signature() -> None:
+def test_a_pods_rejection_holds_for_its_signature(queue: Queue) -> None:
     """Rejected by other plugins than before: all of them wait for other events, and are returned for a new message."""
-    queue = Queue()
-    for uid in "abc":
-        queue.add(uid, 0, uid, 0.0)
-    _add_all_unschedulable(queue, 0.0)
+    _add(queue, "abc")
+    _fail_replicas(queue, 0.0)
     queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
     assert queue.pop(5.0) == "a"
     assert queue.add_unschedulable("a", ClusterEvent.NODE_TAINTS, "signature") == {"b", "c"}
@@ -163,9 +163,8 @@ def test_a_pods_rejection_holds_for_its_signature() -> None:
     assert _pop_all(queue, 50.0) == ["b"]
 
 
-def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt() -> None:
+def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt(queue: Queue) -> None:
     """Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other."""
-    queue = Queue()
     queue.add("old", 0, "a", 0.0)
     assert queue.pop(1.0) == "old"
     queue.add("young", 0, "b", 0.5)
@@ -186,18 +185,8 @@ def _tried(queue: Queue, uid: str, tries: int, created: str, priority: int = 0) 
     return now
 
 
-def _fail(queue: Queue, now: float) -> list[str]:
-    """Try all that are ready, each in vain."""
-    popped = []
-    while (uid := queue.pop(now)) is not None:
-        popped.append(uid)
-        queue.add_unschedulable(uid, ClusterEvent.NODE)
-    return popped
-
-
-def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff() -> None:
+def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff(queue: Queue) -> None:
     """The older group has failed more often and would wait for longer."""
-    queue = Queue()
     now = _tried(queue, "old", 4, "a")
     queue.add("young", 0, "b", now, since=now)
     assert _fail(queue, now) == ["young"]
@@ -207,9 +196,8 @@ def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff() -> None
     queue.check()
 
 
-def test_a_new_group_goes_after_an_older_one_that_an_event_can_help() -> None:
+def test_a_new_group_goes_after_an_older_one_that_an_event_can_help(queue: Queue) -> None:
     """It has no backoff; without an event the older one has nothing to hope for, and is not tried."""
-    queue = Queue()
     now = _tried(queue, "old", 4, "a")
     queue.add("new", 0, "b", now, since=now)
     assert _fail(queue, now) == ["new"]
@@ -218,9 +206,8 @@ def test_a_new_group_goes_after_an_older_one_that_an_event_can_help() -> None:
     assert _fail(queue, now) == ["old", "new", "newer"]
 
 
-def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run() -> None:
+def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run(queue: Queue) -> None:
     """Fifty may end at once; then the next group waits for five seconds, and a pod does not."""
-    queue = Queue()
     for number in range(50):
         queue.add(f"old-{number:02}", 0, "a", 0.0, since=0.0)
     now = 0.0
@@ -243,26 +230,21 @@ def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run() -> None:
 
 
 @pytest.mark.parametrize(("priority", "order"), [(1, ["other", "new"]), (-1, ["new"])])
-def test_a_group_of_higher_priority_goes_first_and_one_of_lower_priority_waits(priority: int, order: list[str]) -> None:
-    """Whichever is older."""
-    queue = Queue()
+def test_groups_go_by_priority_whichever_is_older(queue: Queue, priority: int, order: list[str]) -> None:
     now = _tried(queue, "other", 4, "z" if priority > 0 else "a", priority)
     queue.move_on_event(ClusterEvent.NODE, now)
     queue.add("new", 0, "b", now, since=now)
     assert _fail(queue, now) == order
 
 
-def test_the_backoff_of_a_group_whose_write_failed_does_not_end_early() -> None:
+def test_the_backoff_of_a_group_whose_write_failed_does_not_end_early(queue: Queue) -> None:
     """A younger group does not make it write more often."""
-    queue = Queue()
     queue.add("old", 0, "a", 0.0, since=0.0, backoff_s=8.0)
     queue.add("new", 0, "b", 0.0, since=0.0)
     assert _fail(queue, 0.0) == ["new"]
 
 
-def test_pods_do_not_end_the_backoff_of_groups() -> None:
-    """Nor do groups that of pods."""
-    queue = Queue()
+def test_pods_do_not_end_the_backoff_of_groups(queue: Queue) -> None:
     now = _tried(queue, "group", 4, "a")
     queue.move_on_event(ClusterEvent.NODE, now)
     queue.add("pod", 0, "b", now)
@@ -272,9 +254,9 @@ def test_pods_do_not_end_the_backoff_of_groups() -> None:
     assert _fail(queue, now) == ["group", "new"]
 
 
-def test_each_older_group_goes_once_before_a_younger_one() -> None:
+def test_each_older_group_goes_once_before_a_younger_one(queue: Queue) -> None:
     """Though events bring it back after each try."""
-    queue, popped = Queue(), list[str]()
+    popped = list[str]()
     now = _tried(queue, "old", 4, "a")
     queue.move_on_event(ClusterEvent.NODE, now)
     queue.add("young", 0, "b", now, since=now)
@@ -289,9 +271,8 @@ def test_each_older_group_goes_once_before_a_younger_one() -> None:
     assert _fail(queue, now + 0.5) == ["old", "young", "newer"], "each group has a turn of its own"
 
 
-def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_older_ones() -> None:
+def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_older_ones(queue: Queue) -> None:
     """Decisions that take too long do not let it wait for ever."""
-    queue = Queue()
     now = _tried(queue, "old", 2, "a")
     queue.add("young", 0, "b", now - 0.5, since=now)
     queue.move_on_event(ClusterEvent.NODE, now)
@@ -299,9 +280,8 @@ def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_o
     assert queue.pop(now + 15.0) == "young"
 
 
-def test_a_group_waits_while_an_older_one_is_decided_about_and_a_pod_does_not() -> None:
+def test_a_group_waits_while_an_older_one_is_decided_about_and_a_pod_does_not(queue: Queue) -> None:
     """A decision that others interrupt keeps its turn among groups."""
-    queue = Queue()
     queue.add("old", 0, "a", 0.0, since=0.0)
     assert queue.pop(0.0) == "old"
     queue.add("young", 0, "b", 0.0, since=0.0)

@@ -57,6 +57,12 @@ class Life(group_life.Life):
         self.pod(priority, request, **fields)
         return self.bind(self.decide())[0]
 
+    def preempt(self) -> tuple[Pod, Pod, list[Instruction]]:
+        """Let a pod take the only VF of n1 from another; return that one, the pod, and what is decided."""
+        self.node()
+        low, high = self.assigned(0), self.pod(1)
+        return low, high, self.decide()
+
     def bind(self, instructions: Iterable[Instruction]) -> list[Pod]:
         """Carry out the binds; return the pods as the watch shows them."""
         return self.bound(*binds(instructions))

@@ -45,7 +45,6 @@ def test_only_a_namespace_that_changed_can_help_a_pod(around: ClusterObjects) ->
 
 
 def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
-    """A list is complete: after a gap in the watch, the objects that are gone are removed here too."""
     around.take(Namespace, changed(Namespace, "n", labels={"a": "1"}))
     around.take(Namespace, changed(Namespace, "m"))
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))

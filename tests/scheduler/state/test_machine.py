@@ -21,7 +21,6 @@ from tests.scheduler.state.steps import annotated, notices, reports_of
 
 
 def test_a_pod_without_interfaces_is_bound_without_an_assignment(life: Life) -> None:
-    """No request, or an empty one: a node is all that it needs."""
     life.see(life.make_node(), life.make_pod(), life.make_pod(request=[]))
     assert [decision.annotations for decision in life.binds()] == [{}, {}]
 
@@ -69,7 +68,6 @@ def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_reported(life: Life) -> 
 
 @pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
 def test_a_definite_refusal_ends_the_reservation(life: Life, kind: Any) -> None:
-    """Whatever the API server's reason, the next pod gets the VF."""
     first, second = life.make_pod(request=[{}]), life.make_pod(request=[{}])
     life.see(life.n1(vfs=1), first, second)
     (decision,) = life.binds()
@@ -88,7 +86,6 @@ def test_what_is_bound_is_not_forgotten(life: Life) -> None:
 
 
 def test_a_changed_pod_is_scheduled_again(life: Life) -> None:
-    """After a conflict the pod comes again with backoff, as it is then."""
     pod = life.make_pod(request=[{}])
     life.see(life.n1(), pod)
     (decision,) = life.binds()
@@ -100,7 +97,6 @@ def test_a_changed_pod_is_scheduled_again(life: Life) -> None:
 
 
 def test_a_refused_binding_is_reported_and_its_pod_waits_for_a_change(life: Life) -> None:
-    """Repeating it would change nothing."""
     life.see(life.make_node(), life.make_pod())
     (decision,) = life.binds()
     assert reports_of(life.machine.finished(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
@@ -136,14 +132,6 @@ def test_our_own_status_writes_requeue_no_pod(life: Life) -> None:
     assert life.steps(90.0) == []
 
 
-def test_a_heartbeat_of_a_node_requeues_no_pod(life: Life) -> None:
-    """A node whose facts are the same is the same node."""
-    life.see(life.make_node(), life.make_pod(request=[{}]))
-    life.steps()
-    life.see(life.make_node(), now=50.0)
-    assert life.machine.step(50.0) is None
-
-
 def test_a_restart_rebuilds_the_same_use_from_the_api(life: Life) -> None:
     """A new machine that lists what the old one bound sees the same VFs free, and repeats no message."""
     node = life.n1(vfs=4)
@@ -163,14 +151,6 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(life: Life) -> None:
     fresh.machine.check()
 
 
-def test_a_pod_of_another_scheduler_counts_for_resources(life: Life) -> None:
-    """Whichever scheduler bound it, it uses what it requests."""
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "6"}}}]}
-    life.see(life.make_node(), life.make_pod(node="n1", spec=spec | {"schedulerName": "other"}))
-    life.see(life.make_pod(spec=spec))
-    assert reports_of(life.steps()) == ["0/1 nodes are available: 1 Insufficient cpu."]
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -181,7 +161,6 @@ def test_a_pod_of_another_scheduler_counts_for_resources(life: Life) -> None:
     ],
 )
 def test_a_pod_that_is_not_to_be_scheduled_is_left_alone(life: Life, fields: dict[str, Any]) -> None:
-    """Another scheduler's, gated, being deleted, or completed."""
     life.see(life.make_node(), life.make_pod(**fields))
     assert life.machine.step(0.0) is None
 
@@ -246,7 +225,6 @@ def test_a_bound_pod_is_known_in_its_version_only(life: Life) -> None:
 
 
 def test_a_relisted_set_replaces_what_was_known(life: Life) -> None:
-    """Nodes and pods that vanished while the watch was away are gone."""
     held, waiting = claiming(life.make_pod(node="n1"), 0), life.make_pod(request=[{}])
     node = life.n1(vfs=1)
     life.see(node, life.make_node("n2"), held, waiting)
@@ -297,7 +275,6 @@ def test_a_bug_in_a_decision_affects_one_pod_only(life: Life, monkeypatch: pytes
 
 @pytest.mark.parametrize("size", [0, 1, 2047, 2048, 2049, 10_000])
 def test_missing_objects_are_named_in_order(size: int) -> None:
-    """And no others; the number of pauses follows the work."""
     chance = random.Random(size)
     known = [f"u{number}" for number in range(size)]
     there = [uid for uid in known if chance.random() < 0.9] + ["new"]

@@ -12,10 +12,8 @@ from tests.scheduler.state.life import Life, binds_of, nominated_in, victims_of
 
 def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life: Life) -> None:
     """Neither while the victims terminate nor when the VF is free; one that is more important gets it."""
-    life.node()
-    low = life.assigned(0)
-    middle = life.pod(1)
-    assert victims_of(life.decide()) == [low.metadata.uid]
+    low, middle, found = life.preempt()
+    assert victims_of(found) == [low.metadata.uid]
     late = life.pod(0)
     assert binds_of(life.decide(0.0)) == []
     life.gone(life.terminate(low))
@@ -43,10 +41,8 @@ def test_the_rate_that_is_kept_for_a_nominated_pod_is_not_given(life: Life) -> N
 
 def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
     """The less important one gets a message that its nomination has ended, and is scheduled again."""
-    life.node()
-    low = life.assigned(0)
-    middle = life.pod(1)
-    assert nominated_in(life.decide()) == [(middle.metadata.uid, "n1")]
+    low, middle, found = life.preempt()
+    assert nominated_in(found) == [(middle.metadata.uid, "n1")]
     life.terminate(low)
     high = life.pod(2)
     found = life.decide(0.0)
@@ -56,7 +52,6 @@ def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
 
 
 def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
-    """The pod gets a message, and is scheduled on the remaining nodes."""
     life.node()
     life.node("n2")
     life.assigned(0)
@@ -73,10 +68,7 @@ def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_nominated_pod_may_go_to_another_node_that_has_become_free(life: Life, is_gone: bool) -> None:
     """The nomination ends with the bind, and a pod that was kept away gets the VF of the victim once that is gone."""
-    life.node()
-    low = life.assigned(0)
-    high = life.pod(1)
-    life.decide()
+    low, high, _ = life.preempt()
     late = life.pod(0)
     life.terminate(low)
     if is_gone:
@@ -91,10 +83,8 @@ def test_a_nominated_pod_may_go_to_another_node_that_has_become_free(life: Life,
 
 def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
     """A missing permission to delete pods must be visible; the pod waits out its backoff."""
-    life.node()
-    life.assigned(0)
-    high = life.pod(1)
-    (order,) = orders(life.decide())
+    _, high, found = life.preempt()
+    (order,) = orders(found)
     (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
     assert isinstance(report, Report)
     assert (report.message, report.nominated) == ("the API server rejected the preemption: pods is forbidden", "")
@@ -117,7 +107,6 @@ def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> N
 
 
 def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
-    """Its nomination has ended, which the new leader sees before it has decided about the pod."""
     life.node()
     high = life.pod(1, status={"nominatedNodeName": "n1"})
     assert life.machine.step(life.now) == []
@@ -147,11 +136,7 @@ def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Li
 
 
 def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
-    """A pod that was kept away is tried again."""
-    life.node()
-    low = life.assigned(0)
-    high = life.pod(1)
-    life.decide()
+    low, high, _ = life.preempt()
     late = life.pod(0)
     life.gone(life.terminate(low))
     life.machine.step(life.now)

@@ -86,7 +86,6 @@ def test_where_binds_are_denied_at_once_few_are_tried_at_a_time(life: Life, bad:
 
 
 def test_a_group_of_a_namespace_in_trouble_waits_too(life: Life, bad: MakeBad) -> None:
-    """It is decided about as a whole once one Bind less is under way."""
     life.see(life.n1(vfs=20), *bad(4))
     first = life.binds()
     group = {"mooring.dev/group": '{"name":"g","min":2}'}

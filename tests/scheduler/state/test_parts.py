@@ -90,7 +90,6 @@ def both(event: str) -> list[str]:
 
 
 def test_every_part_stands_in_the_list() -> None:
-    """One that is forgotten is told nothing."""
     for module in pkgutil.walk_packages(scheduler.__path__, "scheduler."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

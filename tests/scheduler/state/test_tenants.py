@@ -139,7 +139,6 @@ def test_nobody_is_evicted_on_a_network_of_others(life: Life) -> None:
 
 @pytest.mark.parametrize("rails", ["", ',"rails":"same"', ',"rails":"index"'])
 def test_a_group_is_placed_within_its_namespaces_networks_and_shares(rails: str, life: Life) -> None:
-    """One of the same name in another namespace is another group."""
     for name in ("n1", "n2"):
         node(life, name, Access(("team-a",)), Access(max_share=50, entry=1))
     group = {names.GROUP: f'{{"name":"train","min":4{rails}}}'}

@@ -27,10 +27,7 @@ def _vf(pod: Pod) -> int:
 
 def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
     """The victim is deleted, the pod is nominated, told so, and bound with the same VF when the victim is gone."""
-    life.node()
-    low = life.assigned(0)
-    high = life.pod(1)
-    found = life.decide()
+    low, high, found = life.preempt()
     assert victims_of(found) == [low.metadata.uid]
     assert nominated_in(found) == [(high.metadata.uid, "n1")]
     (order,) = orders(found)
@@ -44,10 +41,8 @@ def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
 
 def test_many_victims_are_reported_in_portions(life: Life) -> None:
     """Each once; those of a group may be thousands."""
-    life.node()
-    life.assigned(0)
-    high = life.pod(1)
-    (order,) = orders(life.decide())
+    _, high, found = life.preempt()
+    (order,) = orders(found)
     victims = tuple(AssignedPod(f"u{number}", f"default/v{number}", "n1") for number in range(1000))
     portions = [life.machine.finished(order, DeleteVictimsResult(victims), life.now)]
     while life.machine.next_due() == 0.0:
@@ -92,10 +87,8 @@ def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
 
 def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> None:
     """It preempted, then asked for what cannot be read: others of its priority get the VF, its status is cleared."""
-    life.node()
-    low = life.assigned(0)
-    high = life.pod(1)
-    assert nominated_in(life.decide()) == [(high.metadata.uid, "n1")]
+    low, high, found = life.preempt()
+    assert nominated_in(found) == [(high.metadata.uid, "n1")]
     life.gone(life.terminate(low))
     life.show(high, metadata={"annotations": {names.REQUEST: '[{"unknown":1}]'}})
     other = life.pod(1)
@@ -106,10 +99,8 @@ def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> Non
 
 def test_a_pod_whose_decision_fails_by_a_bug_keeps_no_room(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing tries it again by itself, so that its nomination would stand for ever."""
-    life.node()
-    low = life.assigned(0)
-    life.pod(1)
-    assert orders(life.decide())
+    low, _, found = life.preempt()
+    assert orders(found)
     life.gone(life.terminate(low))
 
     def fail(*_: object) -> None:
@@ -179,7 +170,6 @@ def _given_up(life: Life) -> tuple[Pod, Pod, Callable[[], None]]:
 
 
 def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
-    """The pod that gave it up gets the VF; the next one may preempt there."""
     high, stays, give_back = _given_up(life)
     give_back()
     life.bind(found := life.decide())
@@ -199,7 +189,6 @@ def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
 
 
 def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
-    """Deleting the first victim did not help: another one goes."""
     _, stays, _ = _stuck(life, FOR_GOOD)
     assert victims_of(life.decide()) == [stays.metadata.uid]
 
@@ -213,7 +202,6 @@ def slow(life: Life) -> Iterator[Life]:
 
 
 def test_events_during_the_search_for_victims_count(slow: Life) -> None:
-    """If a node has become free in between it is taken, and no pod is preempted."""
     assigned = []
     for name in ("n1", "n2", "n3"):
         slow.node(name)

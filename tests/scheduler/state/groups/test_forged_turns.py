@@ -45,7 +45,6 @@ def _come(life: Life, name: str, count: int, hour: int) -> list[Pod]:
 
 
 def test_a_member_that_changes_what_it_asks_for_keeps_its_age(full: Life) -> None:
-    """It stays in its group."""
     members = _come(full, "old", 2, 3)
     _come(full, "young", 2, 5)
     full.work(1.0)
@@ -88,7 +87,6 @@ def test_a_pod_on_a_node_makes_a_group_urgent_only_if_a_start_of_it_was_cut_shor
 
 
 def test_nor_does_a_pod_group_that_asks_for_more_than_when_it_started(full: Life) -> None:
-    """Its owner can change minCount as well."""
     named = {"schedulingGroup": {"podGroupName": "young"}}
     full.pod_group("young", schedulingPolicy={"gang": {"minCount": 1}})
     full.place(_member(full, "young-0", "", 5, request=None, spec=named))

@@ -24,7 +24,6 @@ def _coscheduling_group(life: Life) -> None:
 
 
 def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
-    """One decision gives all Binds, each with its VFs."""
     life.nodes("n1", "n2", "n3")
     life.members(3)
     instructions = life.work()
@@ -62,7 +61,6 @@ def test_an_incomplete_group_waits_without_a_try_and_says_so_when_it_is_quiet(li
 
 
 def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -> None:
-    """The surplus is told, and placed once there is room."""
     life.nodes("n1", "n2", "n3", "n4")
     life.members(6)
     instructions = life.work()
@@ -140,7 +138,6 @@ def test_the_rest_of_a_half_bound_group_comes_before_all_others_of_its_priority(
 
 
 def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None:
-    """How many are placed, how many are still needed, and why they do not fit."""
     life.nodes("n1", "n2")
     life.see(*(claiming(life.member(node=name), 0, 1) for name in ("n1", "n2")))
     life.see(life.member("rest"))
@@ -197,7 +194,6 @@ def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life
 
 
 def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: Life) -> None:
-    """All waiting members are told the same."""
     life.nodes("n1", "n2", "n3")
     life.see(life.member("m0"), life.member("m1"), life.member("m2", '{"name":"train","min":2}'))
     message = "group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
@@ -208,7 +204,6 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
 
 
 def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
-    """Until it exists its members wait and are told; when it comes they are decided about."""
     life.nodes("n1", "n2")
     life.members(2, "", spec=OF_TRAIN)
     why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
@@ -259,7 +254,6 @@ def test_a_member_that_names_its_group_wrongly_contradicts_nobody(life: Life) ->
 
 
 def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
-    """A group of higher priority is decided about before an older pod."""
     life.nodes("n1")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=5)
     life.see(life.make_pod("older", [{}, {}]), life.member("m", "", spec=OF_TRAIN))
@@ -304,7 +298,6 @@ def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life)
 
 @pytest.mark.parametrize("second", [{"labels": {names.POD_GROUP_LABEL: "other"}}, {"group": '{"name":"other"}'}])
 def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, second: dict[str, Any]) -> None:
-    """It is told itself which two it names."""
     life.pod_group("train", schedulingPolicy={"gang": {"minCount": 2}})
     life.nodes("n1", "n2")
     labels = {"name": "m1", "namespace": "default", "uid": "u1", "labels": second.get("labels", {})}

@@ -20,7 +20,6 @@ ANY = '{"name":"large","min":1}'
 
 
 def test_members_are_told_in_portions(life: Life) -> None:
-    """All in the end, and each once."""
     life.nodes("n1")
     life.members(3 * PORTION, ANY, request=[{}], spec={"nodeSelector": {"no": "where"}})
     most, names = 0, list[str]()
@@ -33,7 +32,6 @@ def test_members_are_told_in_portions(life: Life) -> None:
 
 
 def test_a_member_that_goes_before_it_is_told_is_not_told(life: Life) -> None:
-    """Neither one that has been placed meanwhile."""
     life.nodes("n1")
     members = life.members(PORTION + 2, ANY, request=[{}], spec={"nodeSelector": {"no": "where"}})
     first = list[str]()
@@ -45,7 +43,6 @@ def test_a_member_that_goes_before_it_is_told_is_not_told(life: Life) -> None:
 
 
 def test_a_decision_is_about_as_many_as_a_group_can_need(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that it was not about are decided about next."""
     monkeypatch.setattr("scheduler.state.groups.group_scheduling.MOST_MEMBERS", 4)
     life.nodes("n1", vfs=10)
     life.members(11, ANY, request=[{}])
@@ -110,7 +107,6 @@ def test_members_with_labels_of_their_own_cost_as_much_as_others(life: Life) -> 
 
 
 def test_a_waiting_member_may_change_its_group(life: Life) -> None:
-    """It counts in the new one only."""
     life.nodes("n1", vfs=10)
     one, _ = life.members(2, '{"name":"a","min":2}', request=[{}], spec={"nodeSelector": {"no": "where"}})
     life.work()
@@ -129,7 +125,6 @@ def _waiting(groups: GroupCache, uid: str, rank: Rank, name: str = "g") -> Membe
 
 
 def test_the_lowest_rank_is_that_of_the_members_that_wait() -> None:
-    """Whatever order they come and go in, and come again."""
     groups = GroupCache()
     for number in range(9):
         _waiting(groups, f"u{number}", (number, f"{9 - number}"))
@@ -145,7 +140,6 @@ def test_the_lowest_rank_is_that_of_the_members_that_wait() -> None:
 
 
 def test_members_that_come_and_go_leave_nothing() -> None:
-    """While one stays."""
     groups = GroupCache()
     members = _waiting(groups, "stays", (0, ""))
     for number in range(1000):

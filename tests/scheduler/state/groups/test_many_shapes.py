@@ -47,7 +47,6 @@ def test_members_with_an_address_each(life: Life, setting: str) -> None:
 
 
 def test_one_member_without_a_place_keeps_all_from_starting(life: Life) -> None:
-    """Its selector matches no node, and nobody is evicted for the group."""
     _nodes(life)
     life.place(life.make_pod("low", [{}], spec={"nodeSelector": {"host": "n0"}}))
     for number in range(_COUNT):

@@ -100,7 +100,6 @@ def test_vfs_that_a_node_still_holds_for_gone_victims_are_waited_for(life: Life,
 
 
 def test_vfs_that_do_not_come_back_are_not_waited_for_for_ever(life: Life) -> None:
-    """Another pod goes then, on another node."""
     _held_room(life)
     _members(life, "n1", "n2")
     assert victims(life.work(15.0)) == []
@@ -150,7 +149,6 @@ def test_what_is_kept_on_one_node_are_other_vfs_for_each_pod(life: Life) -> None
 
 
 def test_no_room_is_left_for_what_is_kept_for_less_important_pods(life: Life) -> None:
-    """A group takes over the node of a single pod, with its VFs."""
     life.nodes("n1", "n2")
     life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
     life.see(_on(life.make_pod("low", [{}, {}], spec={"priority": 5}), "n1"))
@@ -168,7 +166,6 @@ def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
 
 
 def test_room_stays_for_half_a_minute_if_a_member_goes_before_the_decision(life: Life) -> None:
-    """As it does later: the member may be made again."""
     life.nodes("n1", "n2")
     members = _members(life, "n1", "n2")
     _take_over(life)
@@ -182,7 +179,6 @@ def test_room_stays_for_half_a_minute_if_a_member_goes_before_the_decision(life:
 
 @pytest.mark.parametrize("nodes", [("n3", "n2"), ("", "n2"), ("", ""), ("gone", "n2")])
 def test_what_the_last_leader_still_writes_counts(life: Life, nodes: tuple[str, str]) -> None:
-    """Until the group is decided about."""
     life.nodes("n1", "n2", "n3")
     members = _members(life, "n1", "n2")
     _take_over(life)

@@ -40,7 +40,6 @@ def test_the_older_of_two_groups_gets_the_room_that_both_wait_for(life: Life, co
 
 
 def test_room_that_comes_in_parts_goes_to_the_older_group(life: Life) -> None:
-    """Each part is too small for either of them when it comes."""
     running = _wait_long(life, "old")
     _group(life, "young")
     assert binds(life.work()) == []
@@ -52,7 +51,6 @@ def test_room_that_comes_in_parts_goes_to_the_older_group(life: Life) -> None:
 
 
 def test_a_younger_group_of_higher_priority_goes_first(life: Life) -> None:
-    """It has failed more often than the older one of a lower priority."""
     running = _wait_long(life, "high", priority=1)
     _group(life, "low")
     life.gone(*running)

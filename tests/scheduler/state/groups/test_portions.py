@@ -40,7 +40,6 @@ def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Li
 
 @pytest.mark.parametrize(("spare", "expected"), [(1, 20), (0, 0)])
 def test_a_node_that_goes_between_portions_takes_only_its_member_along(life: Life, spare: int, expected: int) -> None:
-    """The member is placed elsewhere; had there been no other node, nobody would be placed."""
     life.nodes(*(f"n{number}" for number in range(20 + spare)))
     _try(life)
     life.machine.check()
@@ -73,7 +72,6 @@ def test_a_member_that_goes_or_changes_between_portions_ends_the_decision(
 
 
 def test_our_own_status_writes_do_not_end_a_decision(life: Life, tried: list[Pod]) -> None:
-    """A condition on a member that is being decided about changes nothing of what it asks for."""
     for pod in tried:
         life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
     assert len(binds(life.machine.step(0.0) or [])) == 20
@@ -107,7 +105,6 @@ def test_a_member_that_is_only_tried_has_lost_no_vf(life: Life) -> None:
 
 
 def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:
-    """Which VFs were free the longest is as it was."""
     life.nodes("n1", "n2")
     life.gone(*life.place(life.make_pod("first", [{}])))
     before = {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")}

@@ -76,7 +76,6 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
 
 
 def test_a_member_that_is_made_again_joins_the_second_run(second_life: Life) -> None:
-    """Two of it fail, then one comes again: it does not wait for the other."""
     life = second_life
     _, *failed = life.place(*(_member(life, 2, number) for number in range(3)))
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in failed))

@@ -38,7 +38,6 @@ def test_a_group_waits_for_a_role_whatever_other_members_fit(life: Life) -> None
 
 
 def test_a_group_with_too_few_pods_of_a_role_is_incomplete(life: Life) -> None:
-    """The message names the role."""
     life.nodes("n1", "n2", "n3", "n4", vfs=8)
     _members(life, "worker", 5)
     messages = told(life.work() + life.work(5.0))
@@ -61,7 +60,6 @@ def test_members_of_a_role_beyond_its_minimum_count_towards_a_larger_min(life: L
 
 
 def test_a_recreated_member_of_any_role_joins_a_started_group(life: Life) -> None:
-    """Also while another role lacks one."""
     life.nodes("n1", vfs=8)
     _members(life, "head", 1)
     _members(life, "worker", 3)

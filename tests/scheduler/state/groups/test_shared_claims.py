@@ -176,7 +176,6 @@ def test_the_others_move_with_the_node_that_the_claim_is_provisioned_for(store: 
 
 
 def test_a_provisioner_that_gives_up_releases_all(store: Store) -> None:
-    """It removes the claim's node, so that another one is chosen."""
     store.nodes("n1", "n2", "n3")
     _group(store)
     orders = _orders(store.run())

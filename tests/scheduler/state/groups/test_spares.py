@@ -63,7 +63,6 @@ def test_room_for_a_spare_is_not_given_to_others(life: Life) -> None:
 
 
 def test_a_lost_member_is_replaced_in_that_room_at_once(life: Life) -> None:
-    """Its own node does not come back, and others wait for room."""
     bound = _start(life)
     life.see(life.make_pod("other", [{}, {}]))
     life.work()
@@ -179,7 +178,6 @@ def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
 
 
 def test_no_record_outlives_its_group(life: Life) -> None:
-    """Also of a group whose spares found no room."""
     bound = _start(life)
     life.remove_node(_free_node(bound))
     life.gone(*bound)

@@ -136,7 +136,6 @@ def test_done_ranks_count_when_their_pods_are_deleted_as_long_as_the_job_says_so
 
 
 def test_a_group_lives_no_more_when_the_job_is_gone(job: Ranks) -> None:
-    """Four pods have to come again: also for a list of Jobs without it."""
     for event in (Removed(Identity("train", "default", "job-1")), Synced[Job](())):
         job.succeeded(4)
         job.end("Succeeded", *job.pods)
@@ -205,7 +204,6 @@ def test_a_rank_of_the_old_run_joins_it_though_the_new_run_is_incomplete(job: Ra
 
 
 def test_new_ones_that_come_while_it_is_decided_about_wait_for_each_other(life: Life) -> None:
-    """The decision goes on in steps."""
     job = _start(life.successor(Machine("mooring", portion=1)), "job-1")
     job.end("Failed", "r2", "r3")
     job.make("again-0", "again-1")
@@ -255,7 +253,6 @@ def test_all_of_a_job_come_again_beside_a_complete_one(jobs: tuple[Ranks, Ranks]
 def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
     life: Life, jobs: tuple[Ranks, Ranks]
 ) -> None:
-    """One of four is lost, and there is no room for it."""
     first, second = jobs
     for name in ("a0", "a1"):
         life.remove_node(first.pods[name].spec.node_name or "")
@@ -307,7 +304,6 @@ def test_a_start_that_a_refused_binding_cuts_short_is_completed_as_a_whole(
 
 
 def test_members_that_were_deleted_count_for_one_that_has_seen_them(ranks: Ranks) -> None:
-    """Two of four are scaled away, then one that is left fails and is made again."""
     ranks.delete("r2", "r3")
     ranks.end("Failed", "r1")
     ranks.make("again")

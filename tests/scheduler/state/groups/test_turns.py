@@ -133,7 +133,6 @@ def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_
 
 
 def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
-    """It begins again without it."""
     turns.nodes("n1", "n2", "n3", vfs=100)
     members = turns.members(251, '{"name":"large","min":250}', request=[{}])
     turns.see(turns.make_pod("innocent", [{}]))
@@ -155,7 +154,6 @@ def test_what_helps_a_group_while_its_decision_is_set_aside_is_not_missed(turns:
 
 @pytest.mark.parametrize("wants", [1, 3], ids=["it holds all members", "it could hold none"])
 def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(turns: Turns, wants: int) -> None:
-    """Each turn it is another node than before."""
     turns.nodes("restless", vfs=100)
     turns.nodes("steady", vfs=2)
     group = json.dumps({"name": "large", "min": 40 if wants == 1 else 1})
@@ -186,7 +184,6 @@ def test_a_group_whose_members_request_too_many_different_things_is_refused_in_w
 
 
 def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
-    """None is tried before all have been."""
     turns.nodes(*(f"n{number}" for number in range(10)))
     _sized(turns, 50, 50)
     steps, made = 0, list[Bind]()

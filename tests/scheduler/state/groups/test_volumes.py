@@ -40,7 +40,6 @@ def _bound(store: Store, order: PreBind) -> None:
 
 
 def test_the_bindings_wait_for_the_last_volume(store: Store) -> None:
-    """The member without a volume waits too; then all leave at once."""
     _, (first, second) = _ready(store)
     _bound(store, first)
     assert binds(store.run()) == []
@@ -155,7 +154,6 @@ def test_a_member_that_changes_while_its_binding_is_written_waits_as_what_it_is_
 
 
 def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decided_about_anew(store: Store) -> None:
-    """What it was given is for what it wanted before."""
     store.nodes("n1")
     store.claim("a")
     store.volume("pv-a", where=on(HOST, "n1"))

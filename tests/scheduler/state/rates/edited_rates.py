@@ -70,6 +70,11 @@ class EditedRates:
         (bind,) = self.see(self.new(name, *interfaces, **fields))
         return self.show(as_bound(bind))
 
+    def change(self, before_mbps: int, after_mbps: int) -> None:
+        """Let pod p be bound with a min_tx_rate, and be edited."""
+        self.bound("p", {"min_tx_rate": before_mbps})
+        self.edit("p", {"min_tx_rate": after_mbps})
+
     def remove(self, name: str) -> None:
         remove(self.machine, self.pods[name], self.now)
 

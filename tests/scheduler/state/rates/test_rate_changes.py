@@ -14,7 +14,6 @@ from tests.scheduler.state.rates.edited_rates import IN_FORCE, ONLY_RATES, WRITT
 
 
 def test_a_pod_that_was_not_edited_costs_no_look(edited: EditedRates) -> None:
-    """Nothing is kept of it, and nothing is due."""
     edited.bound("p", {"min_tx_rate": 20_000, "name": "rdma0", "network": "rail0"}, {})
     assert edited.machine.rate_changes.next_due() is None
     assert edited.decide() == []
@@ -64,8 +63,7 @@ def test_the_last_decision_wins_and_reserves_all_that_its_vf_may_still_have(edit
 
 def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_others_have(edited: EditedRates) -> None:
     """Its VF reserves the old rate again, which others have taken since; it may lower, and waits for more."""
-    edited.bound("p", {"min_tx_rate": 80_000})
-    edited.edit("p", {"min_tx_rate": 20_000})
+    edited.change(80_000, 20_000)
     edited.write()
     edited.put_in_force("p", 1)
     edited.bound("other", {"min_tx_rate": 70_000})
@@ -82,8 +80,7 @@ def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_other
 @pytest.mark.parametrize("first", ["node", "pod"])
 def test_what_a_node_frees_before_the_write_is_known_helps_who_waits(first: str, edited: EditedRates) -> None:
     """Also where that is another leader's write: a pod that waits for the bandwidth gets it."""
-    edited.bound("p", {"min_tx_rate": 80_000})
-    edited.edit("p", {"min_tx_rate": 20_000})
+    edited.change(80_000, 20_000)
     (order,) = edited.writes()
     assert not edited.see(edited.new("waits", {"min_tx_rate": 50_000}))
 
@@ -183,7 +180,6 @@ def test_any_other_change_is_refused_in_words_and_nothing_happens(
     ],
 )
 def test_what_never_fits_is_infeasible(pf: dict[str, Any], rate: int, told: str, edited: EditedRates) -> None:
-    """Whatever the others do."""
     edited.bound("p", {})
     edited.show_node(**pf)
     edited.edit("p", {"min_tx_rate": rate})
@@ -208,8 +204,7 @@ def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates) -> None:
     """Its advertiser is older, or does not do it; once it does, the change is decided."""
     edited.in_force = None
     edited.show_node()
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 10_000})
+    edited.change(20_000, 10_000)
     assert edited.told() == [("Infeasible", "node n1 does not support rate changes of running pods")]
     edited.forget_in_force()
     assert len(edited.writes()) == 1
@@ -252,7 +247,6 @@ def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(
 
 
 def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
-    """They have their own."""
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.pods["p"].spec.scheduler_name = "other"
     edited.edit("p", {"min_tx_rate": 30_000})
@@ -260,7 +254,6 @@ def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
 
 
 def test_a_change_of_max_alone_reserves_nothing_more(edited: EditedRates) -> None:
-    """It fits on a PF that has nothing left."""
     edited.bound("p", {"min_tx_rate": 90_000})
     edited.edit("p", {"min_tx_rate": 90_000, "max_tx_rate": 95_000})
     rates = PodRates(edited.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,))
@@ -268,9 +261,7 @@ def test_a_change_of_max_alone_reserves_nothing_more(edited: EditedRates) -> Non
 
 
 def test_what_was_lowered_is_not_raised_again_while_its_link_is_down(edited: EditedRates) -> None:
-    """Not within what its VF still reserves either."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 10_000})
+    edited.change(20_000, 10_000)
     edited.write()
     edited.now += 2.0
     edited.show_node(up=False)

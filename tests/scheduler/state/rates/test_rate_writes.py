@@ -18,8 +18,7 @@ def test_no_generation_is_written_that_no_reader_would_believe(edited: EditedRat
 
 def test_a_write_that_was_not_carried_out_reserves_nothing(edited: EditedRates) -> None:
     """After a conflict it is decided again by what the watch shows; a pod that waits for the bandwidth gets it."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 90_000})
+    edited.change(20_000, 90_000)
     (order,) = edited.writes()
     assert edited.see(edited.new("", {"min_tx_rate": 70_000})) == []
     edited.finish(order, WriteRatesResult("changed"))
@@ -31,8 +30,7 @@ def test_a_write_that_was_not_carried_out_reserves_nothing(edited: EditedRates) 
 
 def test_one_write_is_under_way_for_a_pod_and_a_second_passes_between_two(edited: EditedRates) -> None:
     """However often it is edited meanwhile: the last edit counts."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 21_000})
+    edited.change(20_000, 21_000)
     (order,) = edited.writes()
     for rate in range(22_000, 30_000, 1_000):
         edited.edit("p", {"min_tx_rate": rate})
@@ -84,9 +82,7 @@ def test_writes_without_an_answer_hold_up_nobody_else(edited: EditedRates) -> No
 
 
 def test_a_refusal_of_the_api_server_is_told_and_tried_again_after_a_minute(edited: EditedRates) -> None:
-    """Such as rights that are missing."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
+    edited.change(20_000, 30_000)
     (order,) = edited.writes()
     told = [one for one in edited.finish(order, WriteRatesResult("refused", "no")) if isinstance(one, ReportRates)]
     assert [(one.reason, one.message) for one in told] == [("Deferred", "the API server rejected the rates: no")]
@@ -98,9 +94,7 @@ def test_a_refusal_of_the_api_server_is_told_and_tried_again_after_a_minute(edit
 
 
 def test_a_pod_that_is_deleted_meanwhile_keeps_nothing(edited: EditedRates) -> None:
-    """Neither while the write is under way nor after it."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
+    edited.change(20_000, 30_000)
     (order,) = edited.writes()
     edited.remove("p")
     assert edited.left == 90_000
@@ -109,9 +103,7 @@ def test_a_pod_that_is_deleted_meanwhile_keeps_nothing(edited: EditedRates) -> N
 
 
 def test_rates_are_signed_where_assignments_are(life: Life) -> None:
-    """Over the annotation's exact text."""
     edited = EditedRates(life.successor(Machine("mooring", sign_rates=lambda text: f"signed {text}")))
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
+    edited.change(20_000, 30_000)
     (order,) = edited.writes()
     assert order.annotations[names.RATES_SIGNATURE] == f"signed {order.annotations[names.RATES]}"

@@ -16,8 +16,7 @@ NOT_KNOWN = (
 
 def _lowered(edited: EditedRates) -> None:
     """Let a pod lower its rate from 50,000 to 10,000, which comes into force and is told."""
-    edited.bound("p", {"min_tx_rate": 50_000})
-    edited.edit("p", {"min_tx_rate": 10_000})
+    edited.change(50_000, 10_000)
     edited.write()
     edited.put_in_force("p", 1)
     assert edited.told() == [IN_FORCE]
@@ -38,7 +37,6 @@ def test_rates_that_are_in_force_no_longer_are_told_as_allocated(edited: EditedR
 
 
 def test_rates_that_are_in_force_again_before_anybody_looks_are_not_told_again(edited: EditedRates) -> None:
-    """Nothing that its user sees has changed."""
     _lowered(edited)
     edited.forget_in_force()
     edited.put_in_force("p", 1)
@@ -76,8 +74,7 @@ def test_an_advertiser_of_an_older_version_changes_no_rates(edited: EditedRates)
 
 def test_what_is_allocated_when_an_older_advertiser_comes_is_not_allocated_for_ever(edited: EditedRates) -> None:
     """It says why, and reserves what the VF may have; once a newer advertiser is back, it goes on."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 60_000})
+    edited.change(20_000, 60_000)
     edited.write()
     edited.support(says_rates=False)
     assert (edited.told(), edited.left) == ([NOT_KNOWN], 30_000)
@@ -115,7 +112,6 @@ def test_no_inventory_says_nothing_of_rates(edited: EditedRates) -> None:
 
 
 def test_a_request_that_is_removed_after_its_rates_changed_is_refused_too(edited: EditedRates) -> None:
-    """What was allocated stays."""
     _lowered(edited)
     edited.annotate("p", {names.REQUEST: None})
     assert ([reason for reason, _ in edited.told()], edited.left) == (["Refused"], 80_000)

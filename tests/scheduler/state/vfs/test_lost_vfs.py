@@ -100,7 +100,6 @@ def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
 
 @pytest.mark.parametrize("life", [LostVfOptions()], indirect=True)
 def test_without_the_option_nobody_is_evicted(life: Life, alone: Pod) -> None:
-    """Running pods are their owners'."""
     publish(life, "n1", up=False)
     assert life.machine.next_due() is None
     assert evicted(life.work(1e6)) == {}
@@ -199,7 +198,6 @@ def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_othe
 
 @pytest.mark.parametrize("life", [LostVfOptions(after_s=AFTER_S, dry_run=True)], indirect=True)
 def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life, alone: Pod) -> None:
-    """So that an operator sees first what the option would do."""
     publish(life, "n1", up=False)
     (report,) = life.work(AFTER_S)
     assert isinstance(report, Report)

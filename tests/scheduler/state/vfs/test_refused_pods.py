@@ -77,7 +77,6 @@ def test_a_pod_without_a_controller_and_a_member_of_a_group_avoid_the_node_too(
 
 
 def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
-    """The pod is deleted by whoever: its owner, or the scheduler."""
     first = place(life, "a")
     node, uid = first.spec.node_name or "", first.metadata.uid
     lost = (Out(Indexes.of([0]), f"{LOST}on the host although pod {uid} holds it"),)

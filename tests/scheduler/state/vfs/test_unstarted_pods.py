@@ -95,7 +95,6 @@ def test_only_a_fresh_inventory_contradicts(stale: dict[str, Any], life: Life) -
 
 
 def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
-    """As after a driver that was loaded late."""
     publish(life, 0.0, vfs=2)
     assigned(life, 0.0)
     publish(life, 299.0, vfs=4)
@@ -103,36 +102,33 @@ def test_a_vf_that_comes_back_in_time_saves_its_pod(life: Life) -> None:
 
 
 @pytest.mark.parametrize(
-    "status",
+    ("status", "is_evicted"),
     [
-        {"phase": "Running"},
-        {"phase": "Pending", "containerStatuses": [RUNNING]},
-        {"phase": "Pending", "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]},
-        {"phase": "Pending", "containerStatuses": [{"lastState": {"terminated": {}}, "restartCount": 1}]},
-        {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]},
+        ({"phase": "Running"}, False),
+        ({"phase": "Pending", "containerStatuses": [RUNNING]}, False),
+        ({"phase": "Pending", "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}, False),
+        ({"phase": "Pending", "containerStatuses": [{"lastState": {"terminated": {}}, "restartCount": 1}]}, False),
+        ({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}, False),
+        ({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, True),
     ],
 )
-def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], life: Life) -> None:
-    """Whatever the inventory shows: its VFs were given to it once, and it may be running."""
+def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], is_evicted: bool, life: Life) -> None:
+    """Whatever the inventory shows: it may be running with its VFs. A container that waits has never run."""
     publish(life, 0.0, vfs=2)
     pod = assigned(life, 0.0)
     show(life, 100.0, pod, **status)
-    assert life.machine.tick(1000.0) == []
-
-
-def test_a_pod_that_waits_for_its_image_has_not_started(life: Life) -> None:
-    """A container that waits has never run."""
-    publish(life, 0.0, vfs=2)
-    pod = assigned(life, 0.0)
-    show(life, 1.0, pod, phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ContainerCreating"}}}])
-    assert _evicted(life.machine.tick(301.0)) == [pod.metadata.uid]
+    found = life.machine.tick(1000.0)
+    assert (len(found), _evicted(found)) == ((1, [pod.metadata.uid]) if is_evicted else (0, []))
 
 
 @pytest.mark.parametrize(
-    "metadata", [{}, {"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}], ids=["bare", "static"]
+    ("metadata", "evicts"),
+    [({}, True), ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, True), (OWNED, False)],
+    ids=["bare", "static", "eviction switched off"],
 )
-def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], life: Life) -> None:
-    """By an event, once: deleting it would lose it."""
+def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, Any], evicts: bool, life: Life) -> None:
+    """By an event, once: deleting it would lose it. It is the same for all pods where eviction is switched off."""
+    life = life.successor(Machine("mooring", evict_never_started=evicts))
     publish(life, 0.0, vfs=2)
     assigned(life, 0.0, metadata=metadata)
     (report,) = life.machine.tick(300.0)
@@ -143,15 +139,7 @@ def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, 
     )
     publish(life, 400.0, vfs=1)
     assert life.machine.tick(10_000.0) == []
-
-
-def test_eviction_can_be_switched_off(life: Life) -> None:
-    """Then the pod is only reported."""
-    life = life.successor(Machine("mooring", evict_never_started=False))
-    publish(life, 0.0, vfs=2)
-    assigned(life, 0.0)
-    (report,) = life.machine.tick(300.0)
-    assert isinstance(report, Report)
+    life.machine.check()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +167,6 @@ def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Li
 
 
 def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None:
-    """The node gave it the VF; the other is refused there for ever."""
     publish(life, 0.0)
     late = assigned(life, 0.0)
     show(life, 1.0, assigned(life, 0.0), phase="Running")
@@ -190,7 +177,6 @@ def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None
 
 
 def test_a_pod_that_claims_another_vf_now_contradicts_no_other(life: Life) -> None:
-    """Its own change ends the dispute for the other pod too."""
     publish(life, 0.0)
     assigned(life, 0.0)
     rival = assigned(life, 0.0)
