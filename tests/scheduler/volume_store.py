@@ -1,6 +1,6 @@
 """A machine with storage around it, fed with events as by the watches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -149,3 +149,11 @@ class Store:
 
     def prepared(self, order: PreBind, fault: str = "", **versions: str) -> None:
         self.machine.finished(order, PreBindResult(versions, fault), self.now)
+
+
+def pre_binds(instructions: Iterable[Instruction]) -> list[PreBind]:
+    return [one for one in instructions if isinstance(one, PreBind)]
+
+
+def messages(instructions: Iterable[Instruction]) -> set[str]:
+    return {one.message for one in instructions if isinstance(one, Report)}

@@ -10,8 +10,8 @@ from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.kube.objects import Pod
 from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources, spec_in_force
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import binds
-from tests.scheduler.state.steps import MakeNode, MakePod, steps, take_in
+from tests.scheduler.group_life import MakeNode, MakePod, binds
+from tests.scheduler.state.steps import steps, take_in
 
 Json = dict[str, Any]
 

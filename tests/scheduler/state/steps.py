@@ -1,21 +1,16 @@
 """Steps of a machine, and what a test sees of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from mooring.annotations.inventory import Pf
 from mooring.kube.events import Removed
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import changed_event, identity
 from tests.scheduler.reference.messages import refusal
-
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 
 
 def take_in(machine: Machine, *items: Pod | Node, now: float = 0.0) -> list[Instruction]:

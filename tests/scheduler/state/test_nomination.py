@@ -17,8 +17,7 @@ def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life
     late = life.pod(0)
     assert binds_of(life.decide(0.0)) == []
     life.gone(life.terminate(low))
-    found = life.machine.step(life.now)
-    assert found is None, "all are in backoff"
+    assert life.machine.step(life.now) is None, "all are in backoff"
     highest = life.pod(9)
     assert [pod.metadata.uid for pod in life.bind(life.decide(0.0))] == [highest.metadata.uid]
     assert binds_of(life.decide()) == []

@@ -203,25 +203,27 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
     assert told(life.work(3.0)) == {"f0": "group mixed: waiting members that name another scheduler: 1"}
 
 
-def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
-    life.nodes("n1", "n2")
-    life.members(2, "", spec=OF_TRAIN)
-    why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
-    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
-    life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
-    assert len(binds(life.work())) == 2
+BY_SPEC: dict[str, Any] = {"spec": OF_TRAIN}
+BY_LABEL: dict[str, Any] = {"metadata": {"labels": {names.POD_GROUP_LABEL: "train"}}}
 
 
-def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
+@pytest.mark.parametrize(("fields", "api"), [(BY_SPEC, "scheduling.k8s.io"), (BY_LABEL, "scheduling.x-k8s.io")])
+def test_a_pod_group_may_come_after_its_pods_and_is_of_one_api(life: Life, fields: dict[str, Any], api: str) -> None:
     """The label of scheduler-plugins names a PodGroup of scheduling.x-k8s.io."""
     life.nodes("n1", "n2")
-    labelled = {"labels": {names.POD_GROUP_LABEL: "train"}}
-    life.members(2, "", metadata=labelled)
-    life.pod_group(schedulingPolicy={"basic": {}})
+    life.members(2, "", **fields)
+
+    def come(api: str) -> None:
+        if api == "scheduling.k8s.io":
+            life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
+        else:
+            _coscheduling_group(life)
+
+    come("scheduling.x-k8s.io" if api == "scheduling.k8s.io" else "scheduling.k8s.io")
     assert binds(life.work()) == []
-    why = "group train: its PodGroup (scheduling.x-k8s.io) does not exist, or the API server does not serve that API"
+    why = f"group train: its PodGroup ({api}) does not exist, or the API server does not serve that API"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
-    _coscheduling_group(life)
+    come(api)
     assert len(binds(life.work())) == 2
 
 
@@ -230,17 +232,16 @@ def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
     life.nodes("n1", "n2", "n3", "n4")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 3}})
     _coscheduling_group(life)
-    metadata = {"labels": {names.POD_GROUP_LABEL: "train"}}
     life.see(*(life.member(f"own{number}", "", spec=OF_TRAIN) for number in range(2)))
-    life.see(life.member("other0", "", metadata=metadata))
+    life.see(life.member("other0", "", **BY_LABEL))
     assert told(life.work(3.0)) == {
         **dict.fromkeys(("own0", "own1"), f"group train: 2 of at least 3 members exist ({HINT})"),
         "other0": f"group train: 1 of at least 2 members exist ({HINT})",
     }
-    life.see(both := life.member("both", "", spec=OF_TRAIN, metadata=metadata))
+    life.see(both := life.member("both", "", **BY_SPEC, **BY_LABEL))
     (refused,) = [one for one in life.work() if isinstance(one, Report) and one.pod is both]
     assert "belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' by label" in refused.message
-    life.see(life.member("other1", "", metadata=metadata))
+    life.see(life.member("other1", "", **BY_LABEL))
     assert bound_names(life.work()) == ["other0", "other1"]
 
 
@@ -311,13 +312,13 @@ def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, secon
 
 
 KEY = "leaderworkerset.sigs.k8s.io/group-key"
-BY_LABEL = f'{{"name_from":"{KEY}","min":2}}'
+NAMED_BY_LABEL = f'{{"name_from":"{KEY}","min":2}}'
 
 
 def _replica(life: Life, number: int) -> list[str]:
     """Let a leader and its worker come; return their names."""
     pods = [f"serve-{number}", f"serve-{number}-1"]
-    life.see(*(life.member(name, BY_LABEL, metadata={"labels": {KEY: f"key-{number}"}}) for name in pods))
+    life.see(*(life.member(name, NAMED_BY_LABEL, metadata={"labels": {KEY: f"key-{number}"}}) for name in pods))
     return pods
 
 
@@ -334,7 +335,7 @@ def test_each_replica_that_a_label_tells_apart_starts_on_its_own(life: Life) -> 
 def test_a_pod_whose_label_comes_later_joins_then(life: Life) -> None:
     """Until then it is refused, and its event names annotation, field and label."""
     life.nodes("n1", "n2")
-    first, late = (life.member(name, BY_LABEL, metadata={"labels": {KEY: "a"}}) for name in ("first", "late"))
+    first, late = (life.member(name, NAMED_BY_LABEL, metadata={"labels": {KEY: "a"}}) for name in ("first", "late"))
     found = life.see(first, changed(late, metadata={"labels": {}})) + life.work()
     (message,) = {one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "late"}
     assert message == f"annotation 'mooring.dev/group'.name_from: label {KEY!r} of the pod is missing or empty"

@@ -11,7 +11,19 @@ from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import PAIR, Life, annotated, binds, bound_names, changed, fill, orders, pair, victims
+from tests.scheduler.group_life import (
+    PAIR,
+    TRAIN,
+    Life,
+    annotated,
+    binds,
+    bound_names,
+    changed,
+    fill,
+    orders,
+    pair,
+    victims,
+)
 
 GOES = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 HOLD_S = 30.0
@@ -128,16 +140,21 @@ def test_no_room_is_kept_for_a_group_whose_members_contradict_each_other(life: L
     assert _kept_on(life) == {}
 
 
-def test_room_is_kept_for_a_while_for_a_group_of_which_a_member_is_missing(life: Life) -> None:
-    """It was deleted before the new leader's first decision, and may be made again."""
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_room_is_kept_for_half_a_minute_for_a_group_of_which_a_member_is_missing(life: Life, is_seen: bool) -> None:
+    """It was deleted before the new leader's first decision, seen by it or not, and may be made again."""
     life.nodes("n1", "n2")
-    members = [life.member(f"m{number}", '{"name":"train","min":3}') for number in range(2)]
-    life.see(*(_on(member, f"n{number}") for number, member in enumerate(members, 1)))
+    *_, last = _members(life, "n1", "n2", "", group=TRAIN)
+    if not is_seen:
+        life.gone(last)
     _take_over(life)
+    if is_seen:
+        life.gone(last)
     life.see(life.make_pod("other", [{}]))
     assert bound_names(life.work(29.0)) == []
     assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
     assert bound_names(life.work(15.0)) == ["other"]
+    assert len(life.machine.reservations) == 0
 
 
 def test_what_is_kept_on_one_node_are_other_vfs_for_each_pod(life: Life) -> None:
@@ -163,18 +180,6 @@ def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
     life.see(life.make_pod("older", [{"network": "rail1"}], spec={"priority": 10}))
     _members(life, "n1", "n2", group='{"name":"pair","min":2,"rails":"index"}')
     assert bound_names(life.work()) == ["m0", "m1"]
-
-
-def test_room_stays_for_half_a_minute_if_a_member_goes_before_the_decision(life: Life) -> None:
-    life.nodes("n1", "n2")
-    members = _members(life, "n1", "n2")
-    _take_over(life)
-    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
-    life.gone(members[0])
-    life.work(1.0)
-    assert len(life.machine.reservations) == 2
-    life.work(30.0)
-    assert len(life.machine.reservations) == 0
 
 
 @pytest.mark.parametrize("nodes", [("n3", "n2"), ("", "n2"), ("", ""), ("gone", "n2")])
