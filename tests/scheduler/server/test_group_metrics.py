@@ -1,15 +1,9 @@
 """What the scheduler exposes about groups."""
 
-import pytest
-
 from scheduler.server.metrics import _MachineCollector
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds
+from tests.scheduler.group_life import Life, binds, life
 
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
+__all__ = ["life"]
 
 
 def _samples(life: Life) -> dict[str, float]:
@@ -23,9 +17,7 @@ def _samples(life: Life) -> dict[str, float]:
 
 
 def test_groups_are_counted_by_state_and_their_decisions_by_result(life: Life) -> None:
-    """One is placed and then lacks room for a further member, one waits, one is incomplete; each result is there from 0
-    on.
-    """
+    """One is placed and lacks room for a further member then, one waits, one is incomplete; each result begins at 0."""
     assert set(_samples(life).values()) == {0.0}
     life.nodes("n1", "n2", "n3")
     life.see(*(life.member() for _ in range(4)))

@@ -6,7 +6,6 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from devcluster.apiserver.http.faults import Fault
@@ -14,6 +13,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import Client
 from scheduler.server import leader
 from scheduler.server.leader import Election, LeadershipLoss, LeaseUnsure
+from tests.scheduler.server.cluster import Cluster
 from tests.support.polling import until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/s"
@@ -54,41 +54,52 @@ async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clock]:
         await running
 
 
-async def _spec(client: Client) -> Any:
-    return msgspec.json.decode(await client.request("GET", LEASE))["spec"]
+@pytest.fixture
+async def election(client: Client) -> Election:
+    """Give a candidate that leads."""
+    election = Election(client, "a", "s")
+    assert await election.acquire() is False
+    return election
 
 
-async def test_the_first_candidate_leads_and_the_second_waits(client: Client, clock: Clock) -> None:
+async def _spec(cluster: Cluster) -> Any:
+    return (await cluster.call("GET", LEASE))["spec"]
+
+
+async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_first_candidate_leads_and_the_second_waits(
+    election: Election, cluster: Cluster, clock: Clock
+) -> None:
     """A lease that nobody held is not taken over from anybody."""
-    first, second = Election(client, "a", "s"), Election(client, "b", "s")
-    assert await first.acquire() is False
-    waiting = asyncio.create_task(second.acquire())
-    keeping = asyncio.create_task(first.keep())
+    waiting = asyncio.create_task(Election(cluster.client, "b", "s").acquire())
+    keeping = asyncio.create_task(election.keep())
     await clock.passes(2)
     assert (waiting.done(), keeping.done()) == (False, False)
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    await _cancel(keeping)
     async with asyncio.timeout(90):
         assert await waiting is True
-    spec = await _spec(client)
+    spec = await _spec(cluster)
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
 
 
-async def test_a_released_lease_is_taken_at_once(client: Client) -> None:
-    """And counts as released, not as taken over: there is nothing of the other leader's to wait for."""
-    first, second = Election(client, "a", "s"), Election(client, "b", "s")
-    await first.acquire()
-    await first.release()
+async def test_a_released_lease_is_taken_at_once(election: Election, client: Client) -> None:
+    """And counts as released, not as taken over: nothing may be written after the release, so nobody need wait."""
+    await election.release()
+    with pytest.raises(LeaseUnsure):
+        election.check()
     async with asyncio.timeout(90):
-        assert await second.acquire() is False
+        assert await Election(client, "b", "s").acquire() is False
 
 
 async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
-    client: Client, server: ApiServer, clock: Clock
+    election: Election, server: ApiServer, clock: Clock
 ) -> None:
     """It gives up after less time than anybody waits before taking over."""
-    election = Election(client, "a", "s")
-    await election.acquire()
     server.faults.plan(Fault("GET", "/leases/", "answer", times=1000, code=503))
     began = clock.now
     with pytest.raises(LeadershipLoss):
@@ -96,21 +107,15 @@ async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
     assert clock.now - began < 1.0
 
 
-async def test_a_leader_whose_lease_was_taken_stops(client: Client) -> None:
+async def test_a_leader_whose_lease_was_taken_stops(election: Election, cluster: Cluster) -> None:
     """Whatever the cause."""
-    election = Election(client, "a", "s")
-    await election.acquire()
-    lease = msgspec.json.decode(await client.request("GET", LEASE))
-    lease["spec"]["holderIdentity"] = "thief"
-    await client.request("PUT", LEASE, msgspec.json.encode(lease))
+    await cluster.patch(LEASE, spec={"holderIdentity": "thief"})
     with pytest.raises(LeadershipLoss, match="another"):
         await election.keep()
 
 
-async def test_a_conflict_ends_no_leader(client: Client, server: ApiServer, clock: Clock) -> None:
+async def test_a_conflict_ends_no_leader(election: Election, server: ApiServer, clock: Clock) -> None:
     """Somebody only wrote to the lease, a label perhaps: who holds it the next look tells."""
-    election = Election(client, "a", "s")
-    await election.acquire()
     server.faults.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
     keeping = asyncio.create_task(election.keep())
     await clock.passes(1.5)
@@ -123,25 +128,23 @@ async def test_a_conflict_ends_no_leader(client: Client, server: ApiServer, cloc
 
 async def test_many_candidates_elect_one(client: Client, clock: Clock) -> None:
     """They race for the same creation; the resource version decides."""
-    candidates = [asyncio.create_task(Election(client, f"c{number}", "s").acquire()) for number in range(8)]
-    await asyncio.wait(candidates, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [asyncio.create_task(Election(client, f"c{number}", "s").acquire()) for number in range(8)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     await clock.passes(0.6)
-    waiting = [task for task in candidates if not task.done()]
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    waiting = [task for task in tasks if not task.done()]
+    await _cancel(*waiting)
     assert len(waiting) == 7
 
 
+@pytest.mark.usefixtures("election")
 async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
-    client: Client, server: ApiServer
+    cluster: Cluster, server: ApiServer
 ) -> None:
     """The write turns out to be there already: the other leader's last Binding must be waited for all the same."""
-    await Election(client, "a", "s").acquire()
     server.faults.plan(Fault("PUT", "/leases/", "drop_after"))
     async with asyncio.timeout(90):
-        assert await Election(client, "b", "s").acquire() is True
-    assert (await _spec(client))["holderIdentity"] == "b"
+        assert await Election(cluster.client, "b", "s").acquire() is True
+    assert (await _spec(cluster))["holderIdentity"] == "b"
 
 
 async def test_leadership_ends_by_the_clock_alone(client: Client, clock: Clock) -> None:
@@ -159,26 +162,15 @@ async def test_leadership_ends_by_the_clock_alone(client: Client, clock: Clock) 
 
 
 async def test_a_leader_that_stood_still_until_its_lease_ran_out_does_not_renew_it(
-    client: Client, clock: Clock
+    election: Election, cluster: Cluster, clock: Clock
 ) -> None:
     """Nobody took the lease meanwhile, and the API server would let it: what it knows of the cluster is as old."""
-    election = Election(client, "a", "s")
-    await election.acquire()
     clock.now += 5.0
-    renewed = (await _spec(client))["renewTime"]
+    renewed = (await _spec(cluster))["renewTime"]
     with pytest.raises(LeadershipLoss, match="not renewed within"):
         async with asyncio.timeout(30):
             await election.keep()
-    assert (await _spec(client))["renewTime"] == renewed
-
-
-async def test_nothing_may_be_written_after_the_release(client: Client) -> None:
-    """The next leader does not wait: it must be able to rely on that."""
-    election = Election(client, "a", "s")
-    await election.acquire()
-    await election.release()
-    with pytest.raises(LeaseUnsure):
-        election.check()
+    assert (await _spec(cluster))["renewTime"] == renewed
 
 
 @pytest.mark.parametrize(
@@ -190,20 +182,14 @@ async def test_nothing_may_be_written_after_the_release(client: Client) -> None:
     ],
 )
 async def test_a_lease_that_is_not_whole_is_not_taken_from_its_leader(
-    body: bytes, client: Client, server: ApiServer, clock: Clock
+    body: bytes, election: Election, cluster: Cluster, server: ApiServer, clock: Clock
 ) -> None:
     """It would name no holder and no version: the write that takes it would have no precondition."""
-    first = Election(client, "one", "s")
-    await first.acquire()
-    keeping = asyncio.create_task(first.keep())
-    second = Election(client, "two", "s")
-    server.faults.plan(Fault("GET", LEASE, "body", times=3, code=200, body=body))
-    acquiring = asyncio.create_task(second.acquire())
+    keeping = asyncio.create_task(election.keep())
+    server.faults.plan(Fault("GET", "/leases/", "body", times=3, code=200, body=body))
+    acquiring = asyncio.create_task(Election(cluster.client, "b", "s").acquire())
     await until(lambda: not server.faults.planned)
     await clock.passes(1)
     assert not acquiring.done()
-    assert (await _spec(client))["holderIdentity"] == "one"
-    for task in (acquiring, keeping):
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    assert (await _spec(cluster))["holderIdentity"] == "a"
+    await _cancel(acquiring, keeping)

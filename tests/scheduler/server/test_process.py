@@ -101,31 +101,25 @@ async def test_a_malformed_request_is_reported_and_scheduled_when_fixed(
         await cluster.bound("bad")
 
 
-async def test_the_event_of_a_bound_pod_has_the_reasons_of_its_placement(
-    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """As data: node, PFs and VFs, scores."""
-    await cluster.add_node(make_node("n1", (make_pf(),)))
-    await cluster.add_pod("p", "[{}]")
-    async with running(cluster, *ALONE):
-        event = await _event(cluster, "p", "Scheduled")
-    why = json.loads(event["metadata"]["annotations"][names.WHY])
-    assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
-
-
-async def test_with_a_signing_key_a_bound_pod_has_a_signature_that_holds(
+async def test_a_bound_pod_has_a_signature_that_holds_and_an_event_with_the_reasons_of_its_placement(
     cluster: Cluster, make_node: MakeNode, make_pf: MakePf, tmp_path: Path
 ) -> None:
-    """Over the bytes that the API server gives back; it is in the Binding, not in a second write."""
+    """Over the bytes that the API server gives back; it is in the Binding, not in a second write.
+
+    The reasons are data: node, PFs and VFs, scores.
+    """
     key, file = Ed25519PrivateKey.generate(), tmp_path / "signing.pem"
     file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     await cluster.add_node(make_node("n1", (make_pf(),)))
     await cluster.add_pod("p", "[{}]")
     async with running(cluster, *ALONE, "--signing-key", str(file)):
         pod = await cluster.bound_pod("p")
+        event = await _event(cluster, "p", "Scheduled")
     given = read_signature(pod.annotations[names.SIGNATURE])
     assert given.key == key_id(key.public_key().public_bytes_raw())
     key.public_key().verify(given.value, signed_bytes(pod.annotations[names.ASSIGNMENT].encode()))
+    why = json.loads(event["metadata"]["annotations"][names.WHY])
+    assert (why["v"], why["node"], why["pfs"]) == (1, "n1", {"pf0": [0]})
 
 
 async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
@@ -165,46 +159,32 @@ async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
 
 
 async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Ready once nodes and pods are listed; counted under kube-scheduler's names."""
+    """Ready once nodes and pods are listed; counted as dashboards for kube-scheduler expect it, and Mooring's own."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    await cluster.add_node(make_node("n1", (make_pf(vfs=3),)))
+    await cluster.add_node(make_node("n1", (make_pf(vfs=4),)))
     await cluster.add_node(make_node("n2", annotations={names.INVENTORY: "{"}))
     await cluster.add_node(make_node("n3", (make_pf(vfs=5),), boot="another"))
-    async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
-
-        async def get(path: str) -> str | None:
-            try:
-                async with session.get(f"http://{address}{path}") as answer:
-                    return await answer.text() if answer.status == 200 else None
-            except aiohttp.ClientConnectionError:
-                return None
-
-        assert await eventually(lambda: get("/readyz")) == "ok"
-        assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
-        text = await get("/metrics") or ""
-        assert 'mooring_free_vfs{network="rail0"} 3.0' in text
-        assert 'mooring_ignored_objects_total{reason="inventory"} 1.0' in text
-        assert 'reason="node(s) had an unreadable RDMA inventory"} 1.0' in text
-
-
-async def test_decisions_are_counted_under_kube_schedulers_metric_names(
-    cluster: Cluster, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """As dashboards for kube-scheduler expect them, and Mooring's own beside them."""
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    await cluster.add_node(make_node("n1", (make_pf(vfs=1),)))
     await cluster.add_pod("fits", "[{}]")
     await cluster.add_pod("gated", "[{}]", schedulingGates=[{"name": "g"}])
     async with running(cluster, *ALONE, "--metrics-addr", address), aiohttp.ClientSession() as session:
+
+        async def get(path: str) -> str:
+            try:
+                async with session.get(f"http://{address}{path}") as answer:
+                    return await answer.text() if answer.status == 200 else ""
+            except aiohttp.ClientConnectionError:
+                return ""
+
+        assert await eventually(lambda: get("/readyz")) == "ok"
+        assert (await get("/healthz"), await get("/livez")) == ("ok", "ok")
         # The phases of the first decision are timed.
         await cluster.bound("fits")
-        await cluster.add_pod("waits", "[{},{}]")
+        await cluster.add_pod("waits", "[{},{},{},{}]")
         await cluster.message_of("waits")
 
-        async def counted() -> str | None:
-            async with session.get(f"http://{address}/metrics") as answer:
-                text = await answer.text()
-            return text if 'mooring_binds_total{result="bound"} 1.0' in text else None
+        async def counted() -> str:
+            text = await get("/metrics")
+            return text if 'mooring_binds_total{result="bound"} 1.0' in text else ""
 
         text = await eventually(counted)
     for line in (
@@ -225,7 +205,9 @@ async def test_decisions_are_counted_under_kube_schedulers_metric_names(
         'scheduler_pending_pods{queue="backoff"} 0.0',
         'scheduler_pending_pods{queue="unschedulable"} 1.0',
         'scheduler_pending_pods{queue="gated"} 1.0',
-        'mooring_free_vfs{network="rail0"} 0.0',
+        'mooring_free_vfs{network="rail0"} 3.0',
+        'mooring_ignored_objects_total{reason="inventory"} 1.0',
+        'reason="node(s) had an unreadable RDMA inventory"} 1.0',
         'mooring_free_bits_per_second{network="rail0"} 9e+10',
         "mooring_placement_budget_exhausted_total 0.0",
         "mooring_disputed_vfs 0.0",

@@ -1,5 +1,6 @@
 """Signed assignments: the key's file, and what a Binding carries then."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,17 @@ from cryptography.hazmat.primitives.serialization import (
 from mooring import names
 from mooring.annotations import rates_signature
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.kube.events import Changed, Identity
 from mooring.parsing import MAX_BYTES
 from mooring.program.config import ConfigError
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Node, Pod
-from scheduler.kube.outcomes import Refused
-from scheduler.kube.pod_info import PodInfo
 from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup import load_signing_key
 from scheduler.server.writes import MAGIC, binding
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.extender.scene import NOW, Scene
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
-NOW = 1000.0
-FOREIGN = {"schedulerName": "default-scheduler"}
 
 
 def pem(key: Any = KEY, protected: KeySerializationEncryption | None = None) -> bytes:
@@ -77,60 +73,42 @@ def check(decision: Bind) -> None:
     KEY.public_key().verify(given.value, signed_bytes(sent[names.ASSIGNMENT].encode()))
 
 
-class Scene:
-    """A scheduler that signs with the key in ``file``, and one node with a VF."""
-
-    def __init__(self, file: str, node: Node) -> None:
-        self.machine = Machine("mooring", sign=load_signing_key(file))
-        self.machine.nodes(Changed(Identity("", "n1", "", ""), node), NOW)
-
-    def see(self, pod: Pod) -> None:
-        meta = pod.metadata
-        self.machine.pods(Changed(Identity(meta.namespace, meta.name, meta.uid, ""), pod), NOW)
-
-
 @pytest.fixture
-def scene(file: Path, make_node: MakeNode, make_pf: MakePf) -> Scene:
-    return Scene(str(file), make_node("n1", (make_pf(vfs=1),)))
+def scene(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Callable[[str], Scene]:
+    """Make a scheduler that signs with the key in a file, if any, and one node with a VF."""
+
+    def make(file: str) -> Scene:
+        scene = Scene(Machine("mooring", sign=load_signing_key(file)), make_pf, make_node, make_pod)
+        scene.add_node("n1")
+        return scene
+
+    return make
 
 
-def test_a_decision_carries_its_signature(scene: Scene, make_pod: MakePod) -> None:
+def test_a_decision_carries_its_signature(scene: Callable[[str], Scene], file: Path) -> None:
     """Mooring's own pods; a repeated Binding has the same bytes, since ed25519 draws no random numbers."""
-    scene.see(make_pod(request=[{}]))
-    (decision,) = [one for one in scene.machine.step(NOW) or () if isinstance(one, Bind)]
+    signing = scene(str(file))
+    signing.own_pod()
+    (decision,) = [one for one in signing.machine.step(NOW) or () if isinstance(one, Bind)]
     check(decision)
     assert binding(decision) == binding(decision)
 
 
-def test_a_pod_of_kube_schedulers_gets_a_signature_too(scene: Scene, make_pod: MakePod) -> None:
+def test_a_pod_of_kube_schedulers_gets_a_signature_too(scene: Callable[[str], Scene], file: Path) -> None:
     """By the extender."""
-    check(_reserved(scene, make_pod(request=[{}], spec=FOREIGN)))
+    signing = scene(str(file))
+    check(signing.reserve(signing.pod_info()))
 
 
-def _reserve(scene: Scene, pod: Pod) -> Bind | Refused:
-    scene.see(pod)
-    pod_info = scene.machine.extender_pods.read(pod)
-    assert isinstance(pod_info, PodInfo)
-    return scene.machine.extender_pods.reserve(pod_info, "n1", NOW)
-
-
-def _reserved(scene: Scene, pod: Pod) -> Bind:
-    decision = _reserve(scene, pod)
-    assert isinstance(decision, Bind)
-    return decision
-
-
-def test_a_signature_counts_in_the_size_of_a_pods_annotations(
-    scene: Scene, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_a_signature_counts_in_the_size_of_a_pods_annotations(scene: Callable[[str], Scene], file: Path) -> None:
     """The API server would refuse every later write to the pod; the assignment alone would just fit."""
-    unsigned = Scene("", make_node("n1", (make_pf(vfs=1),)))
-    pod = make_pod(request=[{}], spec=FOREIGN)
-    carried = {**pod.annotations, **_reserved(unsigned, pod).annotations, "other": ""}
-    pod = make_pod(request=[{}], spec=FOREIGN)
+    first, second, signing = scene(""), scene(""), scene(str(file))
+    pod_info = first.pod_info()
+    carried = {**pod_info.pod.annotations, **first.reserve(pod_info).annotations, "other": ""}
+    pod = first.pod()
     pod.annotations["other"] = "x" * (MAX_BYTES - len("".join([*carried, *carried.values()])) - 2)
-    assert isinstance(_reserve(Scene("", make_node("n1", (make_pf(vfs=1),))), pod), Bind)
-    assert "annotations would have" in str(_reserve(scene, pod))
+    second.reserve(second.read(pod))
+    assert "annotations would have" in signing.refusal(signing.read(pod))
 
 
 def test_rates_are_signed_by_the_same_key(file: Path) -> None:

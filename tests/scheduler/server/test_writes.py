@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 
 from mooring.kube.client import Client
-from mooring.kube.events import Changed, Identity
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Evict, Order, Report
-from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.writes import PORTION, WriteResult, Writes
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakePod
+from tests.scheduler.state.steps import take_in
 
 
 class _Client(Client):
@@ -36,11 +35,6 @@ class _Client(Client):
         asyncio.get_running_loop().call_soon(self.count)
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine("mooring")
-
-
 def _writes(machine: Machine, client: Client, results: list[WriteResult]) -> Writes:
     return Writes(machine, client, ReportWriter(client, "mooring"), results.append, lambda: None)
 
@@ -49,7 +43,7 @@ def _binds(machine: Machine, make_pod: MakePod, count: int) -> list[Order]:
     orders: list[Order] = []
     for number in range(count):
         pod = make_pod(f"p{number}")
-        machine.handle(Pod, Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 1.0)
+        take_in(machine, pod, now=1.0)
         pod_info = machine.pending_pods.pending[pod.metadata.uid].pod_info
         assert isinstance(pod_info, PodInfo)
         orders.append(Bind(pod_info, AssignedPod(pod.metadata.uid, pod.key, "n1", assumed=True), {}, {}))

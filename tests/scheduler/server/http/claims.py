@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
-from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
+from tests.scheduler.server.cluster import Cluster
 
 DRIVER = "gpu.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -19,7 +19,7 @@ class Claims:
     """The objects of ``resource.k8s.io`` on a server."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._cluster = Cluster(client)
         self._api = "/apis/resource.k8s.io/v1"
         self._claims = f"{self._api}/namespaces/default/resourceclaims"
 
@@ -50,34 +50,31 @@ class Claims:
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         results = [{"request": NAME, "driver": DRIVER, "pool": node, "device": device} for device in devices]
         allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
-        patch = msgspec.json.encode({"status": {"allocation": allocation}})
-        await self._client.request("PATCH", f"{self._claims}/{name}/status", patch, MERGE_PATCH)
+        await self._cluster.patch(f"{self._claims}/{name}/status", status={"allocation": allocation})
 
     async def deallocate(self, name: str) -> None:
-        patch = msgspec.json.encode({"status": {"allocation": None, "reservedFor": None}})
-        await self._client.request("PATCH", f"{self._claims}/{name}/status", patch, MERGE_PATCH)
+        await self._cluster.patch(f"{self._claims}/{name}/status", status={"allocation": None, "reservedFor": None})
 
     async def devices(self, name: str) -> list[str]:
         """Return the devices that a claim has been allocated."""
-        claim = msgspec.json.decode(await self._client.request("GET", f"{self._claims}/{name}"))
+        claim = await self._cluster.call("GET", f"{self._claims}/{name}")
         allocation = (claim.get("status") or {}).get("allocation") or {}
         return [result["device"] for result in (allocation.get("devices") or {}).get("results") or []]
 
     async def clear(self) -> None:
         """Remove everything, claims that a pod has reserved too; skip the test where v1 is not served."""
         try:
-            claims = msgspec.json.decode(await self._client.request("GET", self._claims))["items"]
+            claims = (await self._cluster.call("GET", self._claims))["items"]
         except NotFound:
             pytest.skip("tier 'apiserver': Kubernetes before 1.34 serves no resource.k8s.io/v1")
         for name in [claim["metadata"]["name"] for claim in claims]:
-            patch = msgspec.json.encode({"metadata": {"finalizers": None}})
-            await self._client.request("PATCH", f"{self._claims}/{name}", patch, MERGE_PATCH)
+            await self._cluster.patch(f"{self._claims}/{name}", metadata={"finalizers": None})
         kinds = "namespaces/default/resourceclaims", "namespaces/default/resourceclaimtemplates"
         for kind in (*kinds, "resourceslices", "deviceclasses"):
-            await self._client.request("DELETE", f"{self._api}/{kind}")
+            await self._cluster.call("DELETE", f"{self._api}/{kind}")
 
     async def _post(self, kind: str, document: dict[str, Any]) -> None:
-        await self._client.request("POST", f"{self._api}/{kind}", msgspec.json.encode(document))
+        await self._cluster.call("POST", f"{self._api}/{kind}", document)
 
 
 def claiming(claim: str = "", template: str = "") -> dict[str, Any]:
