@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from mooring import names
+from mooring.annotations.assignment import verified_assignment
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Condition, Node, Pod
 from scheduler.server.loop import ApiClients, Loop
@@ -115,6 +116,13 @@ class Cluster:
         """Return the events about a pod, or all."""
         items = (await self.call("GET", "/api/v1/events"))["items"]
         return [event for event in items if pod in ("", event["involvedObject"]["name"])]
+
+
+def given_vfs(pod: Pod) -> list[tuple[str, int]]:
+    """Return the VFs of a bound pod, each with its PF."""
+    assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+    assert assignment is not None
+    return [(vf.pf, vf.vf) for vf in assignment.vfs]
 
 
 @asynccontextmanager

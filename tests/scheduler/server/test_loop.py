@@ -21,9 +21,15 @@ from tests.scheduler.server.stage import Stage
 from tests.support.polling import eventually, until
 
 
-async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
+@pytest.fixture
+async def stage(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> Stage:
+    """Give a stage with one node that has one VF."""
+    await stage.add_node(make_node("n1", (make_pf(vfs=1),), allocatable={"pods": "1000"}))
+    return stage
+
+
+async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage) -> None:
     """It is ready to take over; once it leads it lists everything again, and binds."""
-    await stage.add_node(make_node("n1"))
     async with stage.run():
         await stage.add_seen_pod("p")
         await _is_ready(stage)
@@ -34,9 +40,8 @@ async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, m
         await stage.bound("p")
 
 
-async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Stage) -> None:
     """A renewal that came late and then succeeded brings no message, and pods wait all the same."""
-    await stage.add_node(make_node("n1"))
     async with stage.run():
         await _is_ready(stage)
         stage.leads = False
@@ -46,9 +51,8 @@ async def test_a_leader_decides_again_once_its_lease_is_certain_again(stage: Sta
         await stage.bound("p")
 
 
-async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage, make_node: MakeNode) -> None:
+async def test_a_lease_that_comes_during_shutdown_starts_nothing(stage: Stage) -> None:
     """Stopped while it asks for the lease, it ends all the same: nothing keeps the lease from the next leader."""
-    await stage.add_node(make_node("n1"))
     async with stage.run() as running:
         await _is_ready(stage)
         ended = stage.loop.reflectors.end
@@ -82,11 +86,8 @@ async def test_pods_that_are_listed_together_go_by_age(stage: Stage, make_node: 
     assert [one.pod_info.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]
 
 
-async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
-    stage: Stage, make_node: MakeNode, make_pf: MakePf
-) -> None:
+async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(stage: Stage) -> None:
     """What its watch has missed must not be given again: nothing is decided before the new lists are there."""
-    await stage.add_node(make_node("n1", (make_pf(vfs=1),)))
     async with stage.run():
         await _is_ready(stage)
         stage.server.faults.plan(Fault("GET", "/api/v1/pods", "answer", times=3, code=503))
@@ -97,9 +98,8 @@ async def test_a_new_leader_decides_on_lists_that_are_no_older_than_its_lease(
         await stage.bound("p")
 
 
-async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode) -> None:
+async def test_no_bind_starts_before_its_time(stage: Stage) -> None:
     """An earlier leader's last Bindings are waited out."""
-    await stage.add_node(make_node("n1"))
     await stage.add_pod("p")
     async with stage.run():
         began = time.monotonic()
@@ -108,12 +108,9 @@ async def test_no_bind_starts_before_its_time(stage: Stage, make_node: MakeNode)
         assert time.monotonic() - began >= 1.0
 
 
-async def test_events_wait_until_few_binds_are_under_way(
-    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_events_wait_until_few_binds_are_under_way(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server that is busy with binds gets no events besides; none is lost."""
     monkeypatch.setattr(looping, "_BINDS_BEFORE_EVENTS", 3)
-    await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/slow-[0-9]/binding$", "delay", times=3, delay_s=1.0))
     pods = ["quick", "slow-0", "slow-1", "slow-2"]
     for name in pods:
@@ -132,12 +129,11 @@ async def test_events_wait_until_few_binds_are_under_way(
 
 
 async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_connections(
-    stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of four one is answered after 0.3 s, and nothing follows; the second after 1 s, and all others follow."""
     monkeypatch.setattr(looping, "_MAX_BINDS", 4)
     monkeypatch.setattr(looping, "_FEWER_BINDS", 3)
-    await stage.add_node(make_node("n1"))
     for name, delay_s in (("a", 0.3), ("b", 1.0), ("c", 1.5), ("d", 1.5)):
         stage.server.faults.plan(Fault("POST", f"/{name}/binding$", "delay", delay_s=delay_s))
     async with stage.lead():
@@ -152,9 +148,8 @@ async def test_with_most_binds_under_way_the_next_begin_when_fewer_are_than_conn
         await stage.bound("f")
 
 
-async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage, make_node: MakeNode) -> None:
+async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: Stage) -> None:
     """Neither a new decision nor the repetition of a Binding; both once the lease is certain again."""
-    await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "answer", times=1000, code=503))
     async with stage.lead():
         first = await stage.add_pod("first")
@@ -175,13 +170,12 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: St
 
 @pytest.mark.parametrize("delay_s", [0.0, 4.0])
 async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_bind_of_others(
-    stage: Stage, make_node: MakeNode, delay_s: float
+    stage: Stage, delay_s: float
 ) -> None:
     """Also where its pods wait in hundreds, and each Binding for some seconds."""
     # A real API server keeps the namespace of the test before.
     bad = f"bad-{delay_s:.0f}"
     stage.server.faults.plan(webhook_fails("POST", f"/{bad}/pods/.*/binding$", times=100_000, delay_s=delay_s))
-    await stage.add_node(make_node("n1", allocatable={"pods": "1000"}))
     await stage.call("POST", "/api/v1/namespaces", {"metadata": {"name": bad}})
     async with stage.lead():
         for number in range(200):
@@ -208,7 +202,6 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
         return see(kind, event, now)
 
     monkeypatch.setattr(stage.machine, "handle", see_and_send)
-    await stage.add_node(make_node("n1"))
     async with stage.lead():
         stage.loop._receive(WatchEvent(Node, Changed(Identity("restless"), make_node("restless", ready=False))))
         await stage.add_pod("p")
@@ -216,9 +209,8 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
     assert changes > 10
 
 
-async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: MakeNode) -> None:
+async def test_stopping_waits_for_the_binds_under_way(stage: Stage) -> None:
     """Their outcomes are reported too; nothing new is started."""
-    await stage.add_node(make_node("n1"))
     stage.server.faults.plan(Fault("POST", "/binding$", "delay", delay_s=1.0))
     async with stage.lead() as running:
         await stage.add_pod("p")
@@ -229,9 +221,8 @@ async def test_stopping_waits_for_the_binds_under_way(stage: Stage, make_node: M
     assert await stage.reasons("p") == ["Scheduled"]
 
 
-async def test_our_own_status_write_requeues_no_pod(stage: Stage, make_node: MakeNode) -> None:
+async def test_our_own_status_write_requeues_no_pod(stage: Stage) -> None:
     """One try, one condition: what we write about a pod requeues neither it nor another."""
-    await stage.add_node(make_node("n1"))
     before = _attempts()
     async with stage.lead():
         for name in ("p", "q"):

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound
+from tests.scheduler.conftest import MakePf
 from tests.scheduler.server.cluster import Cluster
 
 DRIVER = "gpu.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+# Two PCIe roots, and the annotation of pods whose VFs must lie under those of their claimed devices.
+A, B = "pci0000:15", "pci0000:26"
+BESIDE = '{"vfs": "root"}'
 # How pods name their claim.
 NAME = "gpus"
 
@@ -75,6 +80,13 @@ class Claims:
 
     async def _post(self, kind: str, document: dict[str, Any]) -> None:
         await self._cluster.call("POST", f"{self._api}/{kind}", document)
+
+
+def pfs_of_two_roots(make_pf: MakePf) -> tuple[Pf, Pf]:
+    """Make a PF with one VF under root A and another with two under root B."""
+    one = make_pf(0, vfs=1, pci="0000:18:00.0", vf0="0000:18:00.2", pcie=("0000:15:01.0", "0000:16:00.0"))
+    two = make_pf(1, vfs=2, pci="0000:29:00.0", vf0="0000:29:00.2", pcie=("0000:26:01.0",), network="rail1")
+    return one, two
 
 
 def claiming(claim: str = "", template: str = "") -> dict[str, Any]:

@@ -11,7 +11,6 @@ import msgspec
 from bench.served.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.annotations.assignment import verified_assignment
 from mooring.kube.client import Client
 from scheduler.kube.objects import Pod
 from scheduler.server.http.extender_handlers import ExtenderHandlers
@@ -83,10 +82,3 @@ class ExtenderStage(Stage):
 
     def is_free(self, uid: str) -> bool:
         return self.machine.cache.assigned(uid) is None
-
-
-def given_vfs(pod: Pod) -> list[tuple[str, int]]:
-    """Return the VFs of a bound pod, each with its PF."""
-    assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    assert assignment is not None
-    return [(vf.pf, vf.vf) for vf in assignment.vfs]

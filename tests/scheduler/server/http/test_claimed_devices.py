@@ -19,14 +19,13 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.server.http.claimed_devices import read_claimed_devices
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
-from tests.scheduler.server.http.extender_stage import ExtenderStage, given_vfs
+from tests.scheduler.server.cluster import given_vfs
+from tests.scheduler.server.http.claims import BESIDE, DRIVER, A, B, Claims, claiming, pfs_of_two_roots
+from tests.scheduler.server.http.extender_stage import ExtenderStage
 from tests.support.polling import eventually
 
 GROUP = "resource.k8s.io"
 POD = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
-A, B = "pci0000:15", "pci0000:26"
-BESIDE = '{"vfs": "root"}'
 UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
 REMEDY = (
     "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
@@ -51,9 +50,7 @@ async def scene(server: ApiServer, client: Client, make_node: MakeNode, make_pf:
     """Give a cluster of one node with one VF under root A and two under root B, and claim c."""
     stage, claims = ExtenderStage(server, client), Claims(client)
     await claims.clear()
-    one = make_pf(0, vfs=1, pci="0000:18:00.0", vf0="0000:18:00.2", pcie=("0000:15:01.0", "0000:16:00.0"))
-    two = make_pf(1, vfs=2, pci="0000:29:00.0", vf0="0000:29:00.2", pcie=("0000:26:01.0",), network="rail1")
-    await stage.add_node(make_node("n1", (one, two)))
+    await stage.add_node(make_node("n1", pfs_of_two_roots(make_pf)))
     await stage.add_node(make_node("n2", (make_pf(vfs=4),)))
     await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B, "imex": ""})
     yield Scene(stage, claims)

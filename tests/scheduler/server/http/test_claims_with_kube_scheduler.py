@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mooring.annotations.assignment import verified_assignment
 from scheduler.kube.objects import Pod
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.server.http.claims import Claims, claiming
+from tests.scheduler.server.cluster import given_vfs
+from tests.scheduler.server.http.claims import BESIDE, A, B, Claims, claiming, pfs_of_two_roots
 from tests.scheduler.server.http.kube_scheduler import RealCluster
 from tests.support.polling import eventually
 
-A, B = "pci0000:15", "pci0000:26"
-BESIDE = '{"vfs": "root"}'
 FULL = f"under PCIe root {A} of claim '{{}}': not enough free RDMA VFs or bandwidth there"
 pytestmark = pytest.mark.apiserver
 Scene = tuple[RealCluster, Claims]
@@ -26,18 +24,14 @@ async def scene(real_cluster: RealCluster, make_node: MakeNode, make_pf: MakePf)
     """Give a real server with one node: one VF under root A and two under root B, and two GPUs under each."""
     claims = Claims(real_cluster.client)
     await claims.clear()
-    one = make_pf(0, vfs=1, pcie=("0000:15:01.0", "0000:16:00.0"))
-    two = make_pf(1, vfs=2, pcie=("0000:26:01.0",), network="rail1")
-    await real_cluster.add_node(make_node("n1", (one, two)))
+    await real_cluster.add_node(make_node("n1", pfs_of_two_roots(make_pf)))
     await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B})
     yield real_cluster, claims
     await claims.clear()
 
 
 def _pfs(pod: Pod) -> list[str]:
-    given = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    assert given is not None
-    return [vf.pf for vf in given.vfs]
+    return sorted(pf for pf, _ in given_vfs(pod))
 
 
 async def test_vfs_lie_beside_the_gpus_that_kube_scheduler_allocates(scene: Scene) -> None:
@@ -47,7 +41,7 @@ async def test_vfs_lie_beside_the_gpus_that_kube_scheduler_allocates(scene: Scen
     async with cluster.controlled(), cluster.scheduled():
         await cluster.request("a", "[{}, {}]", 2, BESIDE, **claiming(template="all"))
         pod = await cluster.bound_pod("a")
-        assert sorted(_pfs(pod)) in (["pf0", "pf1"], ["pf1", "pf1"])
+        assert _pfs(pod) in (["pf0", "pf1"], ["pf1", "pf1"])
         made = [one.resource_claim_name or "" for one in pod.status.resource_claim_statuses or ()]
         assert [len(await claims.devices(name)) for name in made] == [4]
 

@@ -12,7 +12,8 @@ from scheduler.server.http import extender_handlers
 from scheduler.server.http import extender_server as servers
 from scheduler.server.http.extender_handlers import RIT_BLIND, RIT_FULL, RIT_INVALID
 from tests.scheduler.conftest import MakeNode, MakePf
-from tests.scheduler.server.http.extender_stage import ExtenderStage, given_vfs
+from tests.scheduler.server.cluster import given_vfs
+from tests.scheduler.server.http.extender_stage import ExtenderStage
 from tests.support.polling import eventually, until
 
 FULL = "not enough free RDMA VFs"

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from mooring import names
-from mooring.annotations.assignment import verified_assignment
-from scheduler.kube.objects import Pod
 from tests.scheduler.conftest import MakeNode, MakePf
+from tests.scheduler.server.cluster import given_vfs
 from tests.scheduler.server.http.kube_scheduler import RealCluster
 from tests.support.certificates import NAME, Authority
 from tests.support.polling import eventually
@@ -24,12 +23,6 @@ async def cluster(real_cluster: RealCluster, make_node: MakeNode, make_pf: MakeP
     return real_cluster
 
 
-def _vfs(pod: Pod) -> list[int]:
-    given = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
-    assert given is not None
-    return [vf.vf for vf in given.vfs]
-
-
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_two_pods_race_for_the_last_vf(cluster: RealCluster, by_name: bool) -> None:
     """One gets it, with the assignment in its binding; the other waits with the reason, and gets it next."""
@@ -43,11 +36,11 @@ async def test_two_pods_race_for_the_last_vf(cluster: RealCluster, by_name: bool
         winner = await eventually(first)
         loser = "b" if winner == "a" else "a"
         pod = await cluster.bound_pod(winner)
-        assert (pod.spec.node_name, _vfs(pod)) == ("n1", [0])
+        assert (pod.spec.node_name, given_vfs(pod)) == ("n1", [("pf0", 0)])
         assert FULL in await cluster.event(loser, FULL)
         assert not await cluster.is_bound(loser)
         await cluster.delete(winner)
-        assert _vfs(await cluster.bound_pod(loser)) == [0]
+        assert given_vfs(await cluster.bound_pod(loser)) == [("pf0", 0)]
 
 
 @pytest.mark.parametrize("by_name", [True, False])
@@ -57,7 +50,7 @@ async def test_a_more_important_pod_gets_the_vf_of_another(cluster: RealCluster,
     holder = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "1"}}
     async with cluster.scheduled(nodeCacheCapable=by_name):
         await cluster.request("low", containers=[{"name": "c", "image": "i", "resources": holder}])
-        assert _vfs(await cluster.bound_pod("low")) == [0]
+        assert given_vfs(await cluster.bound_pod("low")) == [("pf0", 0)]
         plain = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
         await cluster.request("plain", request="[]", containers=plain, nodeName="n1")
         high = [{"name": "c", "image": "i", "resources": busy}]
@@ -65,7 +58,7 @@ async def test_a_more_important_pod_gets_the_vf_of_another(cluster: RealCluster,
         for victim in ("low", "plain"):
             await cluster.going(victim)
             await cluster.delete(victim)
-        assert _vfs(await cluster.bound_pod("high")) == [0]
+        assert given_vfs(await cluster.bound_pod("high")) == [("pf0", 0)]
 
 
 async def test_the_extender_lets_pods_without_vfs_pass(cluster: RealCluster) -> None:
@@ -90,7 +83,7 @@ async def test_kube_scheduler_is_answered_over_tls(cluster: RealCluster, tmp_pat
         tls = {"serverName": NAME, "caFile": str(authority.own.certificate)} | files
         async with cluster.scheduled(*flags, ca, enableHTTPS=True, tlsConfig=tls):
             if is_answered:
-                assert _vfs(await cluster.bound_pod("a")) == [0]
+                assert given_vfs(await cluster.bound_pod("a")) == [("pf0", 0)]
             else:
                 # After TLS 1.3's handshake the client believes itself connected.
                 assert "https://" in await cluster.event("a", "EOF", "connection reset", "bad certificate")
