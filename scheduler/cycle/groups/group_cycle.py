@@ -28,9 +28,8 @@ from scheduler.cycle.cycle import NAME_COUNT, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.filters import Among, events_that_help
 from scheduler.cycle.groups.domains import Target, targets
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, common_domain_label, needs_order, reads_other_nodes
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Refusals
+from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Refusals, Turns
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement

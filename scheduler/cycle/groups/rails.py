@@ -22,8 +22,7 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.groups.domains import Domain
-from scheduler.cycle.groups.group_budget import Turns
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Turns
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import Cap, caps_for

@@ -18,9 +18,8 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, Decision, Unschedulable, Why
 from scheduler.cycle.filters import Among
-from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_demand import by_size, kind_of
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Turns
 from scheduler.cycle.groups.member_room import MemberRoom, SliceDomains, one_domain, slice_domains
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Target
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import place_group
 from scheduler.cycle.groups.group_demand import GroupDemand
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.group_membership import GroupKey

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import Members
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, for_member
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
+from scheduler.cycle.groups.group_snapshot import GroupBudget, Turns
 from scheduler.cycle.groups.preemption.preempt import PreemptionResult
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey

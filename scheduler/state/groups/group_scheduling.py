@@ -17,9 +17,9 @@ from scheduler.cache.groups.group_cache import Members
 from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why
-from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN, GroupBudget, Turns
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand, as_member, by_size, spare_members
+from scheduler.cycle.groups.group_snapshot import MEMBERS_A_TURN, GroupBudget, Turns
 from scheduler.cycle.groups.preemption.preempt import NO_PREEMPTION, GroupPreemption, PreemptionResult
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption

@@ -16,9 +16,8 @@ from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.group_budget import GroupBudget, Turns
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import (

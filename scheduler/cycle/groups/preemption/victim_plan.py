@@ -23,10 +23,9 @@ from scheduler.cache.node_columns import LINES, VFS, NodeColumns, Rows
 from scheduler.cache.pod_counts import selects
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.domains import Domain, Target, domains_within, rows_of
-from scheduler.cycle.groups.group_budget import Turns
 from scheduler.cycle.groups.group_cycle import fill, member_room
 from scheduler.cycle.groups.group_demand import HOSTNAME, needs
-from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Turns
 from scheduler.cycle.groups.rails import Networks, NetworkSums, choices, on_rails
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.disruption_budgets import Objections

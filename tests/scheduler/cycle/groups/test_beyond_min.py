@@ -122,7 +122,7 @@ def test_nodes_may_change_while_more_members_are_tried(life: Life, seed: int) ->
 def test_steps_may_end_while_more_members_are_tried(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget._STEPS", 1)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot._STEPS", 1)
     random, life = Random(1), Life(Machine("mooring"), make_node, make_pf, make_pod)
     for number in range(32):
         pfs = tuple(make_pf(k, 12, mbps=400_000, offer_mbps=random.randint(399_990, 400_000)) for k in range(12))

@@ -6,7 +6,7 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups import group_budget
+from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -32,7 +32,7 @@ def _judged_by_step(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> tuple[
             super().judge()
             judged[-1] += 1
 
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget.PlacementBudget", Counted)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot.PlacementBudget", Counted)
     while (made := machine.step(0.0)) is not None:
         machine.check()
         bound += len(placed(made))
@@ -45,8 +45,8 @@ def test_a_turn_judges_no_more_values_than_it_may(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: dict[str, str]
 ) -> None:
     """A call judges no more than a turn may, and after as many no other one is made."""
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget.VALUES_A_TURN", _A_TURN)
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget._A_VALUE", group_budget.A_TURN // _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot._A_VALUE", group_snapshot.A_TURN // _A_TURN)
     machine = Machine("mooring")
     for number in range(_NODES):
         pfs = tuple(make_pf(k, 2, name=f"enp{number}s{k}", network=f"rail{k}") for k in range(2))
@@ -75,8 +75,8 @@ def test_nodes_that_all_change_are_judged_over_several_turns(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """A turn that ends in the midst of it leaves nothing that counts as judged."""
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget.VALUES_A_TURN", _A_TURN)
-    monkeypatch.setattr("scheduler.cycle.groups.group_budget._A_VALUE", group_budget.A_TURN // _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_snapshot._A_VALUE", group_snapshot.A_TURN // _A_TURN)
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     for name in ("first", "second", "third"):
         if name != "second":

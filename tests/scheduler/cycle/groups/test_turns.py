@@ -10,7 +10,7 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups import group_budget
+from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, told
@@ -56,7 +56,7 @@ def test_of_one_decision_in_many_turns(life: Life, monkeypatch: pytest.MonkeyPat
     where, why, steps = _outcome(life, seed)
     life.machine = Machine("mooring")
     # Whatever is counted ends the turn.
-    monkeypatch.setattr(group_budget, "A_TURN", 1)
+    monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     again, why_again, more_steps = _outcome(life, seed)
     assert (again, list(why_again.values())) == (where, list(why.values()))
     assert more_steps >= steps

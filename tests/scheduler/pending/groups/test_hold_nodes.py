@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.cycle.groups import group_budget
+from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
 from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
@@ -171,7 +171,7 @@ def test_a_domain_with_room_is_left_for_one_where_all_in_the_way_end(life: Life)
 
 def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found out about a node holds in the next turn."""
-    monkeypatch.setattr(group_budget, "A_TURN", 1)
+    monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
     full(life, "n1", "n2")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))

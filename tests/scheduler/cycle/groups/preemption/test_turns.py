@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups import group_budget, rails
+from scheduler.cycle.groups import group_snapshot, rails
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.selecting_objects import PodDisruptionBudget
@@ -27,7 +27,7 @@ def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Li
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_budget, "A_TURN", 1)
+    monkeypatch.setattr(group_snapshot, "A_TURN", 1)
 
 
 def _steps(life: Life, count: int) -> list[Instruction]:
