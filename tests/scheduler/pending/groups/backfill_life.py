@@ -7,7 +7,7 @@ import pytest
 from mooring import names
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.promises import read_promise
-from tests.scheduler.group_life import PAIR, Life, binds, changed
+from tests.scheduler.group_life import PAIR, Life, changed
 from tests.scheduler.pending.groups.conftest import MakeLife
 
 HOUR_S = 3600.0
@@ -25,8 +25,7 @@ def timed(life: Life, name: str, runs: str, request: list[Any] | None = None, **
 
 def run(life: Life, *pods: Pod) -> list[Pod]:
     """Let pods start, and be Running at once."""
-    life.see(*pods)
-    bound = life.bound(*binds(life.work()))
+    bound = life.place(*pods)
     running = [changed(pod, status={"phase": "Running"}) for pod in bound]
     life.see(*running)
     assert len(running) == len(pods)
@@ -35,7 +34,7 @@ def run(life: Life, *pods: Pod) -> list[Pod]:
 
 def wait(life: Life, group: str = PAIR, count: int = 2) -> str:
     """Let a group arrive that has to wait; return its message."""
-    life.see(*(life.member(f"m{number}", group) for number in range(count)))
+    life.members(count, group)
     life.work(1.0)
     life.work(1.0)
     return message_of(life)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import PAIR, Life, binds
+from tests.scheduler.group_life import PAIR, Life, binds, bound_names
 from tests.scheduler.pending.groups.conftest import MakeLife
 
 HOLD_S = 30.0
@@ -19,8 +19,7 @@ def life(make_life: MakeLife) -> Life:
 
 def hold(life: Life, group: str = PAIR, count: int = 2) -> list[Pod]:
     """Let a group come for which there is no room, and wait until it has first call on what becomes free."""
-    members = [life.member(f"m{number}", group) for number in range(count)]
-    life.see(*members)
+    members = life.members(count, group)
     life.work(2 * HOLD_S)
     life.work(1.0)
     return members
@@ -29,12 +28,7 @@ def hold(life: Life, group: str = PAIR, count: int = 2) -> list[Pod]:
 def full(life: Life, *nodes: str, labels: dict[str, str] | None = None, **fields: Any) -> list[Pod]:
     """Fill each node with one pod."""
     life.nodes(*nodes, labels=labels or {})
-    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
-    return life.bound(*binds(life.work()))
-
-
-def names_of(found: list[Any]) -> list[str]:
-    return sorted(one.pod_info.pod.metadata.name for one in binds(found))
+    return life.place(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
 
 
 def kept_on(life: Life) -> list[str]:
@@ -61,8 +55,8 @@ def small_stream(life: Life, running: deque[Pod], pods: int, **fields: Any) -> l
         life.work(1.0)
         life.gone(running.popleft())
         found = life.work(1.0)
-        if any(name.startswith("m") for name in names_of(found)):
-            return names_of(found)
+        if any(name.startswith("m") for name in bound_names(found)):
+            return bound_names(found)
         running.extend(life.bound(*binds(found)))
         if not running:
             break

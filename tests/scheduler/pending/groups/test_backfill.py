@@ -8,14 +8,13 @@ import pytest
 from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.state.groups.backfill import EarliestStart
-from tests.scheduler.group_life import PAIR, Life, binds, changed, told
+from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed, told
 from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, message_of, run, start_of, timed, wait
 from tests.scheduler.pending.groups.conftest import MakeLife
-from tests.scheduler.pending.groups.hold_life import kept_on, names_of
+from tests.scheduler.pending.groups.hold_life import kept_on
 
 __all__ = ["life"]
 
@@ -31,13 +30,19 @@ def test_the_first_group_is_promised_the_earliest_start_that_declared_ends_allow
     assert len(kept_on(life)) == 2
 
 
+def _wait_beside(life: Life) -> Pod:
+    """Let a pod run for two hours on one of two nodes, and a group wait for both; return the pod."""
+    life.nodes("n1", "n2")
+    (two,) = run(life, timed(life, "two", "2h"))
+    wait(life)
+    return two
+
+
 def test_pods_that_end_before_start_meanwhile_and_others_do_not(life: Life) -> None:
     """A node is free, and reserved from the second hour on."""
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    wait(life)
+    _wait_beside(life)
     life.see(timed(life, "long", "3h"), timed(life, "endless", ""), timed(life, "short", "1h"))
-    assert names_of(life.work(1.0)) == ["short"]
+    assert bound_names(life.work(1.0)) == ["short"]
 
 
 def test_a_pod_that_does_not_touch_the_room_starts_however_long_it_runs(life: Life) -> None:
@@ -62,35 +67,26 @@ def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(lif
     life.see(timed(life, "beside", "", [{}]))
     (bind,) = binds(life.work(1.0))
     assert bind.assigned.node == "n1"
-    promised = {
-        vf.pci
-        for one in life.machine.reservations.all()
-        for room in one.rooms.values()
-        if room.assignment is not None
-        for vf in room.assignment.vfs
-    }
+    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
+    promised = {vf.pci for room in rooms if room.assignment is not None for vf in room.assignment.vfs}
     assert bind.assigned.assignment is not None
     assert promised.isdisjoint(vf.pci for vf in bind.assigned.assignment.vfs)
 
 
 def test_the_group_starts_when_the_pods_have_ended(life: Life) -> None:
-    life.nodes("n1", "n2")
-    (two,) = run(life, timed(life, "two", "2h"))
-    wait(life)
+    two = _wait_beside(life)
     life.see(timed(life, "long", "3h"))
     life.work(2 * HOUR_S - 10.0)
     life.gone(two)
-    assert names_of(life.work(1.0)) == ["m0", "m1"]
+    assert bound_names(life.work(1.0)) == ["m0", "m1"]
     assert len(life.machine.reservations) == 0
 
 
 def test_a_promise_moves_later_only_with_its_cause(life: Life) -> None:
     """A pod of a higher priority takes promised room; the promise names it."""
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    wait(life)
+    _wait_beside(life)
     life.see(timed(life, "urgent", "5h", spec={"priority": 7}))
-    assert names_of(life.work(1.0)) == ["urgent"]
+    assert bound_names(life.work(1.0)) == ["urgent"]
     life.work(2.0)
     life.work(2.0)
     assert start_of(life) > 4 * HOUR_S
@@ -99,17 +95,15 @@ def test_a_promise_moves_later_only_with_its_cause(life: Life) -> None:
 
 
 def test_a_pod_that_runs_too_long_is_named_and_the_room_stays_reserved(life: Life) -> None:
-    life.nodes("n1", "n2")
-    (two,) = run(life, timed(life, "two", "2h"))
-    wait(life)
+    two = _wait_beside(life)
     life.work(2 * HOUR_S + 5.0)
     life.work(2.0)
     message = message_of(life)
     assert " It should have started by 1970-01-01T02:00:30Z on nodes n1, n2: default/two runs longer" in message
     life.see(timed(life, "short", "1h"))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
     life.gone(two)
-    assert names_of(life.work(1.0)) == ["m0", "m1"]
+    assert bound_names(life.work(1.0)) == ["m0", "m1"]
 
 
 def test_a_lost_node_moves_the_promise(life: Life) -> None:
@@ -173,18 +167,18 @@ def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
     life.nodes("n2")
     assert wait(life).endswith(" No declared end of running pods makes room for the group.")
     life.see(timed(life, "other", ""))
-    assert names_of(life.work(1.0)) == ["other"]
+    assert bound_names(life.work(1.0)) == ["other"]
 
 
 def test_without_the_flag_nothing_is_promised(make_life: MakeLife) -> None:
     life = make_life()
     life.nodes("n1", "n2")
     run(life, timed(life, "two", "2h"))
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     message = set(told(life.work(1.0)).values())
     assert not any(" It starts by " in one for one in message)
     life.see(timed(life, "endless", ""))
-    assert names_of(life.work(1.0)) == ["endless"]
+    assert bound_names(life.work(1.0)) == ["endless"]
 
 
 def _wait_for(life: Life, name: str, created_s: int, size: int = 2, **fields: Any) -> None:
@@ -216,7 +210,7 @@ def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(life: Life, fi
         life.work(1.0)
     assert _promised(life) == ["pair"]
     life.gone(two)
-    assert names_of(life.work(1.0)) == ["pair-0", "pair-1"]
+    assert bound_names(life.work(1.0)) == ["pair-0", "pair-1"]
 
 
 def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(life: Life) -> None:
@@ -249,14 +243,13 @@ def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Lif
     life.work(2.0)
     life.work(8.0)
     life.see(timed(life, "endless", ""))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
 
 
 def test_a_pod_that_began_late_moves_the_promise_when_it_begins(life: Life) -> None:
     """Its image took ten minutes; nothing else changes on its node."""
     life.nodes("n1", "n2")
-    life.see(timed(life, "late", "1h"))
-    (late,) = life.bound(*binds(life.work()))
+    (late,) = life.place(timed(life, "late", "1h"))
     wait(life)
     life.work(600.0 - life.now)
     life.see(changed(late, status={"phase": "Running"}))
@@ -270,8 +263,7 @@ def test_a_pod_that_began_late_moves_the_promise_when_it_begins(life: Life) -> N
 def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, *, is_running: bool) -> None:
     """The group gets room elsewhere, and the promise names the pod."""
     life.nodes("n1", "n2")
-    life.see(timed(life, "liar", "1h"))
-    (liar,) = life.bound(*binds(life.work()))
+    (liar,) = life.place(timed(life, "liar", "1h"))
     if is_running:
         life.see(changed(liar, status={"phase": "Running"}))
     life.nodes("n3")
@@ -288,15 +280,11 @@ def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, 
 
 def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) -> None:
     """The message is its only record: a new leader, and the user, read it there."""
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    wait(life)
+    _wait_beside(life)
     start = start_of(life)
     free_node = next(node for node in ("n1", "n2") if not life.machine.cache.assigned_pods_on(node))
     held = Out(Indexes.of([0]), f"{HELD_BY}gone")
-    life.machine.nodes(
-        Changed(Identity(free_node), life.make_node(free_node, (life.make_pf(vfs=2, out=(held,)),))), life.now
-    )
+    life.show_node(free_node, life.make_pf(vfs=2, out=(held,)))
     for _ in range(5):
         life.work(1.0)
     assert start_of(life) == start
@@ -360,8 +348,7 @@ def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
 def test_a_pod_that_begins_late_moves_a_promise_by_minutes(life: Life) -> None:
     """Otherwise each second has another promise, and each of them a message for every member."""
     life.nodes("n1", "n2")
-    life.see(timed(life, "late", "2h"))
-    life.bound(*binds(life.work()))
+    life.place(timed(life, "late", "2h"))
     wait(life)
     starts = set[float]()
     for _ in range(240):

@@ -24,10 +24,6 @@ def _show(life: Life, *conditions: tuple[str, str], uid: str = "u1") -> None:
     life.machine.handle(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
 
 
-def _members(life: Life, count: int = 2) -> None:
-    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(count)))
-
-
 def _written(instructions: list[Instruction]) -> list[tuple[str, str, str]]:
     return [(one.status, one.reason, one.message) for one in instructions if isinstance(one, ReportGroup)]
 
@@ -36,7 +32,7 @@ def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is
     """Once a second at most, and nothing twice; True only when enough Bindings have succeeded."""
     _show(life)
     life.nodes("n1")
-    _members(life, 3)
+    life.members(3, **OF_TRAIN)
     instructions = life.work()
     (message,) = set(told(instructions).values())
     assert _written(instructions) == []
@@ -56,7 +52,7 @@ def test_a_pod_group_that_takes_anothers_name_does_not_say_why_that_one_waited(l
     """Deleted and created again, which a watch may show as one change."""
     _show(life)
     life.nodes("n1")
-    _members(life)
+    life.members(2, **OF_TRAIN)
     life.work()
     _show(life, uid="u2")
     life.now += 1.0
@@ -78,7 +74,7 @@ def test_an_incomplete_group_says_so(life: Life) -> None:
 def test_a_condition_never_goes_back_from_true(life: Life, name: str) -> None:
     """In either version: not when all members have gone, nor for later ones that do not fit."""
     _show(life, (name, "True"))
-    _members(life)
+    life.members(2, **OF_TRAIN)
     instructions = life.work()
     assert told(instructions)
     assert _written(instructions + life.work(1.0) + life.work(5.0)) == []
@@ -101,7 +97,7 @@ def test_a_pod_group_that_is_made_again_has_a_condition_of_its_own(life: Life) -
     """What was said of the first holds for the second: it is another object."""
     _show(life)
     life.nodes("n1", "n2")
-    _members(life)
+    life.members(2, **OF_TRAIN)
     life.bound(*binds(life.work()))
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
@@ -131,7 +127,7 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
 def test_a_job_that_is_over_before_its_condition_is_written_was_scheduled(life: Life) -> None:
     """What its members were told before it fitted does not stay."""
     _show(life)
-    _members(life)
+    life.members(2, **OF_TRAIN)
     life.work()
     ((status, _, _),) = _written(life.work(1.0))
     assert status == "False"

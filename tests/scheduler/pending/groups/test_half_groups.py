@@ -22,7 +22,7 @@ def life(request: pytest.FixtureRequest, make_life: MakeLife) -> Life:
 def _half(life: Life, **fields: Any) -> list[Pod]:
     """Place a group of three, take a node from it, and make the lost member again, for which there is no room."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}", **fields) for number in range(3)))
+    life.members(3, **fields)
     running = life.bound(*binds(life.work()))
     life.remove_node("n3")
     lost = next(pod for pod in running if pod.spec.node_name == "n3")
@@ -90,7 +90,7 @@ def test_without_the_option_a_half_group_waits(life: Life) -> None:
 def test_a_group_without_a_waiting_member_is_left_alone(life: Life) -> None:
     """One that ends, member by member, is no half group."""
     life.nodes("n1", "n2", "n3")
-    life.see(*(life.member(f"m{number}") for number in range(3)))
+    life.members(3)
     decisions = binds(life.work())
     running = life.bound(*decisions)
     life.see(changed(as_bound(decisions[0]), status={"phase": "Failed"}))

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import PAIR, Life, binds, changed, pair, told, victims
+from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed, pair, told, victims
 from tests.scheduler.pending.groups.conftest import MakeLife
-from tests.scheduler.pending.groups.hold_life import HOLD_S, full, hold, kept_on, life, names_of
+from tests.scheduler.pending.groups.hold_life import HOLD_S, full, hold, kept_on, life
 
 __all__ = ["life"]
 FOUR = '{"name":"four","min":4}'
@@ -25,7 +25,7 @@ def _stream(life: Life, running: list[Pod]) -> list[str]:
         life.work(10.0)
         life.gone(pod)
         found = life.work(10.0)
-        bound += names_of(found)
+        bound += bound_names(found)
         life.bound(*binds(found))
     return bound
 
@@ -46,24 +46,24 @@ def test_a_group_that_holds_comes_first_though_it_was_tried_just_now(life: Life)
     running = full(life, "n1", "n2")
     hold(life)
     life.gone(running[0])
-    assert names_of(life.work()) == []
+    assert bound_names(life.work()) == []
     life.see(_single(life, "single"))
     life.gone(running[1])
-    assert names_of(life.work()) == ["m0", "m1"]
+    assert bound_names(life.work()) == ["m0", "m1"]
 
 
 def test_the_hold_begins_when_its_time_is_over_though_nothing_happens(life: Life) -> None:
     """Room that is free already is kept from then on, and until then it is not; so is what others have yet to leave."""
     full(life, "n1")
     life.nodes("n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     life.work()
     assert life.machine.next_due() is not None
     (message,) = set(told(life.work(HOLD_S + 1.0)).values())
     assert message.endswith("2 not enough free RDMA VFs. Room is kept for the group as it becomes free.")
     assert kept_on(life) == ["n1", "n2"]
     life.see(_single(life, "single"))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
 
 
 def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None:
@@ -73,7 +73,7 @@ def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None
     hold(life, '{"name":"train","min":3}', 3)
     assert kept_on(life) == ["n1", "n1", "n2"]
     life.gone(there)
-    assert names_of(life.work(1.0)) == ["m0", "m1", "m2"]
+    assert bound_names(life.work(1.0)) == ["m0", "m1", "m2"]
 
 
 def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
@@ -82,14 +82,13 @@ def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
     life.nodes("n2")
     hold(life)
     life.see(_single(life, "urgent", spec={"priority": 7}))
-    assert names_of(life.work(1.0)) == ["urgent"]
+    assert bound_names(life.work(1.0)) == ["urgent"]
 
 
 def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
     """An older group of a lower priority waits, and holds after it."""
     life.nodes("n1")
-    life.see(_single(life, "on-n1", spec={"priority": 5}))
-    life.bound(*binds(life.work()))
+    life.place(_single(life, "on-n1", spec={"priority": 5}))
     life.nodes("n2")
     life.see(*(life.member(f"low{number}", '{"name":"low","min":2}') for number in range(2)))
     life.work(1.0)
@@ -111,10 +110,10 @@ def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
     life.nodes("n2")
     members = hold(life)
     life.see(_single(life, "single"))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
     life.gone(members[0])
     found = life.work(2.0)
-    assert names_of([*found, *life.work(2.0)]) == ["single"]
+    assert bound_names([*found, *life.work(2.0)]) == ["single"]
     assert life.machine.pending_groups.room_owner is None
     assert len(life.machine.reservations) == 0
 
@@ -122,8 +121,7 @@ def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
 def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_one_holds(life: Life) -> None:
     """A younger pod of the same priority does not get the nodes: the victim would have gone in vain."""
     life.nodes("n1")
-    life.see(_single(life, "on-n1", spec={"priority": 10}))
-    (equal,) = life.bound(*binds(life.work()))
+    (equal,) = life.place(_single(life, "on-n1", spec={"priority": 10}))
     (lower,) = full(life, "n2")
     pair(life)
     life.work(HOLD_S + 1.0)
@@ -160,24 +158,22 @@ def test_room_is_kept_by_the_priority_of_the_pod_group(life: Life, of_group: int
     first, _ = full(life, "n1", "n2")
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}}, priority=of_group)
     spec = {"priority": own, "schedulingGroup": {"podGroupName": "train"}, "preemptionPolicy": "Never"}
-    life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
+    life.members(2, "", spec=spec)
     life.work(1.0)
     life.work(HOLD_S)
     life.gone(first)
     assert binds(life.work(2.0)) == []
     life.see(_single(life, "between", spec={"priority": 5, "preemptionPolicy": "Never"}))
-    assert names_of(life.work(1.0)) == ([] if is_kept else ["between"])
+    assert bound_names(life.work(1.0)) == ([] if is_kept else ["between"])
 
 
 def test_a_half_group_keeps_first_call_when_a_placed_member_succeeds(life: Life) -> None:
     """It has started, so that one of the two that wait takes the room of the one that is done."""
     members = [life.member(f"m{number}", '{"name":"train","min":4}') for number in range(4)]
     life.nodes("n1", "n2", "n3", "n4")
-    life.see(*members)
-    placed = life.bound(*binds(life.work()))
+    placed = life.place(*members)
     life.gone(*placed[2:])
-    life.see(*(_single(life, f"other-{number}") for number in range(2)))
-    life.bound(*binds(life.work()))
+    life.place(*(_single(life, f"other-{number}") for number in range(2)))
     life.see(*(life.member(f"again-{number}", '{"name":"train","min":4}') for number in range(2)))
     life.work()
     life.work(2 * HOLD_S)
@@ -187,4 +183,4 @@ def test_a_half_group_keeps_first_call_when_a_placed_member_succeeds(life: Life)
     assert [bind.assigned.node for bind in binds(life.work(1.0))] == [placed[0].spec.node_name]
     assert life.machine.pending_groups.room_owner == holder
     life.see(_single(life, "late"))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []

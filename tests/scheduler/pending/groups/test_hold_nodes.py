@@ -8,7 +8,7 @@ import pytest
 from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
-from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
+from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed, orders, told
 from tests.scheduler.pending.groups.conftest import MakeLife
 from tests.scheduler.pending.groups.hold_life import (
     HOLD_S,
@@ -16,7 +16,6 @@ from tests.scheduler.pending.groups.hold_life import (
     hold,
     kept_on,
     life,
-    names_of,
     small,
     small_ones,
     small_stream,
@@ -49,7 +48,7 @@ def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(life: Life) -> N
         life.gone(running.popleft())
         found = life.work(1.0)
         assert orders(found) == []
-        if "m0" in names_of(found):
+        if "m0" in bound_names(found):
             break
         running.extend(life.bound(*binds(found)))
         in_the_way.append(sum(len(life.machine.cache.assigned_pods_on(node)) for node in kept_on(life)))
@@ -61,9 +60,8 @@ def test_room_is_kept_in_the_domain_where_the_most_fit(life: Life) -> None:
     """A group of one rack waits where a member fits now, until fewer pods are in the way in another one."""
     for rack in "abcd":
         life.nodes(*(f"{rack}{number}" for number in range(3)), labels={"rack": rack})
-    life.see(*(small(life, number) for number in range(24)))
-    running = life.bound(*binds(life.work()))
-    life.see(*(life.member(f"m{number}", '{"name":"racked","min":3,"within":"rack"}') for number in range(3)))
+    running = life.place(*(small(life, number) for number in range(24)))
+    life.members(3, '{"name":"racked","min":3,"within":"rack"}')
     life.gone(*(pod for pod in running if pod.spec.node_name == "c2"))
     life.work(2 * HOLD_S)
     assert kept_on(life) == ["c0", "c1", "c2"]
@@ -78,7 +76,7 @@ def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
     """One at a time is compared here."""
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
     running = small_ones(life, "n1", "n2", "n3", "n4", **_ENDS)
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     life.gone(*(pod for pod in list(running)[4::2]))
     life.work(2 * HOLD_S)
     assert kept_on(life) == ["n3", "n4"]
@@ -91,7 +89,7 @@ def test_pods_of_a_higher_priority_are_not_waited_for(life: Life) -> None:
     """They may stay for ever: then those members that fit are kept room, and no more."""
     small_ones(life, "n1", spec={"priority": 7})
     life.nodes("n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     (message,) = set(told(life.work(2 * HOLD_S)).values())
     assert message.endswith("Room is kept for the members that fit.")
     assert kept_on(life) == ["n2"]
@@ -142,7 +140,7 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
     services = full(life, "n1", "n2")
     small_ones(life, "n3", "n4", **_ENDS)
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     life.see(*(changed(pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) for pod in services))
     life.work(2 * HOLD_S)
     assert kept_on(life) == ["n1", "n2"]
@@ -156,7 +154,7 @@ def test_pods_that_do_not_end_are_waited_for_where_there_is_no_other_place(life:
     kept = kept_on(life)
     assert kept in (["n1", "n3"], ["n2", "n3"])
     life.gone(*(pod for pod in services if pod.spec.node_name not in kept))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
     assert kept_on(life) == sorted({"n1", "n2", "n3"} - set(kept) | {"n3"})
 
 
@@ -174,7 +172,7 @@ def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
     full(life, "n1", "n2")
-    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.members(2, PAIR)
     life.work(HOLD_S - 1.0)
     life.now += 2.0
     life.machine.tick(life.now)
@@ -205,7 +203,7 @@ def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
     monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 0)
     life.gone(next(pod for pod in running if pod.spec.node_name == kept[0]))
     life.see(small(life, 50))
-    assert names_of(life.work(1.0)) == []
+    assert bound_names(life.work(1.0)) == []
     assert kept_on(life) == kept
 
 
@@ -216,8 +214,7 @@ def test_every_group_that_fits_the_cluster_starts_in_the_end(life: Life, seed: i
     names = [f"n{number}" for number in range(chance.randint(3, 8))]
     vfs = chance.randint(2, 4)
     life.nodes(*names, vfs=vfs)
-    life.see(*(small(life, number) for number in range(vfs * len(names))))
-    running = life.bound(*binds(life.work()))
+    running = life.place(*(small(life, number) for number in range(vfs * len(names))))
     size = chance.randint(2, len(names))
     group = f'{{"name":"any","min":{size}}}'
     life.see(*(life.member(f"m{n}", group, request=[{}] * chance.randint(1, vfs)) for n in range(size)))
@@ -226,8 +223,8 @@ def test_every_group_that_fits_the_cluster_starts_in_the_end(life: Life, seed: i
         life.see(small(life, number))
         life.gone(running.pop(chance.randrange(len(running))))
         found = life.work(1.0)
-        if any(name.startswith("m") for name in names_of(found)):
-            assert len([name for name in names_of(found) if name.startswith("m")]) == size
+        if any(name.startswith("m") for name in bound_names(found)):
+            assert len([name for name in bound_names(found) if name.startswith("m")]) == size
             return
         running.extend(life.bound(*binds(found)))
     pytest.fail(f"the group of {size} has not started, {len(running)} pods run")

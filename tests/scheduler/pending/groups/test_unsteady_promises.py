@@ -3,9 +3,8 @@
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.promises import NO_START
 from scheduler.state.groups.group_scheduling import demand_of
-from tests.scheduler.group_life import PAIR, Life, binds, changed
+from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed
 from tests.scheduler.pending.groups.backfill_life import life, message_of, run, start_of, timed, wait
-from tests.scheduler.pending.groups.hold_life import names_of
 
 __all__ = ["life"]
 
@@ -33,13 +32,12 @@ def test_a_promise_stays_while_a_member_is_made_again(life: Life) -> None:
 def test_a_promise_ends_if_the_lost_member_is_not_made_again(life: Life) -> None:
     life.nodes("n1", "n2")
     run(life, timed(life, "two", "2h"))
-    members = [life.member(f"m{number}", PAIR) for number in range(2)]
-    life.see(*members)
+    members = life.members(2, PAIR)
     life.work(1.0)
     life.gone(members[1])
     life.see(timed(life, "long", "5h"))
     assert binds(life.work(25.0)) == []
-    assert names_of(life.work(6.0)) == ["long"]
+    assert bound_names(life.work(6.0)) == ["long"]
     life.gone(members[0])
     assert life.machine.reservations.all() == []
 

@@ -5,9 +5,9 @@ import pytest
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from tests.scheduler.group_life import Life, binds, fill
+from tests.scheduler.group_life import Life, binds, bound_names, fill
 from tests.scheduler.pending.groups.conftest import MakeLife
-from tests.scheduler.pending.groups.hold_life import HOLD_S, names_of
+from tests.scheduler.pending.groups.hold_life import HOLD_S
 
 FOUR = '{"name":"four","min":4}'
 NODES = ("n1", "n2", "n3", "n4")
@@ -20,7 +20,7 @@ def life(make_life: MakeLife) -> Life:
 
 
 def _four(life: Life) -> list[Instruction]:
-    life.see(*(life.member(f"m{number}", FOUR) for number in range(4)))
+    life.members(4, FOUR)
     return life.work()
 
 
@@ -38,7 +38,7 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(life: 
         _singles(life, f"next-{number}", 1)
         life.work(10.0)
         life.gone(pod)
-        started += names_of(life.work(10.0))
+        started += bound_names(life.work(10.0))
     assert started == ["m0", "m1", "m2", "m3"]
 
 
@@ -59,7 +59,7 @@ def test_the_rest_of_a_group_that_is_half_placed_gets_the_room_that_becomes_free
     _singles(life, "waiting", 3)
     life.work(20.0)
     life.gone(*taking)
-    assert names_of(life.work(20.0)) == ["m1", "m2", "m3"]
+    assert bound_names(life.work(20.0)) == ["m1", "m2", "m3"]
 
 
 def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
@@ -70,7 +70,7 @@ def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
     life.now += 20.0
     life.machine.step(life.now)
     _singles(life, "higher", 1, priority=5)
-    assert names_of(life.work()) == ["higher-0"]
+    assert bound_names(life.work()) == ["higher-0"]
 
 
 def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(life: Life) -> None:
@@ -86,7 +86,7 @@ def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(
     for name, later_s in (("first", 0.5), ("second", 0.4)):
         _singles(life, name, 3)
         found = life.work(later_s)
-        assert names_of(found) == [f"{name}-{number}" for number in range(3)]
+        assert bound_names(found) == [f"{name}-{number}" for number in range(3)]
         life.gone(*life.bound(*binds(found)))
     _singles(life, "third", 3)
-    assert names_of(life.work(0.1)) == ["m1", "m2", "m3"]
+    assert bound_names(life.work(0.1)) == ["m1", "m2", "m3"]
