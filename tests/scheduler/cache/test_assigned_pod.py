@@ -1,13 +1,10 @@
 """What a bound pod uses, read again and again while it starts."""
 
-from dataclasses import replace
-
 import pytest
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
-from scheduler.kube.objects import Pod
+from scheduler.cache.assigned_pod import AssignedPod, UnreadablePart, read_assigned_pod
 from tests.scheduler.conftest import MakePod
 
 
@@ -16,45 +13,37 @@ def _given(uid: str, node: str = "n1", vf: int = 0) -> Assignment:
     return Assignment(uid, node, (assigned,))
 
 
-def _pod(make_pod: MakePod, text: str) -> Pod:
-    return make_pod(node="n1", metadata={"uid": "uid-0"}, annotations={names.ASSIGNMENT: text})
-
-
-def test_an_assignment_that_has_not_changed_is_kept_as_it_is(make_pod: MakePod) -> None:
-    """The same object, so that it is in memory once."""
-    given = _given("uid-0")
-    written = dump_assignment(given)
-    known = AssignedPod("uid-0", "default/p0", "n1", assignment=given, assumed=True)
-    assigned, notices = read_assigned_pod(_pod(make_pod, written), known)
-    assert assigned.assignment is given
-    assert (assigned.assumed, notices) == (False, [])
+def _read(make_pod: MakePod, shown: Assignment, known: AssignedPod) -> tuple[AssignedPod, list[UnreadablePart]]:
+    annotations = {names.ASSIGNMENT: dump_assignment(shown)}
+    return read_assigned_pod(make_pod(node="n1", metadata={"uid": "uid-0"}, annotations=annotations), known)
 
 
 @pytest.mark.parametrize(
-    ("now", "believed"),
+    ("shown", "is_valid"),
     [
-        (_given("uid-0", vf=1), True),
-        (_given("uid-9"), False),
-        (_given("uid-0", node="n2"), False),
+        pytest.param(_given("uid-0", vf=1), True, id="another VF"),
+        pytest.param(_given("uid-9"), False, id="another pod's"),
+        pytest.param(_given("uid-0", node="n2"), False, id="another node's"),
     ],
 )
+@pytest.mark.parametrize("assumed", [False, True])
 def test_a_changed_assignment_is_read_and_verified_against_its_pod(
-    now: Assignment, believed: bool, make_pod: MakePod
+    shown: Assignment, is_valid: bool, assumed: bool, make_pod: MakePod
 ) -> None:
     """Uid and node must be those of the pod, whatever was known; an invalid annotation does not take its VF away."""
-    was = _given("uid-0")
-    known = AssignedPod("uid-0", "default/p0", "n1", assignment=was)
-    for before, stands in ((known, known.assignment), (replace(known, assumed=True), None)):
-        assigned, notices = read_assigned_pod(_pod(make_pod, dump_assignment(now)), before)
-        assert assigned.assignment == (now if believed else stands)
-        assert bool(notices) != believed
+    before = _given("uid-0")
+    known = AssignedPod("uid-0", "default/p0", "n1", assignment=before, assumed=assumed)
+    assigned, notices = _read(make_pod, shown, known)
+    assert assigned.assignment == (shown if is_valid else None if assumed else before)
+    assert bool(notices) != is_valid
 
 
-def test_an_assignment_known_on_another_node_does_not_count(make_pod: MakePod) -> None:
-    """Another scheduler bound the pod with our annotation: that names another node, not this one."""
-    given = _given("uid-0", node="n2")
-    written = dump_assignment(given)
-    known = AssignedPod("uid-0", "default/p0", "n2", assignment=given, assumed=True)
-    assigned, notices = read_assigned_pod(_pod(make_pod, written), known)
-    assert assigned.assignment is None
-    assert len(notices) == 1
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_an_assignment_that_has_not_changed_is_kept_as_it_is(node: str, make_pod: MakePod) -> None:
+    """The same object, so that it is in memory once; not where another scheduler bound the pod to another node."""
+    given = _given("uid-0", node)
+    known = AssignedPod("uid-0", "default/p0", node, assignment=given, assumed=True)
+    assigned, notices = _read(make_pod, given, known)
+    assert assigned.assignment is (given if node == "n1" else None)
+    assert len(notices) == (node != "n1")
+    assert not assigned.assumed

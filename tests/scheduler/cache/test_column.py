@@ -1,4 +1,4 @@
-"""What is kept of judgements about a column's values."""
+"""A column's distinct values, and what is kept of judgements about them."""
 
 import contextlib
 
@@ -53,7 +53,6 @@ def test_a_judgement_ends_with_its_value() -> None:
 
 
 def test_what_a_judge_is_not_sure_of_is_asked_again() -> None:
-    """An unsure judgement is not kept: the next judge of the same value is asked."""
     column, unsure, sure = _column("a", "", "", ""), _Judge(is_sure=False), _Judge()
     assert column.spread(unsure, ROWS[:1], "one").tolist() == [NOT_KEPT]
     assert column.spread(sure, ROWS[:1], "one").tolist() == [1]
@@ -95,3 +94,17 @@ def test_a_call_that_continues_keeps_what_was_judged_before() -> None:
             column.spread(lambda value: column.judgements("texts").code(value), np.arange(count), "texts", Turn())
             break
     assert turns == 4
+
+
+def test_a_column_drops_values_that_no_row_has() -> None:
+    """However often rows change, values do not pile up; what a row lacks keeps the number 0, even if none lacks it."""
+    column: Column[str | None] = Column(4, None)
+    expected: list[str | None] = [None] * 4
+    for step in range(2000):
+        lacks = step % 600 < 300 and step % 7 < 2
+        expected[step % 4] = column[step % 4] = None if lacks else f"v{step}"
+        assert len(column.values) < 200
+        assert [column[row] for row in range(4)] == expected
+        assert [number == 0 for number in column.ids] == [value is None for value in expected]
+    column[3] = column[0]
+    assert column.ids[0] == column.ids[3]

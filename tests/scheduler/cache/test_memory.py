@@ -54,7 +54,6 @@ def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]])
 
 
 def test_deleted_objects_free_their_memory(documents: tuple[list[bytes], list[bytes]]) -> None:
-    """Generations of pods on the same nodes leave nothing behind that grows with their number."""
     nodes, pods = documents
     machine = Machine("mooring")
 

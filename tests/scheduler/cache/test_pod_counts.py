@@ -34,7 +34,6 @@ def test_pods_are_counted_row_by_row() -> None:
 
 
 def test_a_change_of_namespace_labels_counts_again() -> None:
-    """A namespace may be relabelled or removed while its pods stay."""
     pods, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
     pods.shift(0, affinity_info("p"), 1)
     assert pods.counts(Question((within,)), 1).tolist() == [0]
@@ -152,7 +151,6 @@ def test_counts_are_the_same_with_few_rows_and_many() -> None:
 
 @pytest.mark.parametrize("rows", [5, 300])
 def test_counts_of_parts_add_up(rows: int) -> None:
-    """Rows may be in several parts, few or many."""
     parts = [{row: row + 1 for row in range(rows)}, dict.fromkeys(range(0, rows, 2), 5)]
     expected = [row + 1 + 5 * (row % 2 == 0) for row in range(rows)]
     assert RowCounts.of(parts).array(rows).tolist() == expected

@@ -145,13 +145,18 @@ def facts(cache: Cache) -> dict[str, object]:
     return found | answers(cache.pod_counts, cache) | {"usage": asdict(cache.volumes.usage)}
 
 
+def _begin(seed: int, make_node: MakeNode, make_pf: MakePf) -> tuple[Events, Cache, Cluster]:
+    """Return a cache after some events, and what it was given."""
+    events, live, cluster = Events(seed, make_node, make_pf), Cache(), Cluster()
+    for _ in range(40):
+        events.change(live, cluster)
+    return events, live, cluster
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, make_node: MakeNode, make_pf: MakePf) -> None:
     """With the pods that were put there, beside events in the live cache; and the live cache has nothing of them."""
-    events = Events(seed, make_node, make_pf)
-    live, cluster = Cache(), Cluster()
-    for _ in range(40):
-        events.change(live, cluster)
+    events, live, cluster = _begin(seed, make_node, make_pf)
     before, own = cluster.copy(), Cluster()
     snapshot = live.snapshot(has_volumes=True)
     asked_early = events.random.random() < 0.5
@@ -176,10 +181,7 @@ def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(
     seed: int, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """Other nodes may have changed since, and pods of these may be shown with other labels."""
-    events = Events(seed, make_node, make_pf)
-    live, cluster = Cache(), Cluster()
-    for _ in range(40):
-        events.change(live, cluster)
+    events, live, cluster = _begin(seed, make_node, make_pf)
     snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
     pods = [events.pod(events.random.choice(sorted(own.nodes)), own) for _ in range(events.random.randrange(1, 8))]
     for pod in pods:
@@ -215,10 +217,7 @@ def test_a_snapshot_whose_pods_were_assumed_is_freed_later(make_node: MakeNode, 
 
 def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: MakePf) -> None:
     """What is retracted leaves nothing behind, since when its VFs are free included."""
-    events = Events(1, make_node, make_pf)
-    live, cluster = Cache(), Cluster()
-    for _ in range(40):
-        events.change(live, cluster)
+    events, live, cluster = _begin(1, make_node, make_pf)
     snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
     for _ in range(10):
         events.change(snapshot, own, with_nodes=False)
@@ -238,10 +237,7 @@ def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(
     seed: int, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """It may say so once too often, never once too seldom."""
-    events = Events(seed, make_node, make_pf)
-    live, cluster = Cache(), Cluster()
-    for _ in range(40):
-        events.change(live, cluster)
+    events, live, cluster = _begin(seed, make_node, make_pf)
     snapshot = live.snapshot(has_volumes=False)
     before = answers(snapshot.pod_counts, snapshot)
     for _ in range(events.random.randrange(3)):
@@ -256,9 +252,8 @@ def test_a_snapshot_that_has_dropped_answers_counts_as_outdated(make_node: MakeN
     live.put_node(Events(0, make_node, make_pf).node("n0"))
     snapshot = live.snapshot(has_volumes=False)
     term = Term("host", Scope(select_labels({"index": "0"}), frozenset("n")))
-    live.put(
-        AssignedPod("first", "n/first", "n0", affinity_info=AffinityInfo("n", required_anti_affinity=(term,))), 0.0
-    )
+    anti_affinity = AffinityInfo("n", required_anti_affinity=(term,))
+    live.put(AssignedPod("first", "n/first", "n0", affinity_info=anti_affinity), 0.0)
     for number in range(100):
         snapshot.pod_counts.terms["anti_affinity"].about(AffinityInfo("n", (("index", str(number)),)), {})
     assert snapshot.pod_counts.is_outdated

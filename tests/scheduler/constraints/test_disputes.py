@@ -67,7 +67,6 @@ def test_a_unit_that_two_pods_claim_is_reported(life: Life, make_pod: MakePod) -
 
 
 def test_a_disputed_unit_is_given_when_all_who_claim_it_are_gone(life: Life, make_pod: MakePod) -> None:
-    """Others' units are given meanwhile."""
     one, two = make_pod("one", node="n1"), make_pod("two", node="n1")
     claim(life, one, "a")
     claim(life, two, "a")
@@ -103,7 +102,6 @@ def test_a_dispute_is_found_when_the_node_is_known_at_last(
 def test_a_vf_and_a_unit_are_disputed_at_once(
     start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Each is reported by itself."""
     life, pf = start_life(Kinds([Kind("box", Boxes())])), make_pf(vfs=1)
     life.see(make_node(pfs=(pf,), annotations={"mooring.dev/inventory.box": "a"}))
     vf = AssignedVf(pf.name, 0, pf.vf_pci(0), pf.link, pf.network)

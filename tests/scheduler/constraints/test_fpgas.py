@@ -123,7 +123,6 @@ def test_the_node_with_the_fewest_free_fpgas_is_preferred(life: Life, make_host:
     ],
 )
 def test_a_bad_inventory_is_refused_by_name(text: str, rule: str, life: Life, make_node: MakeNode) -> None:
-    """The node is left out for FPGAs, and the log names the field and the rule."""
     (notice,) = life.see(make_node(annotations={INVENTORY: text}))
     assert rule in str(notice)
 

@@ -103,7 +103,6 @@ def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(
 
 
 def test_a_gpu_is_given_once_and_again_when_its_pod_is_gone(life: Life, make_host: MakeNode, ask: Ask) -> None:
-    """Use is derived from assignments, as with VFs."""
     life.see(make_host())
     first = ask(main=3)
     bind = life.place(first)
@@ -149,7 +148,6 @@ def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: Mak
 def test_why_a_pod_waits_is_said(
     life: Life, make_host: MakeNode, ask: Ask, annotation: str | None, counts: dict[str, int], reason: str
 ) -> None:
-    """By its annotation, or by the nodes."""
     life.see(make_host())
     assert reason in str(life.place(ask(annotation, **counts)))
 
@@ -188,7 +186,6 @@ def test_no_device_plugin_gives_gpus_where_mooring_does(
 
 
 def test_no_plug_in_takes_the_name() -> None:
-    """It is left out, and told in the log; Mooring's own is there."""
     point = EntryPoint("gpu", "mooring_licences:Licences", GROUP)
     (kind,) = load_kinds([point], built_in_kinds=[gpu_kind()])
     assert (kind.name, kind.resource, kind.defect) == ("gpu", "mooring.dev/gpu", "")

@@ -191,7 +191,6 @@ def test_a_pod_that_requests_a_kind_that_is_not_loaded_waits_with_the_reason(
 
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
 def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
-    """One with another name is left out, and the log says so."""
     assert list(load_kinds([EntryPoint(name, "json:dumps", GROUP)])) == []
 
 

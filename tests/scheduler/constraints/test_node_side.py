@@ -70,7 +70,6 @@ def test_the_pod_record_and_the_cni_call_carry_the_units(bind: Callable[[object]
 
 
 def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], Bind]) -> None:
-    """By the shim and by the CNI plugin, as for another VF."""
     made = bind([{}])
     record = _recorded(made)
     forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})

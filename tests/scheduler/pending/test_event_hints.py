@@ -60,7 +60,6 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: Json, hel
 
 
 def test_a_deleted_node_requeues_pods_that_its_pods_anti_affinity_kept_away(scene: Scene) -> None:
-    """A pod kept away from a zone by another pod there may go there once that pod's node is deleted."""
     away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
     scene.node("n1", labels={"zone": "z"})
@@ -110,7 +109,6 @@ def test_a_pod_of_another_scheduler_that_ends_can_help(scene: Scene) -> None:
 
 
 def test_a_refused_bind_requeues_the_pods_that_its_resources_may_help(scene: Scene) -> None:
-    """The end of a reservation frees its resources."""
     scene.node()
     first, second = scene.pod(request=[{}]), scene.pod(request=[{}])
     (decision,) = scene.machine.step(scene.now) or []
@@ -176,7 +174,6 @@ def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: 
 
 
 def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:
-    """Whenever it came."""
     scene.node(vfs=1)
     low, high = scene.pod(request=[{}]), scene.pod(request=[{}], spec={"priority": 1000})
     assert scene.tries() == [high.metadata.uid, low.metadata.uid]

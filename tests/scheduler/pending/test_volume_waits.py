@@ -59,7 +59,6 @@ def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
 
 
 def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: Store) -> None:
-    """The volume shows the claim, the claim shows the volume."""
     store.nodes("n1")
     store.volume("v")
     store.claim("c")
@@ -185,7 +184,6 @@ def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store:
 
 
 def test_a_refused_write_ends_the_reservation(store: Store) -> None:
-    """Such as for a claim that has changed since."""
     order = _late(store)
     told = store.machine.finished(order, PreBindResult(fault="the object has been modified"), store.now)
     assert [one.message for one in told if isinstance(one, Report)] == ["binding volumes: the object has been modified"]
@@ -195,7 +193,6 @@ def test_a_refused_write_ends_the_reservation(store: Store) -> None:
 
 
 def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(store: Store) -> None:
-    """A plan that was given up is neither bound nor given up twice by a late answer."""
     first = _late(store)
     store.gone(PersistentVolumeClaim, "c")
     store.prepared(first, "not found")

@@ -64,5 +64,4 @@ def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None
 
 
 def test_details_stand_beside_the_units() -> None:
-    """In the assignment, under the kind's name."""
     assert section(Proposal(("u",), {"model": "h100"})) == {"units": ["u"], "model": "h100"}

@@ -299,7 +299,6 @@ def _shared(one: Gpu, nic: Pf) -> int:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), _free)
 def test_no_choice_is_tighter_or_breaks_fewer(count: int, paths: list[tuple[str, int | None, int | None]]) -> None:
-    """Compared with every choice, by the rule's own words."""
     free = [gpu(path, number, link, numa) for number, (path, link, numa) in enumerate(paths)]
     groups = {frozenset(range(len(free)))} | {frozenset([number]) for number in range(len(free))}
     for name in {bridge for one in free for bridge in one.pcie}:

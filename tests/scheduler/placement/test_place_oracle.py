@@ -180,7 +180,6 @@ def test_equal_calls_have_equal_outcomes(spreading: Spreading | None) -> None:
 
 
 def test_a_tiny_budget_is_an_outcome_of_its_own() -> None:
-    """With hardly a step nothing is claimed: neither a placement nor that none exists."""
     assert decide(solved(Random(1), 40, 8, 100_000, 7), budget=1) == OutOfBudget(1)
 
 

@@ -81,7 +81,6 @@ def test_choices_that_no_further_share_admits_cost_steps_too() -> None:
 
 
 def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_search() -> None:
-    """The message names each share."""
     demands = tuple(VfDemand(rate, 3) for rate in range(1, 33))
     free = (PfCapacity(64, 10_000),) * 2
     steps = Steps()

@@ -63,7 +63,6 @@ def test_only_a_node_without_any_pf_has_a_reason_whatever_is_requested(make_pf: 
 def test_nodes_are_counted_by_the_part_that_leaves_them_none(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Three nodes, three reasons in one message."""
     for name, fields in (("n1", {"network": "a"}), ("n2", {"link": "infiniband"}), ("n3", {"offer_mbps": 1_000})):
         pfs = (make_pf(**({"network": "b"} | fields)),)
         machine.nodes(Changed(Identity(name), make_node(name, pfs)), 0.0)

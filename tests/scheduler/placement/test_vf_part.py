@@ -90,7 +90,6 @@ def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
 def test_vfs_are_placed_within_what_other_kinds_require(
     free_vfs: Callable[..., tuple[Machine, FreeVfs]], make_pod: MakePod
 ) -> None:
-    """An interface lies where all narrowings leave it, or nowhere."""
     _, left = free_vfs((2, 2, 2))
     request = _pod_info(make_pod(request=[{}, {}])).request
     assert request is not None

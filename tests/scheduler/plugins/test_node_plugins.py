@@ -122,7 +122,6 @@ def test_a_node_is_refused_with_kube_schedulers_message(
 def test_an_expression_of_a_node_selector_holds_by_its_operator(
     operator: str, values: list[str] | None, labels: dict[str, str], expected: bool
 ) -> None:
-    """Each operator of a node selector; an unknown one never holds."""
     wanted = None if values is None else frozenset(values)
     assert matches(Requirement("k", operator, wanted), labels.get("k")) is expected
 

@@ -18,7 +18,6 @@ from scheduler.plugins.registry import PLUGINS, Plugin
 
 
 def test_a_plugin_is_listed_once() -> None:
-    """Weights and messages are found by name."""
     names = [plugin.name for plugin in PLUGINS]
     assert sorted(set(names)) == sorted(names)
 

@@ -113,7 +113,6 @@ def cluster(make_node: MakeNode, make_pf: MakePf) -> Machine:
 
 
 def test_these_are_all_fields_that_they_read(cluster: Machine, make_pod: MakePod) -> None:
-    """A field that a new plugin reads needs a pod here."""
     paths = set[str]()
     for fields in ({}, WITHOUT_DEVICES, *CHANGES.values()):
         _evaluate(_Recorder(_read(fields, make_pod), "", paths), cluster)

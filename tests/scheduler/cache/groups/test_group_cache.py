@@ -51,7 +51,6 @@ def test_the_order_in_which_pods_are_shown_does_not_matter(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_group_has_started_if_as_many_are_shown_to_have_been_placed(seed: int) -> None:
-    """Reckoned for each pod by itself."""
     source = random.Random(seed)
     shown, min_members = _pods(source), source.randrange(1, 6)
     alive = [(membership.owner, member.times) for _, membership, member in shown if member.state == "placed"]

@@ -20,7 +20,7 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership, read_memb
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import read_pod_info
-from tests.scheduler.conftest import MakePod
+from tests.scheduler.conftest import Json, MakePod
 
 RACK = "topology.kubernetes.io/rack"
 KEY = GroupKey("PodGroup", "default", "train")
@@ -31,7 +31,7 @@ def _pod(make_pod: MakePod, group: str | None = None, label: str = "", pod_group
     spec = {"schedulingGroup": {"podGroupName": pod_group}} if pod_group else {}
     labels = {"scheduling.x-k8s.io/pod-group": label} if label else {}
     annotations = {} if group is None else {"mooring.dev/group": group}
-    metadata = {"labels": labels, **fields.pop("metadata", {})}
+    metadata = {"labels": labels | fields.pop("labels", {}), **fields.pop("metadata", {})}
     return make_pod(spec=spec | fields.pop("spec", {}), metadata=metadata, annotations=annotations)
 
 
@@ -40,7 +40,6 @@ def _pod_group(**spec: Any) -> PodGroup:
 
 
 def test_the_annotation_is_read() -> None:
-    """Every field of it; what is left out is absent."""
     text = f'{{"name":"train-1","min":8,"within":"{RACK}","prefer":["a/leaf","spine"],"rails":"same"}}'
     asked = GroupRequest("train-1", 8, RACK, ("a/leaf", "spine"), "same")
     assert read_group({"mooring.dev/group": text}) == asked
@@ -51,7 +50,7 @@ def test_the_annotation_is_read() -> None:
 def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> None:
     """Without ``min`` it is their sum; a pod without the label is refused."""
     text = '{"name":"a","role_from":"type","roles":{"worker":3,"head":1}}'
-    membership = read_membership(_pod(make_pod, text, metadata={"labels": {"type": "head"}}))
+    membership = read_membership(_pod(make_pod, text, labels={"type": "head"}))
     assert membership is not None
     asked = GroupRequest("a", roles=(("head", 1), ("worker", 3)), role_from="type")
     assert (membership.request, membership.role, asked.least) == (asked, "head", 4)
@@ -106,10 +105,7 @@ def test_slices_are_read_from_wide_to_narrow() -> None:
         ('{"role_from":"type","roles":{}}', ".roles: has 0 roles, not 1 to 64"),
         ('{"role_from":"type","roles":{"a":0}}', ".roles.a: 0 is not an integer from 1 to 4096"),
         ('{"role_from":"type","roles":{"a":4000,"b":97}}', ".roles: the sum exceeds 4096"),
-        (
-            '{"min":3,"role_from":"type","roles":{"a":1,"b":3}}',
-            ".roles: min 3 is less than 4, the sum of roles",
-        ),
+        ('{"min":3,"role_from":"type","roles":{"a":1,"b":3}}', ".roles: min 3 is less than 4, the sum of roles"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
         ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
         ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name because field 'name' is 'a'"),
@@ -121,54 +117,43 @@ def test_slices_are_read_from_wide_to_narrow() -> None:
     ],
 )
 def test_a_malformed_annotation_is_refused_with_the_rule(text: str, rule: str) -> None:
-    """The error names the field and what holds for it."""
     with pytest.raises(AnnotationError) as refused:
         read_group({"mooring.dev/group": text})
     assert str(refused.value).replace("'mooring.dev/group'.", ".").endswith(rule)
 
 
-def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
-    """By a PodGroup of either API, whose name the annotation may repeat, by its name alone, or by its controller."""
-    owners = [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]
-    asked = GroupRequest(min=2)
-    assert read_membership(_pod(make_pod, pod_group="a")) == GroupMembership(
-        GroupKey("PodGroup", "default", "a"), "a", GroupRequest()
-    )
-    assert read_membership(_pod(make_pod, label="b")) == GroupMembership(
-        GroupKey("coscheduling", "default", "b"), "b", GroupRequest()
-    )
-    assert read_membership(_pod(make_pod, '{"min":2}', metadata={"ownerReferences": owners})) == GroupMembership(
-        GroupKey("controller", "default", "u1"), "j", asked, "u1"
-    )
-    again = _pod(make_pod, '{"name":"a","rails":"same"}', pod_group="a")
-    assert read_membership(again) == GroupMembership(
-        GroupKey("PodGroup", "default", "a"), "a", GroupRequest(rails="same")
-    )
-    named = GroupRequest("c", 2)
-    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == GroupMembership(
-        GroupKey("annotation", "default", "c"), "c", named
-    )
+OWNERS = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]}
+FROM_SET, SAME_RAILS = '{"name_from":"set","min":2}', '{"name_from":"set","rails":"same"}'
+
+
+@pytest.mark.parametrize(
+    ("ways", "api", "name", "request_"),
+    [
+        ({"pod_group": "a"}, "PodGroup", "a", GroupRequest()),
+        ({"label": "b"}, "coscheduling", "b", GroupRequest()),
+        ({"group": '{"name":"c","min":2}'}, "annotation", "c", GroupRequest("c", 2)),
+        # The annotation, or the label that it names, may repeat the PodGroup's name.
+        ({"group": '{"name":"a","rails":"same"}', "pod_group": "a"}, "PodGroup", "a", GroupRequest(rails="same")),
+        ({"group": SAME_RAILS, "pod_group": "a", "labels": {"set": "a"}}, "PodGroup", "a", GroupRequest(rails="same")),
+        # Members that give the same name as a text or by a label are in the same group.
+        ({"group": FROM_SET, "labels": {"set": "c"}}, "annotation", "c", GroupRequest("c", 2)),
+        ({"group": FROM_SET, "labels": {"set": "9fd2a1"}}, "annotation", "9fd2a1", GroupRequest("9fd2a1", 2)),
+        ({"group": FROM_SET, "labels": {"set": "Group_7.a"}}, "annotation", "Group_7.a", GroupRequest("Group_7.a", 2)),
+    ],
+)
+def test_a_pod_names_its_group_in_one_of_four_ways(
+    make_pod: MakePod, ways: Json, api: Any, name: str, request_: GroupRequest
+) -> None:
+    """By a PodGroup of either API, by its name alone, or by its controller."""
+    membership = GroupMembership(GroupKey(api, "default", name), name, request_)
+    assert read_membership(_pod(make_pod, **ways)) == membership
+
+
+def test_a_controllers_pods_are_a_group_without_a_name(make_pod: MakePod) -> None:
+    key = GroupKey("controller", "default", "u1")
+    by_owner = _pod(make_pod, '{"min":2}', metadata=OWNERS)
+    assert read_membership(by_owner) == GroupMembership(key, "j", GroupRequest(min=2), "u1")
     assert read_membership(make_pod()) is None
-
-
-@pytest.mark.parametrize("value", ["c", "9fd2a1", "Group_7.a"])
-def test_a_group_takes_its_name_from_a_label_of_the_pod(make_pod: MakePod, value: str) -> None:
-    """As a label's value may be; members that give the same name as a text are in the same group."""
-    labels = {"labels": {"example.com/key": value}}
-    by_label = _pod(make_pod, '{"name_from":"example.com/key","min":2}', metadata=labels)
-    asked = GroupRequest(value, 2)
-    assert read_membership(by_label) == GroupMembership(GroupKey("annotation", "default", value), value, asked)
-    if value == "c":
-        assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == read_membership(by_label)
-
-
-def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) -> None:
-    """As the annotation's own name may."""
-    labels = {"labels": {"set": "a"}}
-    again = _pod(make_pod, '{"name_from":"set","rails":"same"}', pod_group="a", metadata=labels)
-    assert read_membership(again) == GroupMembership(
-        GroupKey("PodGroup", "default", "a"), "a", GroupRequest(rails="same")
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,16 +169,16 @@ def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) ->
             "annotation 'mooring.dev/group'.name: 'b' is not the name of the pod's PodGroup, 'a'",
         ),
         (
-            {"group": '{"name_from":"set"}', "pod_group": "a", "metadata": {"labels": {"set": "b"}}},
+            {"group": '{"name_from":"set"}', "pod_group": "a", "labels": {"set": "b"}},
             "annotation 'mooring.dev/group'.name_from: 'b', the value of label 'set', is not the name of the pod's "
             "PodGroup, 'a'",
         ),
         (
-            {"group": '{"name_from":"set","min":2}'},
+            {"group": FROM_SET},
             "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
         ),
         (
-            {"group": '{"name_from":"set","min":2}', "metadata": {"labels": {"set": ""}}},
+            {"group": FROM_SET, "labels": {"set": ""}},
             "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
         ),
         (
@@ -210,8 +195,7 @@ def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) ->
         ),
     ],
 )
-def test_a_pod_that_names_no_one_group_is_refused(make_pod: MakePod, ways: dict[str, Any], reason: str) -> None:
-    """In words, and nothing of what it says is silently ignored."""
+def test_a_pod_that_names_no_one_group_is_refused(make_pod: MakePod, ways: Json, reason: str) -> None:
     assert read_pod_info(_pod(make_pod, **ways)) == Refused(reason)
 
 
@@ -253,8 +237,7 @@ def test_scheduler_plugins_pod_group_gives_its_number() -> None:
         ({"schedulingPolicy": {"basic": {}}, "disruptionMode": "None"}, "disruptionMode 'None' is not known"),
     ],
 )
-def test_a_pod_group_that_is_not_supported_is_refused(spec: dict[str, Any], reason: str) -> None:
-    """What of it is not honoured is said."""
+def test_a_pod_group_that_is_not_supported_is_refused(spec: Json, reason: str) -> None:
     with pytest.raises(ValueError, match=r".") as refused:
         read_pod_group(KEY, _pod_group(**spec))
     assert str(refused.value) == reason
@@ -278,7 +261,6 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
 
 
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
-    """All members are told the same."""
     why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
     assert group_sources.read_group(KEY, PodGroupEntry(), [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")

@@ -76,7 +76,6 @@ def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store
 
 
 def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
-    """Capacity limits new volumes only."""
     driver.nodes("n1")
     driver.volume("v")
     driver.claim("c")
@@ -100,7 +99,6 @@ def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(d
 
 
 def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
-    """As for a provisioner that is not a CSI driver."""
     store.nodes("n1")
     store.claim("c", size="4Gi")
     store.pod("c")

@@ -20,7 +20,6 @@ __all__ = ["life"]
 
 
 def test_the_first_group_is_promised_the_earliest_start_that_declared_ends_allow(life: Life) -> None:
-    """Two of three nodes are needed; the second of them is free after two hours."""
     life.nodes("n1", "n2", "n3")
     run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
     message = wait(life)
@@ -148,7 +147,6 @@ def test_a_new_leader_keeps_the_promise(life: Life, make_life: MakeLife) -> None
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
 def test_a_new_leader_names_why_the_promise_moves(life: Life, make_life: MakeLife, is_lost: bool) -> None:
-    """The change came while none led."""
     life.nodes("n1", "n2", "n3")
     one, two, three = run(life, *(timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
     wait(life)

@@ -62,7 +62,6 @@ def test_a_pod_group_that_takes_anothers_name_does_not_say_why_that_one_waited(l
 
 
 def test_an_incomplete_group_says_so(life: Life) -> None:
-    """The PodGroup has how many members exist, and how many it needs."""
     _show(life)
     life.see(life.member("m0", **OF_TRAIN))
     ((status, reason, message),) = [one for _ in range(5) for one in _written(life.work(1.0))]

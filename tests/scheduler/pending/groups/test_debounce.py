@@ -46,7 +46,6 @@ class CountingKey:
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(["change", "drop", "take"]), st.sampled_from("abc"), st.integers(0, 4))))
 def test_it_is_the_same_as_a_look_at_every_key(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever changes and is dropped in whatever order, the same keys are due at the same times."""
     debounce, scan, now = Debounce[str](QUIET_S, LOUD_S), Scan(), 0.0
     for step, key, seconds in steps:
         now += seconds
@@ -74,7 +73,6 @@ def test_to_find_none_due_takes_the_same_time_with_any_number_of_keys() -> None:
 
 
 def test_a_key_that_comes_and_goes_costs_no_more_each_time() -> None:
-    """What earlier changes have left goes once its time has come."""
     looks = [0]
     debounce, key = Debounce[CountingKey](QUIET_S, LOUD_S), CountingKey(1, looks)
     for second in range(1000):

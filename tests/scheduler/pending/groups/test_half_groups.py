@@ -82,7 +82,6 @@ def test_members_that_end_are_not_evicted_again(life: Life) -> None:
 
 @pytest.mark.parametrize("life", [0.0], indirect=True)
 def test_without_the_option_a_half_group_waits(life: Life) -> None:
-    """For ever, and says so."""
     _half(life)
     assert _evictions(life.work(100 * END_S)) == []
 

@@ -77,7 +77,6 @@ def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None
 
 
 def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
-    """They take what is kept."""
     full(life, "n1")
     life.nodes("n2")
     hold(life)
@@ -105,7 +104,6 @@ def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
 
 
 def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
-    """The pod that waited for it gets it."""
     full(life, "n1")
     life.nodes("n2")
     members = hold(life)

@@ -73,7 +73,6 @@ def test_room_is_kept_in_the_domain_where_the_most_fit(life: Life) -> None:
 def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One at a time is compared here."""
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
     running = small_ones(life, "n1", "n2", "n3", "n4", **_ENDS)
     life.members(2, PAIR)
@@ -136,7 +135,6 @@ def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
 def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their nodes are not taken for those of pods that stay."""
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
     services = full(life, "n1", "n2")
     small_ones(life, "n3", "n4", **_ENDS)
@@ -147,7 +145,6 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
 
 
 def test_pods_that_do_not_end_are_waited_for_where_there_is_no_other_place(life: Life) -> None:
-    """Somebody may delete them."""
     services = full(life, "n1", "n2")
     small_ones(life, "n3", **_ENDS)
     hold(life)
@@ -168,7 +165,6 @@ def test_a_domain_with_room_is_left_for_one_where_all_in_the_way_end(life: Life)
 
 
 def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found out about a node holds in the next turn."""
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
     full(life, "n1", "n2")

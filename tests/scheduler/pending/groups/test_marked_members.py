@@ -198,7 +198,6 @@ def test_the_machine_wakes_up_for_it(life: Life) -> None:
 
 
 def test_hundreds_are_evicted_some_at_a_time(life: Life) -> None:
-    """None twice within the patience."""
     _pod_group(life, least=512)
     _show(life, *["marked"] * 300)
     most, found = 0, list[str]()

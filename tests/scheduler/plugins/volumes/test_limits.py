@@ -55,7 +55,6 @@ def test_a_detached_volume_no_longer_counts(store: Store) -> None:
 
 
 def test_a_node_whose_drivers_have_no_limit_takes_any_number(store: Store) -> None:
-    """As one without a CSINode."""
     store.nodes("n1")
     store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"}]}})
     store.volume("v1")

@@ -180,7 +180,6 @@ def test_a_claim_goes_where_a_volume_is_free_or_can_be_made(store: Store) -> Non
     ],
 )
 def test_a_volume_of_another_kind_is_not_taken(volume: Json, claim: Json, store: Store) -> None:
-    """Mode, access modes, labels and attributes must match the claim."""
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.nodes("n1")
     store.volume("v", of="local", **volume)
@@ -244,7 +243,6 @@ def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
 
 
 def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
-    """The index follows the volumes' changes."""
     store.nodes("n1", "n2")
     store.storage_class("local", "kubernetes.io/no-provisioner")
     store.volume("v", of="local", where=on(HOST, "n1"))
