@@ -20,7 +20,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, orders, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders, told
 
 OF_A = Access(("team-a", "ml-*"))
 HALF = Access(max_share=50, entry=0)
@@ -39,8 +39,7 @@ def node(life: Life, name: str, *access: Access, vfs: int = 4, **fields: Any) ->
 
 
 def pod_of(life: Life, namespace: str, name: str = "", request: object = ({},), **fields: Any) -> Pod:
-    pod = life.make_pod(name, list(request) if isinstance(request, tuple) else request, **fields)
-    return changed(pod, metadata={"namespace": namespace})
+    return life.make_pod(name, request, metadata={"namespace": namespace}, **fields)
 
 
 def placed(life: Life, *pods: Pod) -> tuple[list[Pod], dict[str, str]]:

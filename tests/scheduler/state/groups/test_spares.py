@@ -104,12 +104,20 @@ def test_a_group_does_not_wait_for_room_of_its_spare_that_it_could_preempt(life:
     assert (len(binds(found)), victims(found)) == (2, [])
 
 
-def test_the_room_is_released_when_no_member_is_left(life: Life) -> None:
+@pytest.mark.parametrize("how", ["no member is left", "all ask for less", "a VF of it is taken"])
+def test_the_room_is_released(life: Life, how: str) -> None:
     bound = _start(life)
+    if how == "no member is left":
+        life.gone(*bound)
+    elif how == "all ask for less":
+        for pod in bound:
+            assert len(life.machine.reservations.all()) == 1
+            life.see(annotated(pod, {names.GROUP: GROUP.replace('"spares":1', '"spares":0')}))
+            life.work(1.0)
+    else:
+        assert len(life.place(life.make_pod("urgent", [{}], spec={"priority": 9}))) == 1
     life.see(life.make_pod("other", [{}]))
-    life.work()
-    life.gone(*bound)
-    assert len(binds(life.work(15.0))) == 1
+    assert len(binds(life.work(2.0))) == 1
     assert life.machine.reservations.all() == []
 
 
@@ -157,24 +165,6 @@ def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> 
         (kept,) = new.machine.reservations.all()
         assert kept.group is not None
         assert kept.group.name == "later"
-
-
-def test_a_spare_ends_whose_vf_a_pod_of_a_higher_priority_takes(life: Life) -> None:
-    _start(life)
-    assert len(life.place(life.make_pod("urgent", [{}], spec={"priority": 9}))) == 1
-    life.work(2.0)
-    assert life.machine.reservations.all() == []
-
-
-def test_the_room_is_released_when_all_members_ask_for_less(life: Life) -> None:
-    bound = _start(life)
-    for pod in bound:
-        assert len(life.machine.reservations.all()) == 1
-        life.see(annotated(pod, {names.GROUP: GROUP.replace('"spares":1', '"spares":0')}))
-        life.work(1.0)
-    assert life.machine.reservations.all() == []
-    life.see(life.make_pod("other", [{}]))
-    assert len(binds(life.work())) == 1
 
 
 def test_no_record_outlives_its_group(life: Life) -> None:

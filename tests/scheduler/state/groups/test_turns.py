@@ -50,6 +50,13 @@ class Turns(Life):
                 return steps, made
         raise AssertionError(f"{uid} is not bound after {most} steps")
 
+    def set_aside(self) -> Bind:
+        """Let a pod come and be bound while a decision about a group goes on."""
+        pod = self.make_pod("innocent", [{}])
+        self.see(pod)
+        _, (bind,) = self.until(pod.metadata.uid, 40)
+        return bind
+
     def step(self) -> list[Instruction]:
         return self.machine.step(self.now) or []
 
@@ -97,9 +104,7 @@ def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns:
     turns.members(219, '{"name":"large","min":219}', request=[{}])
     for _ in range(5):
         assert turns.step() == []
-    innocent = turns.make_pod("innocent", [{}])
-    turns.see(innocent)
-    _, (bind,) = turns.until(innocent.metadata.uid, 30)
+    bind = turns.set_aside()
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
@@ -135,9 +140,7 @@ def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_
 def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
     turns.nodes("n1", "n2", "n3", vfs=100)
     members = turns.members(251, '{"name":"large","min":250}', request=[{}])
-    turns.see(turns.make_pod("innocent", [{}]))
-    _, made = turns.until(turns.machine.pending_pods.uids()[-1], 40)
-    assert len(made) == 1
+    turns.set_aside()
     turns.gone(members[0])
     assert len(binds(turns.work())) == 250
 
