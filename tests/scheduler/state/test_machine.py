@@ -178,27 +178,23 @@ def test_a_pod_bound_by_another_scheduler_counts_on_its_node(life: Life) -> None
     assert life.machine.cache.assigned(pod.metadata.uid) is not None
 
 
-def test_an_unreadable_object_is_ignored_and_reported_once(life: Life) -> None:
-    """A node or pod that does not decode; what a pod is known to hold, it keeps."""
+def test_an_unreadable_pod_is_reported_once_and_keeps_what_it_holds(life: Life) -> None:
     held = claiming(life.make_pod(node="n1"), 0)
     life.see(life.n1(vfs=1), held, life.make_pod(request=[{}]))
     broken = Unreadable(Identity("p", "default", held.metadata.uid), "Expected `str`")
     assert [notice.subject for notice in notices(life.machine.pods(broken, 0.0))] == ["pod"]
     assert life.machine.pods(broken, 0.0) == []
     assert life.binds() == []
-    node = Unreadable(Identity("n9"), "Expected `object`")
-    assert [notice.subject for notice in notices(life.machine.nodes(node, 0.0))] == ["node"]
-    assert life.machine.nodes(node, 0.0) == []
 
 
 def test_an_ignored_object_is_forgotten_when_it_is_deleted(life: Life) -> None:
     """Whether its deletion was seen or not; a new object of that name is reported again."""
-    kinds: tuple[type[Any], ...] = (Node, Pod, StatefulSet)
-    for kind in kinds:
+    kinds: dict[type[Any], str] = {Node: "node", Pod: "pod", StatefulSet: "cluster_objects"}
+    for kind, subject in kinds.items():
         broken = Unreadable(Identity("name", "default", "u"), "Expected `str`")
         endings: tuple[Event[Any], ...] = (Removed(broken.identity), Synced(()))
         for gone in endings:
-            assert len(notices(life.machine.handle(kind, broken, 0.0))) == 1
+            assert [notice.subject for notice in notices(life.machine.handle(kind, broken, 0.0))] == [subject]
             assert life.machine.handle(kind, Synced((broken,)), 0.0) == []
             life.machine.handle(kind, gone, 0.0)
             assert len(life.machine.event_handlers.unreadable_objects) == 0

@@ -18,8 +18,7 @@ from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, MakeNode, MakePod, changed_event, claiming
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.group_life import Life, MakeNode, MakePod, changed_event, claiming, identity
 
 
 class Probe(Part):
@@ -97,38 +96,30 @@ def test_every_part_stands_in_the_list() -> None:
     assert {type(part) for part in Machine("mooring").parts} >= own
 
 
-def test_parts_are_told_of_nodes_and_pods_in_their_order(
+def test_parts_are_told_of_all_in_their_order(
     probed: Machine, log: list[str], make_node: MakeNode, make_pod: MakePod
 ) -> None:
-    """The cache has the event before them, but for a pod in general."""
+    """The cache has the event before them, but for a pod in general; the earliest of their times counts."""
+    notices = [Notice("pod", "first"), Notice("pod", "second")]
     node, pod = make_node("n1"), make_pod(node="n1")
-    identity = changed_event(pod).identity
     assert probed.nodes(changed_event(node), 0.0) == []
     assert log == both("node True")
     log.clear()
-    assert probed.pods(changed_event(pod), 0.0) == [Notice("pod", "first"), Notice("pod", "second")]
+    assert probed.pods(changed_event(pod), 0.0) == notices
     assert log == [*both("updated unknown"), *both("assigned assigned")]
     log.clear()
-    probed.pods(Unreadable(identity, "odd"), 0.0)
-    probed.pods(Removed(identity), 0.0)
-    probed.nodes(Removed(Identity("n1")), 0.0)
-    assert log == [*both("unreadable assigned"), *both("deleted unknown"), *both("no node None")]
-
-
-def test_parts_are_told_of_writes_and_time_in_their_order(
-    probed: Machine, log: list[str], make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """What they return comes in that order, and the earliest of their times counts."""
-    take_in(probed, make_node("n1"), make_pod(node="n1"))
     (assigned,) = probed.cache.assigned_pods_on("n1")
-    log.clear()
-    notices = [Notice("pod", "first"), Notice("pod", "second")]
     assert probed.finished(Evict(pod_reference(assigned), "why"), "gone", 0.0) == notices
     assert probed.tick(0.0) == notices
     probed.check()
-    assert log == [*both("finished gone"), *both("tick"), *both("check")]
     assert probed.repeat_reports() == notices
     assert probed.next_due() == 5.0
+    assert log == [*both("finished gone"), *both("tick"), *both("check")]
+    log.clear()
+    probed.pods(Unreadable(identity(pod), "odd"), 0.0)
+    probed.pods(Removed(identity(pod)), 0.0)
+    probed.nodes(Removed(Identity("n1")), 0.0)
+    assert log == [*both("unreadable assigned"), *both("deleted unknown"), *both("no node None")]
 
 
 def test_a_pod_that_never_started_has_lost_no_vfs(life: Life) -> None:

@@ -160,32 +160,23 @@ def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> N
     assert binds_of(life.decide()) == [(high.metadata.uid, "n2")]
 
 
-def _given_up(life: Life) -> tuple[Pod, Pod, Callable[[], None]]:
-    """Let the pod wait until it gives the node up."""
-    stuck = _stuck(life)
+def test_a_node_that_lacks_vfs_is_good_for_others_and_for_all_once_it_gets_them_back_late(life: Life) -> None:
+    """A VF does not matter for cpu. The pod that gave the node up gets the VF; the next one may preempt there."""
+    high, stays, give_back = _stuck(life)
     life.decide()
     life.machine.tick(life.now + VF_PATIENCE_S)
     life.decide(VF_PATIENCE_S)
-    return stuck
-
-
-def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
-    high, stays, give_back = _given_up(life)
+    whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
+    low = life.assigned(0, None, spec={"containers": whole})
+    other = life.pod(1, None, spec={"containers": whole})
+    assert low.metadata.uid in victims_of(life.decide())
+    assert stays.metadata.uid not in victims_of(life.decide())
+    life.gone(low, other)
     give_back()
     life.bind(found := life.decide())
     assert binds_of(found) == [(high.metadata.uid, "n1")]
     life.pod(1)
     assert victims_of(life.decide()) == [stays.metadata.uid]
-
-
-def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
-    """A VF that is not released does not matter for cpu."""
-    _, stays, _ = _given_up(life)
-    whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
-    low = life.assigned(0, None, spec={"containers": whole})
-    life.pod(1, None, spec={"containers": whole})
-    assert low.metadata.uid in victims_of(life.decide())
-    assert stays.metadata.uid not in victims_of(life.decide())
 
 
 def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:

@@ -30,14 +30,38 @@ def _group(life: Life, count: int, **asks: object) -> None:
     life.members(count, json.dumps({"name": "train", "min": count, **asks}))
 
 
-@pytest.mark.parametrize("taken", ["n0", "n1"])
-def test_only_the_member_whose_node_was_taken_goes_elsewhere(life: Life, taken: str) -> None:
+def _lose(life: Life, node: str, how: str) -> None:
+    if how == "taken":
+        life.nodes(node, vfs=1)
+    else:
+        life.remove_node(node)
+
+
+LOST_HOW = pytest.mark.parametrize("how", ["taken", "removed"])
+
+
+@LOST_HOW
+@pytest.mark.parametrize("lost", ["n0", "n1"])
+def test_only_the_member_whose_node_was_lost_goes_elsewhere(life: Life, lost: str, how: str) -> None:
     """The others stay where they were, though the free node is as good."""
     life.nodes("n0", "n1", "n2", "n3")
     _group(life, 3)
     _steps(life, 2)
-    life.nodes(taken, vfs=1)
-    assert {one.assigned.node for one in binds(life.work())} == {"n0", "n1", "n2", "n3"} - {taken}
+    _lose(life, lost, how)
+    assert {one.assigned.node for one in binds(life.work())} == {"n0", "n1", "n2", "n3"} - {lost}
+
+
+@LOST_HOW
+def test_nobody_is_placed_where_one_has_no_place_any_more(life: Life, how: str) -> None:
+    """The group is decided about again as a whole, and waits."""
+    life.nodes("n0", "n1", "n2")
+    _group(life, 3)
+    _steps(life, 2)
+    _lose(life, "n1", how)
+    found = life.work()
+    assert binds(found) == []
+    assert "2 of 3 members fit" in next(iter(told(found).values()))
+    assert list(life.machine.cache.assigned_pods()) == []
 
 
 def test_what_still_holds_is_carried_out_though_something_better_exists(life: Life) -> None:
@@ -47,18 +71,6 @@ def test_what_still_holds_is_carried_out_though_something_better_exists(life: Li
     _steps(life, 2)
     life.nodes("b0", "b1", "b2", labels={"rack": "b"})
     assert {one.assigned.node[0] for one in binds(life.work())} == {"a"}
-
-
-def test_nobody_is_placed_where_one_has_no_place_any_more(life: Life) -> None:
-    """The group is decided about again as a whole, and waits."""
-    life.nodes("n0", "n1", "n2")
-    _group(life, 3)
-    _steps(life, 2)
-    life.nodes("n1", vfs=1)
-    found = life.work()
-    assert binds(found) == []
-    assert "2 of 3 members fit" in next(iter(told(found).values()))
-    assert list(life.machine.cache.assigned_pods()) == []
 
 
 def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Life) -> None:
@@ -214,18 +226,6 @@ def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Li
     assert len(binds(life.machine.step(0.0) or [])) == 40
     assert life.machine.step(0.0) is not None
     life.machine.check()
-
-
-@pytest.mark.parametrize(("spare", "expected"), [(1, 20), (0, 0)])
-def test_a_node_that_goes_between_portions_takes_only_its_member_along(life: Life, spare: int, expected: int) -> None:
-    life.nodes(*(f"n{number}" for number in range(20 + spare)))
-    _try(life)
-    life.machine.check()
-    life.remove_node("n0")
-    nodes = {one.assigned.node for one in binds(life.work())}
-    assert len(nodes) == expected
-    assert "n0" not in nodes
-    assert len(list(life.machine.cache.assigned_pods())) == expected
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])

@@ -254,13 +254,6 @@ def test_a_member_that_names_its_group_wrongly_contradicts_nobody(life: Life) ->
     assert bound_names(life.work()) == ["m0", "m1"]
 
 
-def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
-    life.nodes("n1")
-    life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=5)
-    life.see(life.make_pod("older", [{}, {}]), life.member("m", "", spec=OF_TRAIN))
-    assert bound_names(life.work()) == ["m"]
-
-
 def test_anti_affinity_among_members_counts(life: Life) -> None:
     """Each member is placed beside those before it: one on a node, and no group where there are too few nodes."""
     life.nodes("n1", "n2", vfs=8)

@@ -230,24 +230,21 @@ def jobs(life: Life) -> tuple[Ranks, Ranks]:
     return first, second
 
 
-@SAME_OR_NEW
-def test_a_rank_of_a_job_set_comes_again_after_another_job_of_it_is_complete(
-    jobs: tuple[Ranks, Ranks], change: str
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [("", ["b1"]), ("leader", ["b1"]), ("leader, shown backwards", ["b1"]), ("", ["b0", "b1"])],
+)
+def test_ranks_of_a_job_come_again_after_another_job_of_the_group_is_complete(
+    jobs: tuple[Ranks, Ranks], change: str, failed: list[str]
 ) -> None:
+    """The group lives through what the other Job has done."""
     first, second = jobs
-    second.end("Failed", "b1")
+    second.end("Failed", *failed)
     second.pods |= first.pods
     second = _after(second, change)
-    second.make("again")
-    assert second.go() == ["again"]
-
-
-def test_all_of_a_job_come_again_beside_a_complete_one(jobs: tuple[Ranks, Ranks]) -> None:
-    """The group lives through what the other Job has done."""
-    _, second = jobs
-    second.end("Failed", "b0", "b1")
-    second.make("again-0", "again-1")
-    assert second.go() == ["again-0", "again-1"]
+    again = [f"again-{name}" for name in failed]
+    second.make(*again)
+    assert second.go() == again
 
 
 def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
@@ -303,17 +300,13 @@ def test_a_start_that_a_refused_binding_cuts_short_is_completed_as_a_whole(
     assert len(binds(leader.life.work(20.0))) == 2
 
 
-def test_members_that_were_deleted_count_for_one_that_has_seen_them(ranks: Ranks) -> None:
-    ranks.delete("r2", "r3")
-    ranks.end("Failed", "r1")
-    ranks.make("again")
-    assert ranks.go() == ["again"]
-
-
-def test_a_new_leader_that_is_not_shown_that_enough_were_placed_waits_for_enough(ranks: Ranks) -> None:
+def test_members_that_were_deleted_count_only_for_one_that_has_seen_them(ranks: Ranks) -> None:
+    """A new leader, which is not shown that enough were placed, waits for enough."""
     ranks.delete("r2", "r3")
     ranks.end("Failed", "r1")
     leader = ranks.lead()
+    ranks.make("again")
+    assert ranks.go() == ["again"]
     leader.make("again", "more")
     assert leader.go() == []
     leader.make("enough")

@@ -131,21 +131,20 @@ def _lowered(edited: EditedRates) -> None:
 
 
 def test_rates_that_are_in_force_no_longer_are_told_as_allocated(edited: EditedRates) -> None:
-    """Also of a pod about which nothing was left to do, and of which no event comes; once."""
+    """Also of a pod about which nothing was left to do, and of which no event comes; once.
+
+    If they are in force again before anybody looks, nothing is told.
+    """
     _lowered(edited)
+    edited.forget_in_force()
+    edited.put_in_force("p", 1)
+    assert edited.told() == []
     edited.forget_in_force()
     assert (edited.left, edited.told()) == (40_000, [ALLOCATED])
     edited.tell("p", *ALLOCATED)
     assert edited.told() == []
     edited.put_in_force("p", 1)
     assert (edited.left, edited.told()) == (80_000, [IN_FORCE])
-
-
-def test_rates_that_are_in_force_again_before_anybody_looks_are_not_told_again(edited: EditedRates) -> None:
-    _lowered(edited)
-    edited.forget_in_force()
-    edited.put_in_force("p", 1)
-    assert edited.told() == []
 
 
 def test_a_new_leader_tells_that_rates_are_not_in_force_any_more(edited: EditedRates) -> None:

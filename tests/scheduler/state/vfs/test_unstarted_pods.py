@@ -156,13 +156,19 @@ def test_pods_that_are_not_ours_to_evict_are_left_alone(
     assert life.machine.tick(1000.0) == []
 
 
-def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life) -> None:
-    """The one contested first; once it is being deleted nothing contradicts the other."""
+@pytest.mark.parametrize("end", ["eviction", "another VF"])
+def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life, end: str) -> None:
+    """The one contested first. Once it is being deleted, or the other claims another VF, nothing contradicts either."""
     publish(life, 0.0)
     first = assigned(life, 0.0)
-    assigned(life, 10.0)
-    assert _evicted(life.machine.tick(1000.0)) == [first.metadata.uid]
-    life.remove(first, 1001.0)
+    rival = assigned(life, 10.0)
+    assert life.machine.next_due() == 310.0
+    if end == "eviction":
+        assert _evicted(life.machine.tick(1000.0)) == [first.metadata.uid]
+        life.remove(first, 1001.0)
+    else:
+        assigned(life, 20.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
+        assert life.machine.next_due() is None
     assert life.machine.tick(5000.0) == []
 
 
@@ -174,15 +180,6 @@ def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None
     assert isinstance(order, Evict)
     assert order.pod.metadata.uid == late.metadata.uid
     assert "is also claimed by another pod" in order.reason
-
-
-def test_a_pod_that_claims_another_vf_now_contradicts_no_other(life: Life) -> None:
-    publish(life, 0.0)
-    assigned(life, 0.0)
-    rival = assigned(life, 0.0)
-    assert life.machine.next_due() == 300.0
-    assigned(life, 10.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
-    assert life.machine.next_due() is None
 
 
 def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
