@@ -130,13 +130,13 @@ def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(edited:
 
 
 def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: EditedRates) -> None:
-    """It has no memory but the API: of two pods it takes the one first that waits longer."""
+    """It has no memory but the API: it takes the pod first that waits the longest, and one without a condition last."""
     edited.bound("big", {"min_tx_rate": 60_000})
-    edited.bound("first", {"min_tx_rate": 10_000})
-    edited.bound("second", {"min_tx_rate": 10_000})
+    for name in ("new", "first", "second"):
+        edited.bound(name, {"min_tx_rate": 10_000})
     edited.now = 2e9
-    for name, since in (("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
-        edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)]
+    for name, since in (("new", ""), ("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
+        edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)] if since else []
         edited.edit(name, {"min_tx_rate": 60_000})
     edited.remove("big")
     assert [one.pod.metadata.name for one in edited.writes()] == ["second"]
