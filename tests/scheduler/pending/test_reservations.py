@@ -48,27 +48,19 @@ def test_nominated_pods_count_for_others_of_no_higher_priority(reservations: Res
     assert sorted(reservations.counting_for(low)) == ["n2"]
 
 
-def test_a_nomination_on_another_node_replaces_the_first(
-    reservations: Reservations, queue: Queue, make_pod: MakePod
-) -> None:
-    """What was kept on the first node is free: pods that wait for it are requeued."""
-    pod_info = _pod_info(make_pod, 1)
-    reservations.put(_nomination(pod_info, "n1"), 0.0)
-    _add_unschedulable(queue, "waits", ClusterEvent.POD_GONE)
-    reservations.put(_nomination(pod_info, "n2"), 5.0)
-    assert (reservations.on("n1"), [one.uid for one in reservations.on("n2")]) == ([], [pod_info.uid])
-    assert queue.pop(5.0) == "waits"
-
-
-def test_a_nomination_that_stays_on_its_node_requeues_no_pod(
-    reservations: Reservations, queue: Queue, make_pod: MakePod
+@pytest.mark.parametrize(("node", "requeued"), [("n1", None), ("n2", "waits")])
+def test_a_new_nomination_replaces_the_first_and_requeues_pods_if_that_frees_its_node(
+    reservations: Reservations, queue: Queue, make_pod: MakePod, node: str, requeued: str | None
 ) -> None:
     """A pod that is tried again and waits on has set nothing free."""
     pod_info = _pod_info(make_pod, 1)
     reservations.put(_nomination(pod_info, "n1"), 0.0)
     _add_unschedulable(queue, "waits", ClusterEvent.POD_GONE)
-    reservations.put(_nomination(pod_info, "n1"), 5.0)
-    assert queue.pop(5.0) is None
+    reservations.put(_nomination(pod_info, node), 5.0)
+    assert [(one, [room.uid for room in reservations.on(one)]) for one in ("n1", "n2") if reservations.on(one)] == [
+        (node, [pod_info.uid])
+    ]
+    assert queue.pop(5.0) == requeued
 
 
 def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(

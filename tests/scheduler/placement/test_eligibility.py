@@ -15,7 +15,6 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.pf_terms import Allow
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.outcomes import Refused
@@ -24,6 +23,7 @@ from scheduler.placement.eligibility import Eligibility, glob, refused_netdev, r
 from scheduler.placement.place import VfDemand
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.state.steps import take_in
 
 
 def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
@@ -207,9 +207,9 @@ def test_settings_are_judged_once_for_all_nodes_of_a_model(
     monkeypatch.setattr(subject, "refused_settings", counting)
     for number in range(40):
         pfs = tuple(make_pf(pf, vfs=32, offer_mbps=90_000 - number) for pf in range(4))
-        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
+        take_in(machine, make_node(f"n{number}", pfs))
     rates = [{"max_tx_rate": 50_000 + number, "min_tx_rate": number} for number in range(1, 64)]
     pod = make_pod(request=[*rates, {"max_tx_rate": 100_000 + beyond}])
-    machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+    take_in(machine, pod)
     assert machine.step(0.0)
     assert judged <= 64 + beyond * 40 * 4

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from mooring.annotations.request import NO_RAIL, VfRequest
-from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.placement.eligibility import unmet_part
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import identity, told
+from tests.scheduler.group_life import told
+from tests.scheduler.state.steps import take_in
 
 # Two slow ones of rail0, and a fast one of storage that is InfiniBand.
 PFS: list[Json] = [
@@ -65,9 +65,9 @@ def test_nodes_are_counted_by_the_part_that_leaves_them_none(
 ) -> None:
     for name, fields in (("n1", {"network": "a"}), ("n2", {"link": "infiniband"}), ("n3", {"offer_mbps": 1_000})):
         pfs = (make_pf(**({"network": "b"} | fields)),)
-        machine.nodes(Changed(Identity(name), make_node(name, pfs)), 0.0)
+        take_in(machine, make_node(name, pfs))
     pod = make_pod("p", [{"network": "b", "link": "ethernet", "min_tx_rate": 5_000}])
-    machine.pods(Changed(identity(pod), pod), 0.0)
+    take_in(machine, pod)
     found = machine.step(0.0)
     assert found is not None
     assert told(found)["p"].startswith(

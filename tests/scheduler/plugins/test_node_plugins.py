@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mooring.annotations.inventory import Inventory, dump_inventory
-from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -16,6 +15,7 @@ from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.state.steps import take_in
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
@@ -25,7 +25,7 @@ TAINTED = "node(s) had untolerated taint(s)"
 
 def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
     """Return the reasons of the first plugin that refuses the node (or of the plugin named)."""
-    machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+    take_in(machine, node)
     nodes = machine.cache.nodes
     row = np.array([nodes.row_of[node.metadata.name]])
     pod_info = read_pod_info(pod)
@@ -145,8 +145,7 @@ def test_a_host_port_is_given_once(
     def with_port(port: Json, **fields: Any) -> Pod:
         return make_pod(spec={"containers": [{"name": "c", "ports": [port]}]} | fields)
 
-    there = with_port({"hostPort": 80, "hostIP": "10.0.0.1"}, nodeName="n1")
-    machine.pods(Changed(Identity(uid=there.metadata.uid), there), 0.0)
+    take_in(machine, with_port({"hostPort": 80, "hostIP": "10.0.0.1"}, nodeName="n1"))
     expected = ("node(s) didn't have free ports for the requested pod ports",) if clashes else ()
     assert _reasons(machine, make_node(), with_port(wanted)) == expected
 
@@ -155,7 +154,7 @@ def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_
     machine: Machine, make_node: MakeNode, make_pod: MakePod
 ) -> None:
     """A tenant may bind such pods to a node. Each comes with ports of its own, and one wants what the last has."""
-    machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
+    take_in(machine, make_node())
 
     def ports(host_ip: str) -> Json:
         listed = [{"hostPort": number, "hostIP": host_ip} for number in range(1, 4097)]
@@ -163,8 +162,7 @@ def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_
 
     pods = [make_pod(spec={**ports(f"10.0.0.{number}"), "nodeName": "n1"}) for number in range(80)]
     began = time.thread_time()
-    for pod in pods:
-        machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    take_in(machine, *pods)
     clash = ("node(s) didn't have free ports for the requested pod ports",)
     for wanted, expected in (("10.0.0.79", clash), ("10.0.1.1", ()), ("0.0.0.0", clash)):
         pod = make_pod(spec={"containers": [{"name": "c", "ports": [{"hostPort": 4096, "hostIP": wanted}]}]})

@@ -1,13 +1,13 @@
 """On which nodes room is kept for a group with first call on what becomes free (``--group-hold``)."""
 
 import random
-from typing import Any
 
 import pytest
 
 from scheduler.cycle.groups import group_snapshot
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.preemption import select_victims
+from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed, orders, told
 from tests.scheduler.pending.groups.conftest import MakeLife
 from tests.scheduler.pending.groups.hold_life import (
@@ -22,7 +22,7 @@ from tests.scheduler.pending.groups.hold_life import (
 )
 
 RACKED = '{"name":"pair","min":2,"within":"rack"}'
-_ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
+_ENDS: Json = {"spec": {"restartPolicy": "Never"}}
 
 __all__ = ["life"]
 
@@ -75,9 +75,8 @@ def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
 ) -> None:
     monkeypatch.setattr(select_victims, "_FEWEST", 1)
     running = small_ones(life, "n1", "n2", "n3", "n4", **_ENDS)
-    life.members(2, PAIR)
     life.gone(*(pod for pod in list(running)[4::2]))
-    life.work(2 * HOLD_S)
+    hold(life)
     assert kept_on(life) == ["n3", "n4"]
     life.gone(running[0], running[2])
     life.work(1.0)
@@ -94,17 +93,6 @@ def test_pods_of_a_higher_priority_are_not_waited_for(life: Life) -> None:
     assert kept_on(life) == ["n2"]
 
 
-def test_nodes_full_of_pods_of_a_higher_priority_do_not_hide_those_to_wait_for(
-    life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each has one pod only, and there are more of them than are looked at closely."""
-    monkeypatch.setattr(select_victims, "_FEWEST", 4)
-    full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
-    running = small_ones(life, "n1", "n2", "n3", "n4")
-    hold(life)
-    assert small_stream(life, running, 200) == ["m0", "m1"]
-
-
 def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,17 +107,21 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
     assert kept_on(life) == ["n1", "n2"]
 
 
-@pytest.mark.parametrize("services", [2, 10])
+@pytest.mark.parametrize(
+    ("count", "fields", "ends"),
+    [(10, {"spec": {"priority": 7}}, {}), (2, {}, _ENDS), (10, {}, _ENDS)],
+    ids=["higher priority", "two of Deployments", "Deployments"],
+)
 def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
-    life: Life, monkeypatch: pytest.MonkeyPatch, services: int
+    life: Life, monkeypatch: pytest.MonkeyPatch, count: int, fields: Json, ends: Json
 ) -> None:
-    """One pod of a Deployment is in the way on some nodes, two pods of Jobs are on each of the others."""
+    """One such pod is in the way on some nodes, or on more than are looked at closely, and two on each other node."""
     monkeypatch.setattr(select_victims, "_FEWEST", 4)
-    full(life, *(f"service{number}" for number in range(services)))
-    running = small_ones(life, "n3", "n4", **_ENDS)
+    full(life, *(f"other{number}" for number in range(count)), **fields)
+    running = small_ones(life, "n3", "n4", **ends)
     hold(life)
     assert kept_on(life) == ["n3", "n4"]
-    assert small_stream(life, running, 8, **_ENDS) == ["m0", "m1"]
+    assert small_stream(life, running, 8, **ends) == ["m0", "m1"]
 
 
 def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(

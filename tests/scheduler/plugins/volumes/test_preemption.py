@@ -1,40 +1,27 @@
 """Preemption of less important pods for one whose volumes keep it away."""
 
-from mooring.kube.events import Changed, Identity
-from scheduler.cycle.instructions import DeleteVictims, Instruction
+import pytest
+
+from scheduler.cycle.instructions import Instruction
+from tests.scheduler.group_life import changed_event, orders
 from tests.scheduler.volume_store import HOST, Store, on
 
 
 def _victims(instructions: list[Instruction]) -> list[tuple[str, str]]:
-    return [
-        (order.node, assigned.uid)
-        for order in instructions
-        if isinstance(order, DeleteVictims)
-        for assigned in order.victims
-    ]
+    return [(order.node, assigned.uid) for order in orders(instructions) for assigned in order.victims]
 
 
-def test_a_claim_for_one_pod_at_a_time_is_taken_from_a_less_important_pod(store: Store) -> None:
-    """The pod with the ReadWriteOncePod claim goes; another pod on the node, of the same priority, stays."""
-    store.nodes("n1")
-    store.claim("c", "v", modes=["ReadWriteOncePod"])
-    store.volume("v", claim={"name": "c", "namespace": "default", "uid": "u-c"})
-    holder = store.pod("c", node="n1")
-    store.pod(node="n1")
-    store.pod("c", spec={"priority": 1})
-    assert _victims(store.run()) == [("n1", holder.metadata.uid)]
-
-
-def test_a_pod_is_preempted_for_a_nodes_limit_of_attached_volumes(store: Store) -> None:
-    """The node attaches one volume only: the pod that has one goes, a pod without one stays."""
+@pytest.mark.parametrize("claims", ["cc", "ab"], ids=["ReadWriteOncePod claim", "limit of attached volumes"])
+def test_a_pod_is_preempted_for_its_claim_or_its_attached_volume(claims: str, store: Store) -> None:
+    """The less important pod that has it goes; another pod on the node, of the same priority, stays."""
     store.nodes("n1")
     store.limit("n1", 1)
-    for name in ("a", "b"):
-        store.claim(name, f"v{name}")
+    for name in claims:
+        store.claim(name, f"v{name}", modes=["ReadWriteOncePod"])
         store.volume(f"v{name}", claim={"name": name, "namespace": "default", "uid": f"u-{name}"})
-    holder = store.pod("a", node="n1")
+    holder = store.pod(claims[0], node="n1")
     store.pod(node="n1")
-    store.pod("b", spec={"priority": 1})
+    store.pod(claims[1], spec={"priority": 1})
     assert _victims(store.run()) == [("n1", holder.metadata.uid)]
 
 
@@ -42,7 +29,7 @@ def test_no_pod_is_preempted_where_the_volume_cannot_be_used(store: Store) -> No
     """Both nodes are full; only the pods on the volume's own node are in the way."""
     for name in ("n1", "n2"):
         node = store.make_node(name, labels={HOST: name}, allocatable={"cpu": "1", "pods": "9", "memory": "1Gi"})
-        store.machine.nodes(Changed(Identity(name), node), store.now)
+        store.machine.nodes(changed_event(node), store.now)
     store.claim("c", "v")
     store.volume("v", where=on(HOST, "n2"), claim={"name": "c", "namespace": "default", "uid": "u-c"})
     busy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}

@@ -1,14 +1,13 @@
 """Events between a decision and its bind while a pod waits for volumes: its volume taken away, its own changes."""
 
-import msgspec
 import pytest
 
 from mooring.kube.events import Synced
 from mooring.parsing import MAX_BYTES
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, Report
-from scheduler.kube.objects import Pod
 from scheduler.kube.storage_objects import PersistentVolume
+from tests.scheduler.group_life import annotated, changed
 from tests.scheduler.volume_store import HOST, Store, on
 
 _OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
@@ -21,6 +20,13 @@ def _matched(store: Store) -> PreBind:
     store.volume("v")
     store.claim("c")
     store.pod("c")
+    return store.pre_filter()
+
+
+def _after_deletion(store: Store, order: PreBind) -> PreBind:
+    """Let the pod be deleted, and return the order for the next one."""
+    store.show(changed(order.decision.pod_info.pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+    store.now = 10.0
     return store.pre_filter()
 
 
@@ -58,12 +64,7 @@ def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(stor
     store.pod("d")
     assert "didn't find available persistent volumes" in store.message()
     store.prepared(order, "forbidden")
-    pod = order.decision.pod_info.pod
-    pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    store.show(pod)
-    store.now = 10.0
-    (second,) = store.run()
-    assert isinstance(second, PreBind)
+    second = _after_deletion(store, order)
     assert second.decision.pod_info.uid != order.decision.pod_info.uid
 
 
@@ -77,12 +78,7 @@ def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_p
     store.pod("c", spec={"nodeSelector": {"node": "2"}})
     store.nodes("n2", node="2")
     assert "0/2 nodes are available" in store.message()
-    pod = order.decision.pod_info.pod
-    pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    store.show(pod)
-    store.now = 10.0
-    (second,) = store.run()
-    assert isinstance(second, PreBind)
+    second = _after_deletion(store, order)
     assert second.plan.node == "n2"
 
 
@@ -92,9 +88,7 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     store.claim("c")
     pod = store.pod("c")
     store.prepared(store.pre_filter())
-    large = msgspec.convert(msgspec.to_builtins(pod), Pod)
-    large.metadata.annotations = {"a": "x" * MAX_BYTES}
-    store.show(large)
+    store.show(annotated(pod, {"a": "x" * MAX_BYTES}))
     store.claim("c", "v", selected="n1")
     store.volume("v", where=on(HOST, "n1"), claim=_OF_C)
     assert not any(isinstance(one, Bind) for one in store.run())
