@@ -22,6 +22,7 @@ from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT, Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import identity
+from tests.scheduler.pending.scene import requesting
 
 KINDS = Kinds([gpu_kind()])
 PROGRAMS = {ADVERTISER: "0.10.0", CNI: "0.10.0", CRI_SHIM: "0.10.0"}
@@ -35,7 +36,7 @@ def _limits(amounts: dict[str, str]) -> Json:
 # Pods by what they request.
 PODS: dict[str, Json] = {
     "nothing": {},
-    "cpu": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}},
+    "cpu": {"spec": requesting("4")},
     "label": {"spec": {"nodeSelector": {"zone": "a"}}},
     "vfs": {"request": [{}, {}]},
     "class": {"request": [{}], "spec": {"runtimeClassName": "virtual"}},

@@ -26,6 +26,15 @@ def _late(store: Store, *nodes: str) -> PreBind:
     return store.pre_filter()
 
 
+def _static(store: Store, **volume: Any) -> PreBind:
+    """Let a pod with one claim be decided about that gets a volume which is there."""
+    store.storage_class("late", "kubernetes.io/no-provisioner")
+    store.volume("v", **volume)
+    store.claim("c")
+    store.pod("c")
+    return store.pre_filter()
+
+
 def _version(store: Store) -> dict[str, str]:
     """Return what our write of the claim's node gave as its version: the next."""
     return {"default/c": str(store._version + 1)}
@@ -60,10 +69,7 @@ def test_a_pod_is_bound_when_its_volume_is_made(store: Store) -> None:
 
 def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: Store) -> None:
     store.nodes("n1")
-    store.volume("v")
-    store.claim("c")
-    store.pod("c")
-    order = store.pre_filter()
+    order = _static(store)
     store.prepared(order, v=str(store._version + 1))
     store.volume("v", claim=OF_C)
     assert store.run() == []
@@ -74,11 +80,7 @@ def test_a_static_volume_binds_the_pod_when_claim_and_volume_are_bound(store: St
 def test_a_claim_that_got_another_volume_than_planned_requeues_the_pod(store: Store) -> None:
     """That volume may be usable elsewhere only."""
     store.nodes("n1", "n2")
-    store.storage_class("late", "kubernetes.io/no-provisioner")
-    store.volume("v", where=on(HOST, "n1"))
-    store.claim("c")
-    store.pod("c")
-    store.prepared(store.pre_filter())
+    store.prepared(_static(store, where=on(HOST, "n1")))
     store.volume("v", where=on(HOST, "n1"), claim=OF_C)
     store.volume("w", where=on(HOST, "n2"), claim=OF_C)
     store.claim("c", "w")
@@ -171,11 +173,7 @@ def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(
 def test_a_node_whose_labels_exclude_the_volume_now_ends_the_wait_at_once(store: Store) -> None:
     """Nothing of claim or volume changes; the pod would never get its disk there."""
     store.nodes("n1", disk="x")
-    store.storage_class("late", "kubernetes.io/no-provisioner")
-    store.volume("v", where=on("disk", "x"))
-    store.claim("c")
-    store.pod("c")
-    store.prepared(store.pre_filter())
+    store.prepared(_static(store, where=on("disk", "x")))
     store.volume("v", where=on("disk", "x"), claim=OF_C)
     store.nodes("n1", disk="x", color="blue")
     assert store.run() == []

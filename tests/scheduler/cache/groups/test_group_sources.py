@@ -7,12 +7,14 @@ import pytest
 
 from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
+from mooring.kube.events import Changed, Identity, Removed, Unreadable
 from scheduler.cache.groups import group_sources
 from scheduler.cache.groups.group_sources import (
     CoschedulingPodGroup,
     Group,
     PodGroup,
     PodGroupEntry,
+    PodGroups,
     disrupted_as_a_whole,
     read_pod_group,
 )
@@ -268,3 +270,18 @@ def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() 
         named, PodGroupEntry(), [GroupRequest("train", 2), GroupRequest("train", 3)]
     ) == Refused("waiting members differ in annotation 'mooring.dev/group'.min: 2, 3")
     assert group_sources.read_group(named, PodGroupEntry(), [GroupRequest("train", 2)]) == Group(named, 2)
+
+
+def test_a_pod_group_has_its_current_priority_until_it_goes() -> None:
+    """The lowest of all is known; two with one priority count as two."""
+    pod_groups, policy = PodGroups(), {"gang": {"minCount": 1}}
+    pod_groups.take(PodGroup, Changed(Identity("none", "default"), _pod_group(schedulingPolicy=policy)))
+    assert not pod_groups.has_below(10**9)
+    for name, priority in (("first", 3), ("second", 3), ("first", 7)):
+        item = _pod_group(schedulingPolicy=policy, priority=priority)
+        pod_groups.take(PodGroup, Changed(Identity(name, "default"), item))
+    assert (pod_groups.has_below(3), pod_groups.has_below(4)) == (False, True)
+    pod_groups.take(PodGroup, Removed(Identity("second", "default")))
+    assert (pod_groups.has_below(7), pod_groups.has_below(8)) == (False, True)
+    pod_groups.take(PodGroup, Unreadable(Identity("first", "default"), "it is too large"))
+    assert not pod_groups.has_below(10**9)
