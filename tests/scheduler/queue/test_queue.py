@@ -196,12 +196,14 @@ def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff(queue: Qu
     queue.check()
 
 
-def test_a_new_group_goes_after_an_older_one_that_an_event_can_help(queue: Queue) -> None:
+def test_a_new_group_and_no_pod_ends_the_backoff_of_an_older_one_that_an_event_can_help(queue: Queue) -> None:
     """It has no backoff; without an event the older one has nothing to hope for, and is not tried."""
     now = _tried(queue, "old", 4, "a")
     queue.add("new", 0, "b", now, since=now)
     assert _fail(queue, now) == ["new"]
     queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("pod", 0, "b", now)
+    assert _fail(queue, now) == ["pod"]
     queue.add("newer", 0, "c", now, since=now)
     assert _fail(queue, now) == ["old", "new", "newer"]
 
@@ -242,16 +244,6 @@ def test_the_backoff_of_a_group_whose_write_failed_does_not_end_early(queue: Que
     queue.add("old", 0, "a", 0.0, since=0.0, backoff_s=8.0)
     queue.add("new", 0, "b", 0.0, since=0.0)
     assert _fail(queue, 0.0) == ["new"]
-
-
-def test_pods_do_not_end_the_backoff_of_groups(queue: Queue) -> None:
-    now = _tried(queue, "group", 4, "a")
-    queue.move_on_event(ClusterEvent.NODE, now)
-    queue.add("pod", 0, "b", now)
-    assert _fail(queue, now) == ["pod"]
-    queue.move_on_event(ClusterEvent.NODE, now)
-    queue.add("new", 0, "b", now, since=now)
-    assert _fail(queue, now) == ["group", "new"]
 
 
 def test_each_older_group_goes_once_before_a_younger_one(queue: Queue) -> None:

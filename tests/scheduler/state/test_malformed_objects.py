@@ -17,10 +17,9 @@ import msgspec
 import structlog
 
 from mooring import names
-from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Removed
 from mooring.kube.watch import Decoder, watch
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice
@@ -32,10 +31,8 @@ from tests.scheduler.simulation.feed import Feed
 from tests.scheduler.simulation.malformed import line, mutate, pierce, wild
 from tests.scheduler.simulation.network import Network
 from tests.scheduler.simulation.world import virtual
+from tests.scheduler.state.life import Life
 
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
 BATCHES, BATCH = 100, 100
 # No object may stop the loop for longer than this, in milliseconds.
 SLOWEST_MS = 50.0
@@ -49,9 +46,7 @@ ASSIGNMENT = (
 class Samples:
     """Valid objects of each kind, as an API server sends them."""
 
-    make_node: MakeNode
-    make_pf: MakePf
-    make_pod: MakePod
+    life: Life
     serial: int = 0
 
     def of(self, kind: type[Any]) -> Any:
@@ -61,17 +56,12 @@ class Samples:
         return self.node() if kind is Node else self.surrounding(kind)
 
     def pod(self, *, bound: bool) -> Any:
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        expressions = [{"key": "a", "operator": "Gt", "values": ["1"]}]
+        apart = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "namespaces": ["default"]}
         affinity = {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]
-                }
-            },
-            "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "namespaces": ["default"]}
-                ]
-            },
+            "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}},
+            "podAntiAffinity": {required: [apart]},
         }
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
         container = {
@@ -81,7 +71,7 @@ class Samples:
         }
         uid = f"uid-x{self.serial % 60}"
         extra = {names.ASSIGNMENT: ASSIGNMENT.replace("UID", uid)} if bound else {names.PLACEMENT: '{"pfs":"spread"}'}
-        pod = self.make_pod(
+        pod = self.life.make_pod(
             request=[{"min_tx_rate": 5, "network": "rail0", "containers": ["c"]}],
             node="n1" if bound else None,
             metadata={"uid": uid, "labels": {"app": "x"}, "resourceVersion": "5"},
@@ -99,7 +89,7 @@ class Samples:
 
     def node(self) -> Any:
         labels = {"a": "2", "zone": "z"}
-        return _json(self.make_node(f"n{self.serial % 4}", (self.make_pf(),), labels=labels))
+        return _json(self.life.make_node(f"n{self.serial % 4}", (self.life.make_pf(),), labels=labels))
 
     def surrounding(self, kind: type[Any]) -> Any:
         metadata = {"name": "s", "namespace": "default", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
@@ -201,11 +191,9 @@ def _malformed(samples: Samples, kind: type[Any], source: random.Random) -> byte
             return line(pierce(sample, source), source)
 
 
-def test_malformed_objects_neither_stop_nor_slow_the_scheduler(
-    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_malformed_objects_neither_stop_nor_slow_the_scheduler(life: Life) -> None:
     """Ten thousand of all kinds: after each hundred a good pod finds a good node, and none takes long."""
-    samples, source = Samples(make_node, make_pf, make_pod), random.Random(7)
+    samples, source = Samples(life), random.Random(7)
     kinds: tuple[type[Any], ...] = (Pod, Pod, Pod, Node, Node, *SOURCES)
 
     async def story(fuzz: Fuzz) -> None:
@@ -213,17 +201,17 @@ def test_malformed_objects_neither_stop_nor_slow_the_scheduler(
             for _ in range(BATCH):
                 kind = source.choice(kinds)
                 await fuzz.try_line(kind, _malformed(samples, kind, source))
-            await fuzz.put(Node, _good(make_node("zz-good", (make_pf(vfs=9),))))
-            good = make_pod(request=[{}], spec={"priority": 9})
+            await fuzz.put(Node, _good(life.make_node("zz-good", (life.make_pf(vfs=9),))))
+            good = life.make_pod(request=[{}], spec={"priority": 9})
             await fuzz.put(Pod, _good(good))
             assert good.metadata.uid in fuzz.bound
             await fuzz.put(Pod, _good(good, "DELETED"))
-            machine.check()
+            life.machine.check()
         for _, kind, text in list(fuzz.slow):
             again = [await fuzz.put(kind, text) for _ in range(3)]
             assert min(again) < SLOWEST_MS, (min(again), text[:500])
 
-    fuzz = _run(machine, story)
+    fuzz = _run(life.machine, story)
     assert fuzz.unreadable_objects > BATCHES
 
 
@@ -233,26 +221,21 @@ def _good(item: Pod | Node, kind: str = "ADDED") -> bytes:
     return msgspec.json.encode({"type": kind, "object": document})
 
 
-def test_malformed_annotations_are_refused_by_name(
-    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_malformed_annotations_are_refused_by_name(life: Life) -> None:
     """Requests, assignments and inventories that are nearly valid: each is taken or refused, and the state holds."""
     source = random.Random(11)
-    inventory = (make_node("n", (make_pf(),)).metadata.annotations or {})[names.INVENTORY]
+    inventory = (life.n1().metadata.annotations or {})[names.INVENTORY]
     for number in range(3000):
         uid = f"bound-{number % 10}"
         forged = _text(ASSIGNMENT.replace("UID", uid), source)
-        bound = make_pod(node="n1", metadata={"uid": uid}, annotations={names.ASSIGNMENT: forged})
-        waiting = make_pod(annotations={names.REQUEST: _text('[{"min_tx_rate":5,"vlan":100},{}]', source)})
-        node = make_node("n1", annotations={names.INVENTORY: _text(inventory, source)})
-        machine.nodes(Changed(Identity("n1"), node), float(number))
-        for one in (bound, waiting):
-            machine.pods(Changed(Identity(uid=one.metadata.uid), one), float(number))
+        bound = life.make_pod(node="n1", metadata={"uid": uid}, annotations={names.ASSIGNMENT: forged})
+        waiting = life.make_pod(annotations={names.REQUEST: _text('[{"min_tx_rate":5,"vlan":100},{}]', source)})
+        node = life.make_node("n1", annotations={names.INVENTORY: _text(inventory, source)})
+        life.see(node, bound, waiting, now=float(number))
         if number % 100 == 0:
-            while machine.step(float(number)) is not None:
-                pass
-            machine.check()
-    assert machine.cache.node("n1") is not None
+            life.steps()
+            life.machine.check()
+    assert life.machine.cache.node("n1") is not None
 
 
 def _text(text: str, source: random.Random) -> str:

@@ -85,32 +85,24 @@ def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
     assert orders(life.decide()) == []
 
 
-def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> None:
-    """It preempted, then asked for what cannot be read: others of its priority get the VF, its status is cleared."""
+@pytest.mark.parametrize("why", ["unreadable", "a bug"])
+def test_a_pod_that_is_not_decided_about_any_more_keeps_no_room(
+    life: Life, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for what cannot be read, or its decision fails: its status is cleared, and another pod gets the VF."""
     low, high, found = life.preempt()
     assert nominated_in(found) == [(high.metadata.uid, "n1")]
     life.gone(life.terminate(low))
-    life.show(high, metadata={"annotations": {names.REQUEST: '[{"unknown":1}]'}})
-    other = life.pod(1)
-    found = life.decide()
-    assert binds_of(found) == [(other.metadata.uid, "n1")]
+    if why == "unreadable":
+        life.show(high, metadata={"annotations": {names.REQUEST: '[{"unknown":1}]'}})
+        found = life.decide()
+    else:
+        monkeypatch.setattr(SchedulingCycle, "proceed", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            life.decide()
+        found = life.machine.give_up(life.now)
+        monkeypatch.undo()
     assert nominated_in(found) == [(high.metadata.uid, "")]
-
-
-def test_a_pod_whose_decision_fails_by_a_bug_keeps_no_room(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing tries it again by itself, so that its nomination would stand for ever."""
-    low, _, found = life.preempt()
-    assert orders(found)
-    life.gone(life.terminate(low))
-
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(SchedulingCycle, "proceed", fail)
-    with pytest.raises(ZeroDivisionError):
-        life.decide()
-    assert [one.nominated for one in life.machine.give_up(life.now) if isinstance(one, Report)] == [""]
-    monkeypatch.undo()
     other = life.pod(1)
     assert binds_of(life.decide()) == [(other.metadata.uid, "n1")]
 

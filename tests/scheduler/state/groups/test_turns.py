@@ -149,8 +149,7 @@ def test_what_helps_a_group_while_its_decision_is_set_aside_is_not_missed(turns:
     """A node comes that holds the rest, when all others have been tried without it."""
     turns.nodes("n1", "n2", vfs=100)
     turns.members(201, '{"name":"large","min":201}', request=[{}])
-    turns.see(turns.make_pod("innocent"))
-    turns.until(turns.machine.pending_pods.uids()[-1], 40)
+    turns.set_aside()
     turns.nodes("n3")
     assert len(binds(turns.work()) + binds(turns.work(20.0))) == 201
 

@@ -200,16 +200,6 @@ def test_what_is_lowered_on_one_vf_is_not_free_for_another_one_before_it_is_in_f
     assert edited.write().reserved == (40_000, 50_000)
 
 
-def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates) -> None:
-    """Its advertiser is older, or does not do it; once it does, the change is decided."""
-    edited.in_force = None
-    edited.show_node()
-    edited.change(20_000, 10_000)
-    assert edited.told() == [("Infeasible", "node n1 does not support rate changes of running pods")]
-    edited.forget_in_force()
-    assert len(edited.writes()) == 1
-
-
 def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
     """The containers' limit of Mb/s cannot change, so neither can the sum of what the pod reserves."""
     edited.show_node(allocatable={"rdma-sriov/mbps": "90000"})

@@ -1,5 +1,7 @@
 """Writes of changed rates, and what is told of those that are not in force, or not any more."""
 
+import pytest
+
 from mooring import names
 from mooring.annotations.assignment import Assignment, dump_assignment
 from mooring.annotations.rates import LAST_GENERATION, VfRates
@@ -166,12 +168,15 @@ def test_what_a_settled_pod_leaves_is_nothing(edited: EditedRates) -> None:
     assert edited.machine.rate_changes._uids_in_force == set()
 
 
-def test_an_advertiser_of_an_older_version_changes_no_rates(edited: EditedRates) -> None:
-    """It writes an inventory without the field, and leaves what is in force as it is; a later one is believed again."""
+@pytest.mark.parametrize("lacks", ["the field of the inventory", "the node's annotation"])
+def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates, lacks: str) -> None:
+    """Its advertiser is older, or does not do it, and leaves what is in force as it is; a later one is believed."""
     edited.bound("p", {"min_tx_rate": 20_000})
-    edited.support(says_rates=False)
+    edited.in_force = {} if lacks == "the field of the inventory" else None
+    edited.support(says_rates=edited.in_force is None)
     edited.edit("p", {"min_tx_rate": 30_000})
     assert edited.told() == [("Infeasible", CHANGES_NONE)]
+    edited.in_force = {}
     edited.support(says_rates=True)
     assert len(edited.writes()) == 1
 

@@ -11,7 +11,7 @@ from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, binds, changed, identity
+from tests.scheduler.group_life import TRAIN, Life, binds, changed, identity
 
 AFTER_S = 120.0
 EVICTS = LostVfOptions(after_s=AFTER_S, per_minute=2)
@@ -222,16 +222,6 @@ def test_a_pod_that_never_started_leaves_or_is_gone_is_not_looked_at(life: Life)
     assert evicted(life.work(10 * AFTER_S)) == {}
 
 
-def test_a_refused_pod_whose_vf_comes_back_stays(life: Life, alone: Pod) -> None:
-    """A link that is up again is no reason to end a pod that a disruption budget has kept."""
-    publish(life, "n1", up=False)
-    finish(life, orders(life, AFTER_S))
-    publish(life, "n1")
-    assert evicted(life.work(61.0)) == {}
-    publish(life, "n1", up=False)
-    assert list(evicted(life.work(AFTER_S))) == ["a"]
-
-
 @pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
 def test_a_pod_whose_vfs_are_lost_again_is_evicted_for_its_newest_loss_only(life: Life, alone: Pod) -> None:
     """A minute after each rejection, not twice in a minute."""
@@ -268,14 +258,19 @@ def test_members_that_leave_already_are_evicted_for_the_newest_loss_of_their_gro
     assert times == [(10, "m0"), (10, "m1"), (10, "m2"), (30, "m0"), (30, "m1"), (90, "m0"), (90, "m1")]
 
 
-def test_a_group_none_of_which_could_be_evicted_stays_when_its_vf_comes_back(life: Life, members: list[Pod]) -> None:
-    """Once one member is gone the others go too, whatever becomes of the link."""
-    node = members[0].spec.node_name or ""
+@pytest.mark.parametrize("names", [["m0"], ["m0", "m1", "m2"]], ids=["a pod", "a group"])
+def test_what_could_not_be_evicted_stays_when_its_vf_comes_back(life: Life, names: list[str]) -> None:
+    """Such as for a disruption budget. Once one member is gone the others go too, whatever becomes of the link."""
+    life.nodes("n1", "n2", "n3")
+    first, *_ = running(life, *(life.member(name, TRAIN if len(names) == 3 else "") for name in names))
+    node = first.spec.node_name or ""
     publish(life, node, up=False)
     finish(life, orders(life, AFTER_S))
     publish(life, node)
     assert evicted(life.work(61.0)) == {}
     publish(life, node, up=False)
-    finish(life, orders(life, AFTER_S), "m2")
+    decided = orders(life, AFTER_S)
+    assert sorted(evicted(decided)) == names
+    finish(life, decided, "m2")
     publish(life, node)
-    assert sorted(evicted(life.work(61.0))) == ["m0", "m1"]
+    assert sorted(evicted(life.work(61.0))) == (["m0", "m1"] if len(names) == 3 else [])
