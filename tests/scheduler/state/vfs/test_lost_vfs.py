@@ -85,10 +85,11 @@ OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
 def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
     life: Life, alone: Pod, fields: dict[str, Any], why: str
 ) -> None:
-    """Not a second before; its owner is told which VF, and why."""
+    """Not a second before, whatever the node publishes meanwhile; its owner is told which VF, and why."""
     publish(life, "n1", **fields)
     assert life.machine.next_due() == AFTER_S
     assert evicted(life.work(AFTER_S - 1.0)) == {}
+    publish(life, "n1", **fields, numa=1)
     found = life.work(1.0)
     assert evicted(found) == {"a": f"{why}, for 120 s"}
     (order,) = (one for one in found if isinstance(one, Evict))
