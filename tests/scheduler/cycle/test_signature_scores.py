@@ -71,7 +71,7 @@ def test_excluded_nodes_count_in_the_scores_of_the_others(
     excluded = (make_node(f"n{number}", spec={"unschedulable": True}) for number in range(12, 15))
     take_in(machine, *(_with_image(node, 100) for node in excluded))
     kept.refresh(Steps())
-    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes, Steps()), machine)
+    _check(kept, pod_info, machine)
 
 
 def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
@@ -96,7 +96,7 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
     row, _ = kept.best(PlacementBudget()) or (-1, None)
     assert machine.cache.nodes.names[row] == "n5"
     assert kept.parts(row)["ImageLocality"] > 0
-    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes, Steps()), machine)
+    _check(kept, pod_info, machine)
 
 
 def _pod_info(pod: Pod) -> PodInfo:
@@ -116,6 +116,13 @@ def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
         "refused": refused,
         "scores": dict(zip([names[row] for row in rows], signature_scores.scores(rows), strict=True)),
     }
+
+
+def _check(kept: SignatureScores, pod_info: PodInfo, machine: Machine) -> None:
+    """Check that what is kept equals what is judged now."""
+    fresh = SignatureScores(pod_info, machine.cache.nodes, Steps())
+    assert _judged(kept, machine) == _judged(fresh, machine)
+    assert kept.best(PlacementBudget()) == fresh.best(PlacementBudget())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -144,9 +151,7 @@ def test_kept_scores_equal_new_ones(
             remove(machine, gone, float(now))
         which = random.randrange(4)
         kept[which].refresh(Steps())
-        fresh = SignatureScores(shapes[which], machine.cache.nodes, Steps())
-        assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
-        assert kept[which].best(PlacementBudget()) == fresh.best(PlacementBudget())
+        _check(kept[which], shapes[which], machine)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -63,6 +63,10 @@ class Api:
         reply = answer(self.cluster, self._lister, Call(method, target, query, content_type, JSON, raw))
         return msgspec.json.decode(reply.body)
 
+    def objects(self, group: str, plural: str) -> dict[str, Json]:
+        """Return all objects of a kind, in the order of their names."""
+        return {entry.name: entry.decoded() for entry in self.cluster.store.collection((group, plural)).ordered()}
+
     def compact(self) -> None:
         """Forget all changes: whoever resumes a watch has to list again."""
         self._server.compact()

@@ -17,7 +17,6 @@ PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 # Above all other pods, the second of them above the first.
 CLASSES = ("system-cluster-critical", "system-node-critical")
-_POD_STORAGE, _NODE_STORAGE = ("", "pods"), ("", "nodes")
 OFFER_MBPS = 90_000
 VFS = (3, 2)
 RACK = "topology.kubernetes.io/rack"
@@ -172,7 +171,7 @@ class Cluster:
 
     def pods(self) -> list[PodState]:
         """Return all pods in the order of their names."""
-        entries = self._api.cluster.store.collection(_POD_STORAGE).ordered()
+        entries = self._api.cluster.store.collection(("", "pods")).ordered()
         self._read = {entry.uid: self._state(entry) for entry in entries}
         return [state for _, state in self._read.values()]
 
@@ -194,8 +193,7 @@ class Cluster:
         yield from (pod for pod in self.pods() if pod.is_live)
 
     def nodes(self) -> dict[str, Json]:
-        entries = self._api.cluster.store.collection(_NODE_STORAGE).ordered()
-        return {entry.name: entry.decoded() for entry in entries}
+        return self._api.objects("", "nodes")
 
     def create_pod(self, request: str | None, **more: Any) -> PodState:
         """Create a pod of our scheduler, or of the one that ``spec`` names."""

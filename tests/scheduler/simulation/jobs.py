@@ -177,8 +177,7 @@ class Jobs:
         self.api.call("DELETE", f"{_POD_GROUPS}/{job.name}")
 
     def has_pod_group(self, job: Job) -> bool:
-        entries = self.api.cluster.store.collection(("scheduling.k8s.io", "podgroups")).ordered()
-        return any(entry.name == job.name for entry in entries)
+        return job.name in self.api.objects("scheduling.k8s.io", "podgroups")
 
     def of(self, uid: str) -> Job | None:
         """Return the job that a pod is of; None for a pod on its own."""

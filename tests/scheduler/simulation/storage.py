@@ -53,8 +53,8 @@ class Storage:
         api.call("POST", _CLASSES, {"metadata": {"name": _CLASS}, **late})
 
     def claims(self) -> dict[str, ClaimState]:
-        entries = self._api.cluster.store.collection(("", "persistentvolumeclaims")).ordered()
-        return {entry.name: ClaimState(entry.decoded()) for entry in entries}
+        claims = self._api.objects("", "persistentvolumeclaims")
+        return {name: ClaimState(document) for name, document in claims.items()}
 
     def create_claim(self, name: str) -> None:
         requests = {"requests": {"storage": "1Gi"}}
@@ -91,7 +91,7 @@ class Storage:
     def bind_taken(self) -> None:
         """Do as the volume controller: bind the claims that volumes name."""
         claims = self.claims()
-        for volume in self._volumes():
+        for volume in self._api.objects("", "persistentvolumes").values():
             reference = volume["spec"].get("claimRef") or {}
             claim = claims.get(reference.get("name", ""))
             if claim is None or claim.volume or reference.get("uid") != claim.document["metadata"]["uid"]:
@@ -128,9 +128,6 @@ class Storage:
 
     def _claims_of(self, pod: PodState) -> Iterator[ClaimState | None]:
         return map(self.claims().get, pod.claims)
-
-    def _volumes(self) -> list[Json]:
-        return [one.decoded() for one in self._api.cluster.store.collection(("", "persistentvolumes")).ordered()]
 
     def _node_of(self, volume: str) -> str:
         """Return the only node where a volume can be used; empty if it can on all."""
