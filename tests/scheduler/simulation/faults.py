@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Fate = Literal[
     "answered",
@@ -16,10 +16,7 @@ Fate = Literal[
     "late",  # done and answered after seconds, maybe when nobody waits any more
     "old",  # done at once, answered after seconds, when things may be different
 ]
-_FAULTS: tuple[Fate, ...] = (
-    *("refused", "failed after", "broken before", "broken after"),
-    *("silent before", "silent after", "late", "old"),
-)
+_FAULTS: tuple[Fate, ...] = tuple(fate for fate in get_args(Fate) if fate not in ("answered", "forbidden"))
 StreamFate = Literal["carried", "doubled", "late", "ended", "torn", "stale"]
 _STREAM_FAULTS: tuple[StreamFate, ...] = ("doubled", "late", "late", "late", "ended", "torn", "stale", "stale")
 

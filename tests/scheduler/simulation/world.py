@@ -190,7 +190,7 @@ class World:
         late += self.jobs.unsettled(nodes, live, spare_nodes)
         late += self.disruptions.left()
         late += self.rates.unsettled()
-        return [*late, *self._untold_disputes(set(nodes)), *self._kept()]
+        return [*late, *self.unreported_disputes(set(nodes)), *self._kept()]
 
     def _kept(self) -> Iterator[str]:
         """Yield what is reserved for pods that are on no node."""
@@ -208,7 +208,7 @@ class World:
         places = self.storage.places(pod)
         return nodes if places is None else {name: node for name, node in nodes.items() if name in places}
 
-    def _untold_disputes(self, nodes: set[str]) -> Iterator[str]:
+    def unreported_disputes(self, nodes: set[str]) -> Iterator[str]:
         disputes = self.promises.disputes()
         said = [one["message"] for one in self.cluster.events("DisputedVf", "DisputedUnit")] if disputes else []
         for (node, unit), pods in disputes.items():
