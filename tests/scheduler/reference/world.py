@@ -85,9 +85,7 @@ def random_pod(random: Random) -> Json:
                     for _ in range(random.choice([0, 1, 2]))
                 ],
             }
-    spec: Json = {"containers": [{"name": "c"}]}
-    if affinity:
-        spec["affinity"] = affinity
+    spec: Json = {"affinity": affinity} if affinity else {}
     if random.random() < 0.5:
         spec["topologySpreadConstraints"] = [_constraint(random) for _ in range(random.randint(1, 3))]
     if _rarely(random):

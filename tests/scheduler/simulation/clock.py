@@ -10,7 +10,7 @@ import heapq
 import itertools
 import selectors
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -24,20 +24,11 @@ _LOOK_S = 20e-6
 _MOST_DONE = 256
 
 
-class _NoSelector(selectors.BaseSelector):
+class _NoSelector(selectors.SelectSelector):
     """Nothing outside the simulation ever happens."""
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return selectors.SelectorKey(fileobj, 0, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return selectors.SelectorKey(fileobj, 0, 0, None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return []
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
 
 
 class _Numbered(asyncio.Task[Any]):
