@@ -6,7 +6,7 @@ those whose removal violates a disruption budget, then the most important. A vic
 still fit there or elsewhere in the domain. The plan with the smallest loss in kube-scheduler's order wins.
 
 Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
-possible victims at once, and no member moves. Here members take free room and the least important victims' room first.
+possible victims at once, on all nodes, and moves no member.
 """
 
 import heapq
@@ -99,6 +99,7 @@ class PlanSearch:
     ) -> None:
         self._snapshot, self._goal, self._victims, self._stuck_nodes = snapshot, goal, victims, stuck_nodes
         self._demand, self._budget, self.try_count = snapshot.demand, snapshot.budget, try_count
+        self._best: VictimPlan | None = None
         # Whether one more member of a shape fits in a domain, while none has moved.
         self._has_room: dict[tuple[bytes, Domain], bool] = {}
         # The members that a pod's anti-affinity selects.
@@ -113,18 +114,15 @@ class PlanSearch:
         yield from self._remove_terminating_pods()
         rows, first_domains = (yield from self._rows()), _first_domains(demand.group, goal.first_nodes, nodes)
         domains = domains_within(demand.group, [pod.node for pod in demand.placed_pods], nodes)
-        best: VictimPlan | None = None
         for domain in sorted(domains, key=lambda domain: domain not in first_domains):
-            has_room = goal.is_for_room and best is not None and not best.loss.broken_budgets
+            has_room = goal.is_for_room and self._best is not None and not self._best.loss.broken_budgets
             if self.is_spent or (has_room and domain not in first_domains):
                 # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
                 break
             self._budget.charge_column(nodes.size)
             yield from self._budget.pause()
-            plan = yield from self._plan_in(domain, rows[domain.flags(nodes)[rows]])
-            if plan is not None and (best is None or plan.cost < best.cost):
-                best = plan
-        return best
+            yield from self._try_domain(domain, rows[domain.flags(nodes)[rows]])
+        return self._best
 
     def _remove_terminating_pods(self) -> Turns[None]:
         snapshot, budget = self._snapshot, self._budget
@@ -151,19 +149,20 @@ class PlanSearch:
         ordered_rows: Rows = rows[np.lexsort((pods, shortage, is_later))]
         return ordered_rows
 
-    def _plan_in(self, domain: Domain, rows: Rows) -> Turns[VictimPlan | None]:
-        """Return the best plan in a domain, with victims on the first rows if these suffice."""
-        demand, plans, count = self._demand, list[VictimPlan](), max(_FEWEST, _PER_MEMBER * self._demand.min_members)
+    def _try_domain(self, domain: Domain, rows: Rows) -> Turns[None]:
+        """Try the group in a domain, with victims on the first rows if these suffice."""
+        demand, count = self._demand, max(_FEWEST, _PER_MEMBER * self._demand.min_members)
         for part in (rows[:count], rows) if count < len(rows) else (rows,):
-            levels = yield from self._levels(part)
+            levels, fits = (yield from self._levels(part)), False
             networks = yield from self._networks(domain, levels)
             for choice, order in itertools.product(networks, demand.orders(demand.min_members)):
                 yield from self._budget.pause()
-                if not self.is_spent:
-                    yield from self._place(on_rails(order, demand.group, choice), Target(domain, 0), levels, plans)
-            if plans:
+                if not self.is_spent and (
+                    yield from self._place(on_rails(order, demand.group, choice), domain, levels)
+                ):
+                    fits = True
+            if fits:
                 break
-        return min(plans, key=lambda plan: plan.cost, default=None)
 
     def _levels(self, rows: Rows) -> Turns[list[list[Victim]]]:
         """Return the possible victims on rows by priority, the lowest first, and after all others those with a budget.
@@ -219,49 +218,51 @@ class PlanSearch:
         options = choices(sums, demand.min_members, domain)
         return [choice for choice in options if choice is not None]
 
-    def _place(
-        self,
-        members: Sequence[PodInfo],
-        target: Target,
-        levels: Sequence[Sequence[Victim]],
-        plans: list[VictimPlan],
-    ) -> Turns[None]:
-        """Add a plan if enough of the members fit without all victims; restore the snapshot."""
-        snapshot, budget, removed = self._snapshot, self._budget, list[Victim]()
+    def _place(self, members: Sequence[PodInfo], domain: Domain, levels: Sequence[Sequence[Victim]]) -> Turns[bool]:
+        """Return whether enough members fit in a domain without all victims, and keep the best plan.
+
+        A level is not removed if one victim of it is a larger loss than that of the best plan.
+        """
+        snapshot, budget, removed, fits = self._snapshot, self._budget, list[Victim](), False
         self._has_room.clear()
         # At last, all are placed again: members that took free room may be in the way of larger ones.
         for level in ((), *levels, None):
             if level is None:
                 yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
+            elif level and self._best is not None and loss_of(level[:1], 0) > self._best.loss:
+                break
             else:
                 yield from budget.move_all(snapshot.remove, pods_of(level))
                 removed += level
             rest = [member for member in members if member.uid not in snapshot.binds]
             room = yield from member_room(snapshot)
-            _, count = yield from fill(snapshot, room, rest, target, self._demand.min_members)
+            _, count = yield from fill(snapshot, room, rest, Target(domain, 0), self._demand.min_members)
             self.try_count += count
-            if len(snapshot.binds) >= self._demand.min_members:
-                victims = yield from self._reprieve(removed)
-                yield from budget.pause(_A_VICTIM * len(victims))
-                broken_budgets = self._goal.objections.violations(pods_of(victims), {})
-                yield from budget.pause(_A_VICTIM * len(victims))
-                plans.append(VictimPlan(tuple(snapshot.binds.values()), victims, loss_of(victims, broken_budgets)))
+            fits = len(snapshot.binds) >= self._demand.min_members
+            if fits:
+                plan = yield from self._reprieve(removed)
+                self._best = plan if self._best is None or plan.cost < self._best.cost else self._best
                 break
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(removed))
+        return fits
 
-    def _reprieve(self, removed: Sequence[Victim]) -> Turns[list[Victim]]:
-        """Put back the victims that may stay, the last removed first; return the others, the most important first."""
-        choice = list[Victim]()
+    def _reprieve(self, removed: Sequence[Victim]) -> Turns[VictimPlan]:
+        """Put back the victims that may stay, the last removed first."""
+        choice, budget = list[Victim](), self._budget
         for victim in reversed(removed):
-            yield from self._budget.pause(_A_TRIAL)
+            yield from budget.pause(_A_TRIAL)
             uids = self._concerned_uids(victim)
             if not uids:
-                yield from self._budget.move_all(self._snapshot.restore, victim.pods)
+                yield from budget.move_all(self._snapshot.restore, victim.pods)
             elif self.is_spent or not (yield from self._put_back(victim, uids)):
                 choice.append(victim)
-        yield from self._budget.pause(_A_VICTIM * len(choice))
-        return sorted(with_spare_members(choice, removed), key=importance)
+        yield from budget.pause(_A_VICTIM * len(choice))
+        victims = sorted(with_spare_members(choice, removed), key=importance)
+        yield from budget.pause(_A_VICTIM * len(victims))
+        broken_budgets = self._goal.objections.violations(pods_of(victims), {})
+        yield from budget.pause(_A_VICTIM * len(victims))
+        return VictimPlan(tuple(self._snapshot.binds.values()), victims, loss_of(victims, broken_budgets))
 
     def _put_back(self, victim: Victim, uids: Sequence[str]) -> Turns[bool]:
         """Put a victim back if these members then fit on their nodes, or elsewhere in their domains."""
