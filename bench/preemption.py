@@ -5,7 +5,8 @@
 Every node is full of pods of several priorities. What is timed is `step` of the machine, in CPU time of its thread: all
 steps of a decision, and the longest of them, after which other work gets its turn. It is timed for a pod that preempts
 others, for one that preemption cannot help, and for one that has no pods of lower priority; finally for a group of
-512, each member of which needs half a node. Exit status 1 if a step takes too long.
+512, each member of which needs half a node, and for one that needs four of five nodes. Exit status 1 if a step takes
+too long.
 """
 
 import argparse
@@ -176,6 +177,9 @@ def _for_vfs(nodes: int, pods: int, calls: int) -> Iterator[bool]:
 def _for_group(nodes: int, pods: int) -> Iterator[bool]:
     full = Full(nodes, pods, budgets=20)
     yield _print("a group of 512 preempts", *full.time_group(512, str(pods // 2)))
+    members, few = nodes * 4 // 5, max(pods // 4, 1)
+    full = Full(nodes, few, budgets=20)
+    yield _print(f"a group of {members} preempts all pods of {few}", *full.time_group(members, str(few)))
 
 
 def _print(name: str, taken: list[float], longest: float, preempting: int) -> bool:

@@ -216,10 +216,10 @@ class PotentialVictims:
     def are_unchanged(self, victims: Iterable[Victim]) -> bool:
         """Return whether these are still victims of the same priorities, and leave no or enough members of a group."""
         now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
-        membership_of = self._groups.of
+        memberships = self._groups.memberships
         for victim in victims:
             first = victim.pods[0]
-            if victim.group is None and victim.priority == first.priority and membership_of(first.uid) is None:
+            if victim.group is None and victim.priority == first.priority and first.uid not in memberships:
                 # Nearly all are pods without a group: a pod's own priority never changes.
                 continue
             group = now._group_of(first.uid)

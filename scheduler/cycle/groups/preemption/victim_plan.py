@@ -150,17 +150,22 @@ class PlanSearch:
         return ordered_rows
 
     def _try_domain(self, domain: Domain, rows: Rows) -> Turns[None]:
-        """Try the group in a domain, with victims on the first rows if these suffice."""
+        """Try the group in a domain, with victims on the first rows if these suffice.
+
+        After one choice of networks has fitted, others are tried with fewer levels of victims.
+        """
         demand, count = self._demand, max(_FEWEST, _PER_MEMBER * self._demand.min_members)
         for part in (rows[:count], rows) if count < len(rows) else (rows,):
             levels, fits = (yield from self._levels(part)), False
-            networks = yield from self._networks(domain, levels)
-            for choice, order in itertools.product(networks, demand.orders(demand.min_members)):
-                yield from self._budget.pause()
-                if not self.is_spent and (
-                    yield from self._place(on_rails(order, demand.group, choice), domain, levels)
-                ):
-                    fits = True
+            for choice in (yield from self._networks(domain, levels)):
+                level_counts = list[int]()
+                for order in demand.orders(demand.min_members):
+                    yield from self._budget.pause()
+                    if not self.is_spent:
+                        members = on_rails(order, demand.group, choice)
+                        level_counts += yield from self._place(members, domain, levels)
+                if level_counts:
+                    fits, levels = True, levels[: max(min(level_counts) - 1, 0)]
             if fits:
                 break
 
@@ -218,15 +223,17 @@ class PlanSearch:
         options = choices(sums, demand.min_members, domain)
         return [choice for choice in options if choice is not None]
 
-    def _place(self, members: Sequence[PodInfo], domain: Domain, levels: Sequence[Sequence[Victim]]) -> Turns[bool]:
-        """Return whether enough members fit in a domain without all victims, and keep the best plan.
+    def _place(
+        self, members: Sequence[PodInfo], domain: Domain, levels: Sequence[Sequence[Victim]]
+    ) -> Turns[list[int]]:
+        """Return without how many levels of victims enough members fit, if they do, and keep the best plan.
 
         A level is not removed if one victim of it is a larger loss than that of the best plan.
         """
-        snapshot, budget, removed, fits = self._snapshot, self._budget, list[Victim](), False
+        snapshot, budget, removed, level_counts = self._snapshot, self._budget, list[Victim](), list[int]()
         self._has_room.clear()
         # At last, all are placed again: members that took free room may be in the way of larger ones.
-        for level in ((), *levels, None):
+        for number, level in enumerate(((), *levels, None)):
             if level is None:
                 yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
             elif level and self._best is not None and loss_of(level[:1], 0) > self._best.loss:
@@ -238,14 +245,14 @@ class PlanSearch:
             room = yield from member_room(snapshot)
             _, count = yield from fill(snapshot, room, rest, Target(domain, 0), self._demand.min_members)
             self.try_count += count
-            fits = len(snapshot.binds) >= self._demand.min_members
-            if fits:
+            if len(snapshot.binds) >= self._demand.min_members:
+                level_counts.append(number)
                 plan = yield from self._reprieve(removed)
                 self._best = plan if self._best is None or plan.cost < self._best.cost else self._best
                 break
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(removed))
-        return fits
+        return level_counts
 
     def _reprieve(self, removed: Sequence[Victim]) -> Turns[VictimPlan]:
         """Put back the victims that may stay, the last removed first."""
