@@ -82,3 +82,13 @@ async def scheduler(kubeconfig: Path, *flags: str) -> AsyncIterator[Scheduler]:
             process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
         await scheduler.end()
+
+
+@asynccontextmanager
+async def replicas(kubeconfig: Path, *flags: str, metrics_addr: str = "") -> AsyncIterator[tuple[Scheduler, Scheduler]]:
+    """Run a leader, and a standby that has listed everything and serves metrics."""
+    async with scheduler(kubeconfig, *flags) as leader:
+        await leader.saying("leading")
+        async with scheduler(kubeconfig, *flags, "--metrics-addr", metrics_addr) as standby:
+            await standby.saying("listed")
+            yield leader, standby

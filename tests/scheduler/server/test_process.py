@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -141,21 +140,6 @@ async def test_pods_are_bound_while_watches_are_cut_and_binds_lost(
         pods = await cluster.bound(*wanted)
     given = _given(pods)
     assert len(given) == len(set(given)) == 40
-
-
-async def test_a_second_scheduler_waits_for_the_lease_and_takes_it_on_release(
-    cluster: Cluster, make_node: MakeNode
-) -> None:
-    """A leader that ends cleanly releases its lease, so that the other need not wait for its expiry."""
-    await cluster.add_node(make_node("n1"))
-    async with running(cluster) as first:
-        await cluster.add_pod("one")
-        await cluster.bound("one")
-        async with running(cluster):
-            first.send_signal(signal.SIGTERM)
-            assert await first.wait() == 0
-            await cluster.add_pod("two")
-            await cluster.bound("two")
 
 
 async def test_health_and_metrics_are_served(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> None:

@@ -1,7 +1,7 @@
 """Promised starts and spares on a real API server, while leaders are killed: the API is their only record."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from scheduler.kube.objects import Pod
 from scheduler.pending.groups.promises import read_promise
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.cluster import LEASE, NODES, PODS, Cluster
-from tests.scheduler.server.process import Scheduler, scheduler
+from tests.scheduler.server.process import replicas, scheduler
 from tests.support.polling import eventually
 
 pytestmark = pytest.mark.apiserver
@@ -86,16 +86,6 @@ async def site(own_server: Path, make_node: MakeNode, make_pf: MakePf) -> AsyncI
             await client.request("DELETE", LEASE)
 
 
-@asynccontextmanager
-async def _replicas(site: Site) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
-    """Run a leader, and a standby that has listed everything."""
-    async with scheduler(site.kubeconfig, "--backfill") as leader:
-        await leader.saying("leading")
-        async with scheduler(site.kubeconfig, "--backfill") as standby:
-            await standby.saying("listed")
-            yield leader, standby
-
-
 async def _promised(site: Site) -> tuple[str, dict[str, str]]:
     """Let a group run, and another one wait for its room; return the promise to that one."""
     for name in ("first-0", "first-1"):
@@ -109,7 +99,7 @@ async def _promised(site: Site) -> tuple[str, dict[str, str]]:
 
 async def test_a_new_leader_keeps_the_promise_and_the_head_starts_when_the_running_group_ends(site: Site) -> None:
     """Meanwhile a pod starts that ends before; one that would delay the head does not, under either leader."""
-    async with _replicas(site) as (leader, standby):
+    async with replicas(site.kubeconfig, "--backfill") as (leader, standby):
         before = datetime.now(UTC).timestamp()
         message, nodes = await _promised(site)
         assert f" on {RACK} 'r1', after default/first (ends by " in message
@@ -138,7 +128,7 @@ async def test_a_new_leader_keeps_the_promise_and_the_head_starts_when_the_runni
 
 async def test_a_new_leader_names_the_promise_of_the_leader_before_and_why_it_moved(site: Site) -> None:
     """While none leads, a running pod declares a longer run time."""
-    async with _replicas(site) as (leader, standby):
+    async with replicas(site.kubeconfig, "--backfill") as (leader, standby):
         message, nodes = await _promised(site)
         leader.process.kill()
         assert not standby.has_said("leading")
@@ -184,7 +174,7 @@ async def test_a_member_that_is_made_again_gets_the_spare_room_from_the_next_lea
 
 async def test_a_new_leader_keeps_the_promise_while_a_member_is_made_again(site: Site) -> None:
     """The second leader has read the promise from the members."""
-    async with _replicas(site) as (leader, standby):
+    async with replicas(site.kubeconfig, "--backfill") as (leader, standby):
         message, nodes = await _promised(site)
         leader.process.kill()
         await standby.saying("leading")

@@ -15,7 +15,7 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.cluster import LEASE, Cluster
-from tests.scheduler.server.process import Scheduler, scheduler
+from tests.scheduler.server.process import Scheduler, replicas
 from tests.support.polling import eventually, until
 
 # The longest that a Binding may be on its way, in seconds.
@@ -30,14 +30,12 @@ class Pair(Cluster):
         self.server = server
 
     @asynccontextmanager
-    async def run(self, *flags: str) -> AsyncIterator[tuple[Scheduler, Scheduler]]:
-        """Run a leader that has bound a pod, and a standby with these flags that has listed everything."""
-        async with scheduler(self.kubeconfig) as leader:
+    async def run(self, metrics_addr: str = "") -> AsyncIterator[tuple[Scheduler, Scheduler]]:
+        """Run a leader that has bound a pod, and a standby."""
+        async with replicas(self.kubeconfig, metrics_addr=metrics_addr) as (leader, standby):
             await self.add_pod("before", "[{}]")
             await self.bound("before")
-            async with scheduler(self.kubeconfig, *flags) as standby:
-                await standby.saying("listed")
-                yield leader, standby
+            yield leader, standby
 
     async def holder(self) -> str:
         return str((await self.call("GET", LEASE))["spec"]["holderIdentity"])
@@ -122,7 +120,7 @@ def _sum(text: str, metric: str) -> float:
 async def test_a_standby_decides_and_reports_nothing(pair: Pair) -> None:
     """It only follows: while the leader cannot bind, nobody does."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    async with pair.run("--metrics-addr", address) as (leader, standby), aiohttp.ClientSession() as session:
+    async with pair.run(address) as (leader, standby), aiohttp.ClientSession() as session:
 
         async def known() -> tuple[float, float]:
             """Return how many pods the standby knows to be waiting, and how many VFs to be free."""
@@ -130,8 +128,8 @@ async def test_a_standby_decides_and_reports_nothing(pair: Pair) -> None:
                 text = await answer.text()
             return _sum(text, "scheduler_pending_pods"), _sum(text, "mooring_free_vfs")
 
-        async def knows(pods: int) -> bool | None:
-            return (await known())[0] == pods or None
+        async def knows(pods: int) -> bool:
+            return await known() == (pods, 19)
 
         leader.process.send_signal(signal.SIGSTOP)
         lease = await pair.call("GET", LEASE)
