@@ -45,10 +45,6 @@ def controlled(own_server: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 class Stage(Player):
     """A player on four nodes, each with the VFs of one rank."""
 
-    def __init__(self, cluster: Cluster, client: Client, namespace: str) -> None:
-        super().__init__(client, namespace)
-        self.cluster = cluster
-
     @staticmethod
     def nodes_of(pool: str) -> tuple[str, ...]:
         return NODES[:2] if pool == "a" else NODES[2:]
@@ -79,7 +75,7 @@ class Stage(Player):
     async def is_empty(self) -> bool:
         """Delete all that a script has made; return whether no pod was left."""
         for kind in ("Job", "StatefulSet", "Pod"):
-            await self.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
+            await self.cluster.client.request("DELETE", self.path(kind), params={"gracePeriodSeconds": "0"})
         left = (await self.cluster.call("GET", self.path("Pod")))["items"]
         for pod in left:
             with suppress(NotFound):
@@ -108,7 +104,7 @@ async def stage(controlled: Path, make_node: MakeNode, make_pf: MakePf) -> Async
             pfs = tuple(make_pf(index, vfs=1, network=f"rail{index}") for index in range(2))
             await cluster.add_node(make_node(name, pfs, labels=labels))
         await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        stage = Stage(cluster, client, namespace)
+        stage = Stage(cluster, namespace)
         try:
             async with stage.following():
                 yield stage

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from mooring import names
-from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
+from mooring.kube.client import STRATEGIC_PATCH
 from mooring.kube.failures import Conflict, NotFound
 from tests.scheduler.controllers.whole_starts import WholeStarts, has_ended, has_node, is_deleted, is_waiting
+from tests.scheduler.server.cluster import Cluster
 from tests.support.polling import eventually
 
 # Against hanging: the longest waits take ten seconds on two busy cores.
@@ -47,8 +48,8 @@ def role(pod: Any) -> str:
 class Player:
     """A namespace whose pods a script creates and deletes as a controller does; their kubelets act by themselves."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self.client = client
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
         self.namespace = namespace
         self.pods: dict[str, Any] = {}
         self._groups = WholeStarts(lambda _: "", 0)
@@ -64,7 +65,7 @@ class Player:
         return f"{path}/{name}" if name else path
 
     async def create(self, kind: str, body: Any) -> Any:
-        return msgspec.json.decode(await self.client.request("POST", self.path(kind), msgspec.json.encode(body)))
+        return await self.cluster.call("POST", self.path(kind), body)
 
     async def create_pods(self, bodies: Iterable[Any]) -> None:
         for body in bodies:
@@ -74,29 +75,29 @@ class Player:
         path, body = self.path(kind, name), fields
         if status is not None:
             path, body = f"{path}/status", {"status": status}
-        await self.client.request("PATCH", path, msgspec.json.encode(body), MERGE_PATCH)
+        await self.cluster.patch(path, **body)
 
     async def delete(self, kind: str, *objects: str, propagation: str = "Background") -> None:
         """Delete objects; pods that live by their roles, and until that has been seen."""
-        options = msgspec.json.encode({"propagationPolicy": propagation})
+        options = {"propagationPolicy": propagation}
         uids = [self.live(one)["metadata"]["uid"] for one in objects] if kind == "Pod" else []
         for name in objects:
             full = self.live(name)["metadata"]["name"] if kind == "Pod" else name
-            await self.client.request("DELETE", self.path(kind, full), options)
+            await self.cluster.call("DELETE", self.path(kind, full), options)
         await self.until(lambda: not any(self._is_live(uid) for uid in uids), f"deleted: {', '.join(objects)}")
 
     async def delete_ended(self) -> None:
         """Delete all pods that have ended, and wait until they are gone."""
         ended = [name for name, pod in self.pods.items() if has_ended(pod)]
         for name in ended:
-            await self.client.request("DELETE", self.path("Pod", name))
+            await self.cluster.call("DELETE", self.path("Pod", name))
         await self.until(lambda: not self.pods.keys() & set(ended), f"gone: {', '.join(ended)}")
 
     async def bind(self, name: str, node: str) -> None:
         """Bind a pod as kube-scheduler does."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = msgspec.json.encode({"metadata": {"name": name}, "target": target})
-        await self.client.request("POST", f"{self.path('Pod', name)}/binding", body)
+        body = {"metadata": {"name": name}, "target": target}
+        await self.cluster.call("POST", f"{self.path('Pod', name)}/binding", body)
 
     # What a kubelet does.
 
@@ -145,14 +146,14 @@ class Player:
                 started["state"] = {"running": {}}
                 running = {"phase": "Running", "conditions": [_RUNNING], "containerStatuses": [started]}
                 body = msgspec.json.encode({"status": running})
-                await self.client.request("PATCH", f"{self.path('Pod', name)}/status", body, STRATEGIC_PATCH)
+                await self.cluster.client.request("PATCH", f"{self.path('Pod', name)}/status", body, STRATEGIC_PATCH)
         except (NotFound, Conflict):
             # It is gone already, or another pod has its name.
             return
 
     async def _delete_at_once(self, name: str, uid: str) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        await self.client.request("DELETE", self.path("Pod", name), msgspec.json.encode(options))
+        await self.cluster.call("DELETE", self.path("Pod", name), options)
 
     # What can be seen.
 
@@ -164,7 +165,7 @@ class Player:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Follow the namespace's pods, from now on: each change is one event."""
-        pods = msgspec.json.decode(await self.client.request("GET", self.path("Pod")))
+        pods = await self.cluster.call("GET", self.path("Pod"))
         follow = asyncio.create_task(self._follow(pods["metadata"]["resourceVersion"]))
         try:
             yield
@@ -177,7 +178,7 @@ class Player:
         since = {"watch": "1", "resourceVersion": version}
         async with (
             asyncio.TaskGroup() as kubelets,
-            self.client.stream(self.path("Pod"), since, silence_s=3600) as lines,
+            self.cluster.client.stream(self.path("Pod"), since, silence_s=3600) as lines,
         ):
             async for some in lines:
                 for line in some:
@@ -260,7 +261,7 @@ class Player:
 
         async def is_absent(name: str) -> bool:
             try:
-                await self.client.request("GET", self.path(kind, name))
+                await self.cluster.call("GET", self.path(kind, name))
             except NotFound:
                 return True
             return False
@@ -272,8 +273,7 @@ class Player:
         """Wait until a Job has a condition: Complete, Failed or Suspended."""
 
         async def found() -> bool:
-            status = msgspec.json.decode(await self.client.request("GET", self.path("Job", job)))["status"]
-            conditions = status.get("conditions", [])
+            conditions = (await self.cluster.call("GET", self.path("Job", job)))["status"].get("conditions", [])
             return any((one["type"], one["status"]) == (condition, "True") for one in conditions)
 
         await eventually(found)

@@ -43,7 +43,7 @@ POLICY = {
 @pytest.fixture
 async def webhook(stage: Stage) -> AsyncIterator[None]:
     """Have what the webhook changes changed."""
-    request = stage.client.request
+    request = stage.cluster.client.request
     metadata = {"name": "lws"}
     try:
         await stage.cluster.call("POST", POLICIES, {"metadata": metadata, "spec": POLICY})
