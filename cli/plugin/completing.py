@@ -11,7 +11,7 @@ from mooring.kube.access import AccessError, context_names, context_namespace, l
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
 from scheduler.kube.objects import NodeOutline
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import Job
 
 # A person waits at the keyboard, in seconds.
 _PATIENCE_S = 3.0

@@ -13,9 +13,8 @@ from cli.plugin.reports.objects import Event, Lease, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.natural_order import natural
-from scheduler.cache.groups import group_sources
 from scheduler.kube import objects
-from scheduler.kube.selecting_objects import JOB_PATHS, Job
+from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS, Job
 
 UNDECIDABLE = "cannot decide again without all nodes and pods"
 _UNDECIDABLE = explain.DecisionReport("none", UNDECIDABLE, {})
@@ -162,7 +161,7 @@ async def read_objects(reader: Reader, module: ModuleType) -> Mapping[type[Any],
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     paths: Mapping[type[Any], str] = module.PATHS
     optional: Mapping[type[Any], Sequence[str]] = {
-        **group_sources.PATHS,
+        **POD_GROUP_PATHS,
         Job: JOB_PATHS,
         objects.RuntimeClass: objects.RUNTIME_CLASS_PATHS,
     }

@@ -8,9 +8,8 @@ from cli.plugin.output.errors import all_not_found, not_found
 from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports import found_groups
 from cli.plugin.reports.objects import Event, Node, Pod
-from scheduler.cache.groups import group_sources
 from scheduler.kube import objects
-from scheduler.kube.selecting_objects import JOB_PATHS, Job
+from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS, Job
 
 
 async def read_groups(reader: Reader, invocation: Invocation) -> list[found_groups.FoundGroup]:
@@ -39,13 +38,11 @@ async def read_members(reader: Reader, scope: str) -> found_groups.ListedObjects
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
-                for kind, paths in group_sources.PATHS.items()
+                for kind, paths in POD_GROUP_PATHS.items()
             )
         ),
     )
-    return found_groups.ListedObjects(
-        listed, dict(zip(group_sources.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
-    )
+    return found_groups.ListedObjects(listed, dict(zip(POD_GROUP_PATHS, of_kinds, strict=True)), jobs=listed_jobs or ())
 
 
 def _scoped(path: str, scope: str) -> str:

@@ -8,11 +8,11 @@ import msgspec
 
 from mooring.annotations.rates import PodRates
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
+from scheduler.kube.workload_objects import PodGroup
 
 Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
 EvictionCause = Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"]

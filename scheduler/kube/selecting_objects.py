@@ -47,17 +47,3 @@ class BudgetStatus(Struct):
 class PodDisruptionBudget(Object):
     spec: SelectingSpec = msgspec.field(default_factory=SelectingSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
-
-
-# Where Jobs are listed: an optional kind.
-JOB_PATHS = ("/apis/batch/v1/jobs",)
-
-
-class JobStatus(Struct):
-    """How many pods have succeeded, deleted ones included. Source: JobStatus in batch/v1/types.go of k8s.io/api."""
-
-    succeeded: Int32 | None = None
-
-
-class Job(Object):
-    status: JobStatus = msgspec.field(default_factory=JobStatus)

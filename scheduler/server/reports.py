@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import msgspec
 
 from mooring import names
-from scheduler.cache.groups.group_sources import CONDITION_TYPES
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import RatesReason, Report, ReportGroup, ReportRates, WriteRates
 from scheduler.kube.objects import Condition, Pod
+from scheduler.kube.workload_objects import CONDITION_TYPES
 from scheduler.placement.memo import Memo
 from scheduler.state.rates.pod_rates import CONDITION
 

@@ -19,11 +19,10 @@ from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Synced
 from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
-from scheduler.cache.groups import group_sources
 from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.kube import objects
 from scheduler.kube.objects import Node, Pod, RuntimeClass
-from scheduler.kube.selecting_objects import JOB_PATHS, Job
+from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS, Job
 from scheduler.server.writes import WriteResult
 from scheduler.state.cluster_objects import PATHS
 
@@ -31,7 +30,7 @@ _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
 # Optional kinds: their API may not be served, or this account may not read it. Each has its paths in order.
 OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {
-    **group_sources.PATHS,
+    **POD_GROUP_PATHS,
     Job: JOB_PATHS,
     RuntimeClass: objects.RUNTIME_CLASS_PATHS,
 }

@@ -10,7 +10,6 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.cache.groups import group_sources
 from scheduler.cache.groups.group_cache import Member, MemberState
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes import volume_cache
@@ -18,7 +17,7 @@ from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable, node_times
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import POD_GROUP_PATHS, Job
 from scheduler.pending.event_hints import of_assigned_pod, of_departure, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.binding_cycle import BindingCycle
@@ -97,7 +96,7 @@ class EventHandlers:
         if kind in volume_cache.PATHS:
             self.state.volume_waits.take(kind, event, now)
             return self._note_readability(kind, event, "storage")
-        if kind in group_sources.PATHS:
+        if kind in POD_GROUP_PATHS:
             self.state.pending_groups.take_pod_group(kind, event, now)
         elif kind is Job:
             self.state.pending_groups.take_job(event, now)
@@ -127,7 +126,7 @@ class EventHandlers:
                 yield
         elif kind in volume_cache.PATHS:
             self.state.volume_waits.keep(kind, identities, now)
-        elif kind is Job or kind in group_sources.PATHS:
+        elif kind is Job or kind in POD_GROUP_PATHS:
             groups = self.state.group_cache
             absentees = groups.absent_jobs(identities) if kind is Job else groups.pod_groups.absent(kind, identities)
             for identity in absentees:

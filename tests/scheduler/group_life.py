@@ -11,11 +11,11 @@ from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignme
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.nic import pci
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

@@ -10,9 +10,8 @@ from cli.plugin.assess.snapshot import ATTACHMENTS, CLAIMS, NODES, PODS, SLICES,
 from cli.plugin.bundle.contents import AROUND
 from cli.plugin.reading import Reader, ReportProgress, Source
 from mooring.kube.nesting import without_deep_nesting
-from scheduler.cache.groups import group_sources
 from scheduler.kube import objects
-from scheduler.kube.selecting_objects import JOB_PATHS
+from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS
 
 # Kinds with pod templates; the value is the kind, which the items of a list lack.
 WORKLOADS: Mapping[str, str] = {
@@ -34,7 +33,7 @@ _OPTIONAL: tuple[Sequence[str], ...] = (
     (ATTACHMENTS,),
     CLAIMS,
     SLICES,
-    *group_sources.PATHS.values(),
+    *POD_GROUP_PATHS.values(),
     objects.RUNTIME_CLASS_PATHS,
 )
 # Every list that may be read, the kind of its objects, for archives.
@@ -47,7 +46,7 @@ KINDS: Mapping[str, str] = {
     ATTACHMENTS: "NetworkAttachmentDefinition",
     **dict.fromkeys(CLAIMS, "ResourceClaim"),
     **dict.fromkeys(SLICES, "ResourceSlice"),
-    **{path: "PodGroup" for paths in group_sources.PATHS.values() for path in paths},
+    **{path: "PodGroup" for paths in POD_GROUP_PATHS.values() for path in paths},
     **dict.fromkeys(objects.RUNTIME_CLASS_PATHS, "RuntimeClass"),
 }
 OpenArchive = Callable[[], IO[bytes]]

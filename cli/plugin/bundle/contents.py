@@ -8,9 +8,8 @@ from cli.plugin.reports.checks import NAME
 from mooring import names
 from mooring.annotations.request import asks_for_vfs
 from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES_PATH, POLICY
-from scheduler.cache.groups import group_sources
 from scheduler.kube import objects
-from scheduler.kube.selecting_objects import JOB_PATHS
+from scheduler.kube.workload_objects import JOB_PATHS, POD_GROUP_PATHS
 
 NODES, PODS, EVENTS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/events"
 VERSION = "/version"
@@ -68,7 +67,7 @@ class BundledList:
 
 def lists(uids: set[str]) -> list[BundledList]:
     """Return the lists in the order in which they are read; ``uids`` gets those of the pods that concern Mooring."""
-    of_groups = [path for paths in group_sources.PATHS.values() for path in paths]
+    of_groups = [path for paths in POD_GROUP_PATHS.values() for path in paths]
     return [
         BundledList(NODES, "Node"),
         BundledList(PODS, "Pod"),

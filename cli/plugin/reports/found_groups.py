@@ -14,12 +14,12 @@ from cli.plugin.reports.objects import Node as ShownNode
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, MemberState
-from scheduler.cache.groups.group_sources import PATHS, AnyPodGroup, Group, PodGroups, read_group
+from scheduler.cache.groups.group_sources import Group, PodGroups, read_group
 from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused, node_times
 from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import POD_GROUP_PATHS, AnyPodGroup, Job
 from scheduler.pending.groups.promises import promise_in
 
 UNLISTED = "no right to list its PodGroup"
@@ -212,7 +212,7 @@ def _put_pod_groups(objects: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | 
 
 
 def _is_unlisted(key: GroupKey, objects: ListedObjects) -> bool:
-    kinds = [kind for kind in PATHS if PodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
+    kinds = [kind for kind in POD_GROUP_PATHS if PodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
     return any(objects.pod_groups.get(kind) is None for kind in kinds)
 
 

@@ -1,19 +1,12 @@
 """What a group asks for: read from its PodGroup and its waiting members' annotations, whatever the order of events.
 
-The APIs of PodGroups are optional: while one is not served, or this account may not read it, it has no PodGroups.
-``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's. They differ in ``disruptionMode``, which is a
-word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``). With
-``parentCompositePodGroupName`` (KEP-6012, 1.37) several PodGroups may only start together.
-``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' API (apis/scheduling/v1alpha1/types.go there).
+While an API of PodGroups is not served, or this account may not read it, it has no PodGroups.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
-
-import msgspec
 
 from mooring import names
 from mooring.annotations.group import (
@@ -28,81 +21,15 @@ from mooring.annotations.group import (
 from mooring.kube.events import Change, Changed, Identity, Unreadable
 from scheduler.cache.counters import shift
 from scheduler.kube.group_membership import GroupKey, Naming
-from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 from scheduler.kube.outcomes import Refused
+from scheduler.kube.workload_objects import AnyPodGroup, CoschedulingPodGroup, PodGroup, PodGroupSpec, SchedulingPolicy
 
-# The versions of scheduling.k8s.io, the newest first, with the type of the condition that reports whether enough
-# members have a node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
-CONDITION_TYPES: Mapping[str, str] = MappingProxyType(
-    {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
-)
 # The disruption modes of the two versions.
 _SINGLE, _WHOLE = frozenset({"Pod", "single"}), frozenset({"PodGroup", "all"})
 
 
-class Gang(Struct):
-    min_count: Int32 = 0
-
-
-class SchedulingPolicy(Struct):
-    """One of the two: all or nothing (gang), or one by one (basic)."""
-
-    gang: Gang | None = None
-    basic: dict[str, object] | None = None
-
-
-class TopologyConstraint(Struct):
-    key: str = ""
-
-
-class SchedulingConstraints(Struct):
-    topology: list[TopologyConstraint] | None = None
-
-
-class PodGroupSpec(Struct):
-    scheduling_policy: SchedulingPolicy | None = None
-    scheduling_constraints: SchedulingConstraints | None = None
-    resource_claims: list[NamedItem] | None = None
-    disruption_mode: str | dict[str, object] | None = None
-    priority: Int32 | None = None
-    parent_composite_pod_group_name: str | None = None
-
-
-class PodGroupStatus(Struct):
-    conditions: list[Condition] | None = None
-
-
-class PodGroupMetadata(Metadata):
-    """An object's metadata, with the number that changes with its spec."""
-
-    generation: int = 0
-
-
-class PodGroup(Struct):
-    metadata: PodGroupMetadata
-    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
-    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
-
-
-class CoschedulingSpec(Struct):
-    min_member: Int32 = 0
-
-
-class CoschedulingPodGroup(Struct):
-    """The PodGroup of scheduler-plugins; its minResources and scheduleTimeoutSeconds affect no decision here."""
-
-    metadata: Metadata
-    spec: CoschedulingSpec = msgspec.field(default_factory=CoschedulingSpec)
-
-
 # Maximum number of different requests in a group: all nodes are evaluated for each. Labels do not count.
 MOST_SHAPES = 64
-AnyPodGroup = PodGroup | CoschedulingPodGroup
-# Where each kind is listed; the first path that is served counts.
-PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
-    PodGroup: tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in CONDITION_TYPES),
-    CoschedulingPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
-}
 _NAMINGS: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
 _APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": "scheduling.x-k8s.io"}
 

@@ -14,11 +14,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache, Members
-from scheduler.cache.groups.group_sources import CONDITION_TYPES, AnyPodGroup, PodGroup
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import unix_time
+from scheduler.kube.workload_objects import CONDITION_TYPES, AnyPodGroup, PodGroup
 from scheduler.pending.part import Part
 
 K = TypeVar("K", bound=Hashable)

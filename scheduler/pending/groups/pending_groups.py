@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
-from scheduler.cache.groups.group_sources import AnyPodGroup, Group, read_group
+from scheduler.cache.groups.group_sources import Group, read_group
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey, GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import AnyPodGroup, Job
 from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
 from scheduler.pending.part import Part
 from scheduler.queue.queue import Queue

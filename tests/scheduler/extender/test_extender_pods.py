@@ -8,7 +8,6 @@ import pytest
 from mooring import names
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity, Synced
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
@@ -17,6 +16,7 @@ from scheduler.extender.wire_format import Victims
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome, Refused
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod

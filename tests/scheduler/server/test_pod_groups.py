@@ -13,9 +13,9 @@ import pytest
 from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import STRATEGIC_PATCH
-from scheduler.cache.groups.group_sources import CONDITION_TYPES, PodGroup
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.workload_objects import CONDITION_TYPES, PodGroup
 from scheduler.server import watches
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.watches import OPTIONAL

@@ -23,8 +23,7 @@ from cli.plugin.assess.stand_ins import StandIns
 from cli.plugin.bundle.archive import reading
 from cli.plugin.reports.recompute import PATHS
 from devcluster.demo.plugin_cluster import GPU, PLANTED
-from scheduler.cache.groups import group_sources
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import POD_GROUP_PATHS, Job
 
 
 @pytest.fixture(scope="session")
@@ -216,7 +215,7 @@ def test_every_field_that_the_scheduler_decides_by_is_kept() -> None:
     """Without those of which the archive says that they are left out."""
     left_out = {"message", "image", "images", "hostIP", "containerStatuses", "initContainerStatuses", "nodeInfo"}
     fields = set[str]()
-    todo: list[Any] = [msgspec.inspect.type_info(kind) for kind in (*PATHS, *group_sources.PATHS, Job)]
+    todo: list[Any] = [msgspec.inspect.type_info(kind) for kind in (*PATHS, *POD_GROUP_PATHS, Job)]
     seen = set[type]()
     while todo:
         kind = todo.pop()

@@ -16,8 +16,8 @@ from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature
 from mooring.kube.guard import POLICIES
-from scheduler.cache.groups.group_sources import CoschedulingPodGroup, PodGroup
 from scheduler.kube import objects
+from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, node, pf, pod, waiting
 
 LEADS = [Leadership(True, "s leads: it renewed Lease 'mooring-system/mooring-scheduler' 1 s ago", "s", 1.0)]

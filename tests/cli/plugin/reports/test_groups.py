@@ -12,9 +12,8 @@ from cli.plugin.reports import found_groups, groups
 from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
-from scheduler.cache.groups.group_sources import AnyPodGroup, CoschedulingPodGroup, PodGroup
 from scheduler.kube.objects import Pod
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import AnyPodGroup, CoschedulingPodGroup, Job, PodGroup
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
 _GROUP = {"name": "train", "min": 3, "within": "rack"}

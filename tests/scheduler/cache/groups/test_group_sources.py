@@ -9,19 +9,12 @@ from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
 from scheduler.cache.groups import group_sources
-from scheduler.cache.groups.group_sources import (
-    CoschedulingPodGroup,
-    Group,
-    PodGroup,
-    PodGroupEntry,
-    PodGroups,
-    disrupted_as_a_whole,
-    read_pod_group,
-)
+from scheduler.cache.groups.group_sources import Group, PodGroupEntry, PodGroups, disrupted_as_a_whole, read_pod_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import read_pod_info
+from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from tests.scheduler.conftest import Json, MakePod
 
 RACK = "topology.kubernetes.io/rack"

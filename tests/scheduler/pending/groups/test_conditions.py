@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cache.groups.group_sources import CoschedulingPodGroup, PodGroup
 from scheduler.cycle.instructions import Instruction, ReportGroup
+from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from tests.scheduler.group_life import Life, MakePod, as_bound, binds, changed, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}

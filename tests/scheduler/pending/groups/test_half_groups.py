@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Identity, Removed
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
+from scheduler.kube.workload_objects import PodGroup
 from tests.scheduler.group_life import Life, as_bound, binds, changed
 from tests.scheduler.pending.groups.conftest import MakeLife
 

@@ -7,9 +7,9 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Pod
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.group_evictions import PATIENCE_S
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import Life, changed

@@ -7,10 +7,10 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.group_sources import CoschedulingPodGroup
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
+from scheduler.kube.workload_objects import CoschedulingPodGroup
 from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, claiming, identity, told
 
 OF_TRAIN = {"schedulingGroup": {"podGroupName": "train"}}

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import Evict, ReportGroup
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, told

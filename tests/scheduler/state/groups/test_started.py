@@ -11,7 +11,7 @@ from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from scheduler.kube.selecting_objects import Job
+from scheduler.kube.workload_objects import Job
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import HINT, Life, annotated, binds, bound_names, changed, changed_event, told
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.selecting_objects import PodDisruptionBudget
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 

@@ -11,10 +11,10 @@ import pytest
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cache.groups.group_sources import PodGroup
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.selecting_objects import PodDisruptionBudget
+from scheduler.kube.workload_objects import PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import (
     PAIR,
