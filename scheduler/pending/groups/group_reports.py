@@ -8,9 +8,8 @@ Source: PodGroupStatus in staging/src/k8s.io/api/scheduling/v1alpha2/types.go an
 updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache, Members
@@ -19,47 +18,14 @@ from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import unix_time
 from scheduler.kube.workload_objects import CONDITION_TYPES, AnyPodGroup, PodGroup
+from scheduler.pending.debounce import Debounce
 from scheduler.pending.part import Part
 
-K = TypeVar("K", bound=Hashable)
 # Seconds from a change to the condition that reports it: members are bound one after another.
 _CONDITION_S = 1.0
 _HINT = (
     "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
 )
-
-
-class Debounce(Generic[K]):
-    """The changed keys that are not due yet: ``quiet_s`` after the last change, at most ``loud_s`` after the first.
-
-    A change moves a key behind all others unless it is as late as may be, so no operation depends on their number.
-    """
-
-    def __init__(self, quiet_s: float, loud_s: float) -> None:
-        self._quiet_s, self._loud_s = quiet_s, loud_s
-        # By key, in the order of the due times: when it changed first, and when it is due.
-        self._times = OrderedDict[K, tuple[float, float]]()
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._times
-
-    def change(self, key: K, now: float) -> None:
-        """Record a change; ``now`` is not earlier than in the previous call."""
-        first_at, _ = self._times.get(key, (now, now))
-        if now + self._quiet_s <= first_at + self._loud_s:
-            self._times[key] = first_at, now + self._quiet_s
-            self._times.move_to_end(key)
-
-    def drop(self, key: K) -> None:
-        self._times.pop(key, None)
-
-    def take(self, now: float) -> Iterator[K]:
-        """Drop and yield the keys that are due."""
-        while (due_at := self.next_due()) is not None and due_at <= now:
-            yield self._times.popitem(last=False)[0]
-
-    def next_due(self) -> float | None:
-        return next((due_at for _, due_at in self._times.values()), None)
 
 
 class _Condition(NamedTuple):

@@ -20,7 +20,8 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.workload_objects import AnyPodGroup, Job
-from scheduler.pending.groups.group_reports import Debounce, GroupReports, incomplete
+from scheduler.pending.debounce import Debounce
+from scheduler.pending.groups.group_reports import GroupReports, incomplete
 from scheduler.pending.part import Part
 from scheduler.queue.queue import Queue
 

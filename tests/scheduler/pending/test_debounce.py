@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.pending.groups.group_reports import Debounce
+from scheduler.pending.debounce import Debounce
 
 QUIET_S, LOUD_S = 3.0, 10.0
 
