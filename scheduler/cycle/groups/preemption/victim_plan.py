@@ -11,9 +11,10 @@ possible victims at once, on all nodes, and moves no member.
 
 import heapq
 import itertools
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -103,11 +104,15 @@ class PlanSearch:
         # Whether one more member of a shape fits in a domain, while none has moved.
         self._has_room: dict[tuple[bytes, Domain], bool] = {}
         # The members that a pod's anti-affinity selects.
-        self._uids_of_terms: dict[Term, Set[str]] = {}
+        self._uids_of_terms: dict[Term, Sequence[str]] = {}
 
     @property
     def is_spent(self) -> bool:
         return self.try_count >= self._goal.max_tries or self._budget.placement.is_spent
+
+    @property
+    def _has_harmless_plan(self) -> bool:
+        return self._best is not None and not self._best.loss.broken_budgets
 
     def best_plan(self) -> Turns[VictimPlan | None]:
         demand, goal, nodes = self._demand, self._goal, self._snapshot.nodes
@@ -115,8 +120,7 @@ class PlanSearch:
         rows, first_domains = (yield from self._rows()), _first_domains(demand.group, goal.first_nodes, nodes)
         domains = domains_within(demand.group, [pod.node for pod in demand.placed_pods], nodes)
         for domain in sorted(domains, key=lambda domain: domain not in first_domains):
-            has_room = goal.is_for_room and self._best is not None and not self._best.loss.broken_budgets
-            if self.is_spent or (has_room and domain not in first_domains):
+            if self.is_spent or (goal.is_for_room and self._has_harmless_plan and domain not in first_domains):
                 # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
                 break
             self._budget.charge_column(nodes.size)
@@ -166,7 +170,7 @@ class PlanSearch:
                         level_counts += yield from self._place(members, domain, levels)
                 if level_counts:
                     fits, levels = True, levels[: max(min(level_counts) - 1, 0)]
-            if fits:
+            if fits and self._has_harmless_plan:
                 break
 
     def _levels(self, rows: Rows) -> Turns[list[list[Victim]]]:
@@ -200,15 +204,26 @@ class PlanSearch:
                 if victim.priority < goal.max_priority:
                     add(victim, 0)
             yield from budget.pause(_A_VICTIM * len(pods))
-        levels, counts = dict[tuple[bool, int, bool], list[Victim]](), dict[int, int]()
+        runs.append(sorted(run, reverse=True))
+        return (yield from self._divide(heapq.merge(*runs, reverse=True)))
 
-        def add_to_level(entry: _Entry) -> None:
-            victim, objections = entry[2], goal.objections
+    def _divide(self, entries: Iterable[_Entry]) -> Turns[list[list[Victim]]]:
+        """Return victims by level; an empty one, where all members are placed again, is before those with a budget."""
+        levels, counts = dict[tuple[bool, float, bool], list[Victim]](), dict[int, int]()
+        objections, groups_of_violators = self._goal.objections, set[GroupKey | None]()
+
+        def add(entry: _Entry) -> None:
+            victim = entry[2]
             is_violation = objections.has_any and objections.violations(victim.pods, counts) > 0
+            # The members that it can spare leave with a whole group; they come before it.
+            if is_violation or (victim.is_whole and victim.group in groups_of_violators):
+                is_violation = True
+                groups_of_violators.add(victim.group)
             levels.setdefault((is_violation, victim.priority, victim.is_whole), []).append(victim)
 
-        runs.append(sorted(run, reverse=True))
-        yield from budget.move_all(add_to_level, heapq.merge(*runs, reverse=True))
+        yield from self._budget.move_all(add, entries)
+        if any(is_violation for is_violation, _, _ in levels):
+            levels[True, -inf, False] = []
         return [levels[key] for key in sorted(levels)]
 
     def _networks(self, domain: Domain, levels: Sequence[Sequence[Victim]]) -> Turns[Sequence[Networks]]:
@@ -231,19 +246,20 @@ class PlanSearch:
         A level is not removed if one victim of it is a larger loss than that of the best plan.
         """
         snapshot, budget, removed, level_counts = self._snapshot, self._budget, list[Victim](), list[int]()
+        # Of equal members, none is tried after one that fits nowhere.
+        target = Target(domain, self._demand.min_members if len(self._demand.shapes) == 1 else 0)
         self._has_room.clear()
-        # At last, all are placed again: members that took free room may be in the way of larger ones.
-        for number, level in enumerate(((), *levels, None)):
-            if level is None:
+        for number, level in enumerate(((), *levels, ())):
+            if not level:
+                # Members that took free room may be in the way of larger ones.
                 yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
-            elif level and self._best is not None and loss_of(level[:1], 0) > self._best.loss:
+            elif self.is_spent or (self._best is not None and loss_of(level[:1], 0) > self._best.loss):
                 break
-            else:
-                yield from budget.move_all(snapshot.remove, pods_of(level))
-                removed += level
+            yield from budget.move_all(snapshot.remove, pods_of(level))
+            removed += level
             rest = [member for member in members if member.uid not in snapshot.binds]
             room = yield from member_room(snapshot)
-            _, count = yield from fill(snapshot, room, rest, Target(domain, 0), self._demand.min_members)
+            _, count = yield from fill(snapshot, room, rest, target, self._demand.min_members)
             self.try_count += count
             if len(snapshot.binds) >= self._demand.min_members:
                 level_counts.append(number)
@@ -330,17 +346,17 @@ class PlanSearch:
         cache, binds = self._snapshot.cache, self._snapshot.binds
         nodes = dict.fromkeys(pod.node for pod in victim.pods)
         uids = dict.fromkeys(pod.uid for node in nodes for pod in cache.assigned_pods_on(node) if pod.uid in binds)
-        for info in {pod.affinity_info for pod in victim.pods}:
+        for info in dict.fromkeys(pod.affinity_info for pod in victim.pods):
             for term in info.required_anti_affinity if info is not None else ():
                 if term.key != HOSTNAME:
                     uids |= dict.fromkeys(uid for uid in self._selected_uids(term) if uid in binds)
         return list(uids)
 
-    def _selected_uids(self, term: Term) -> Set[str]:
+    def _selected_uids(self, term: Term) -> Sequence[str]:
         if term not in self._uids_of_terms:
             labels = self._snapshot.cache.pod_counts.namespace_labels(self._demand.group.key.namespace)
             members = self._demand.members
-            uids = frozenset(member.uid for member in members if selects(term, member.affinity_info, labels))
+            uids = [member.uid for member in members if selects(term, member.affinity_info, labels)]
             self._uids_of_terms[term] = uids
         return self._uids_of_terms[term]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.cycle.groups.preemption import preempt
-from tests.scheduler.group_life import Life, binds, victims
+from tests.scheduler.group_life import Life, binds, told, victims
 
 HOST = "kubernetes.io/hostname"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -23,9 +23,10 @@ AGAINST_RANK_0: dict[str, Any] = {
 }
 
 
-def _fill(life: Life, node: str, pods: int = 1) -> None:
+def _fill(life: Life, node: str, pods: int = 1, priority: int = 0) -> None:
     life.nodes(node, vfs=2 * pods, labels={HOST: node})
-    life.see(*(life.make_pod(f"on-{node}-{number}", [{}, {}]) for number in range(pods)))
+    spec = {"priority": priority}
+    life.see(*(life.make_pod(f"on-{node}-{number}", [{}, {}], spec=spec) for number in range(pods)))
     life.bound(*binds(life.work()))
 
 
@@ -48,6 +49,18 @@ def test_a_label_for_each_member_takes_no_more_steps(life: Life, labels: bool, m
         _fill(life, node)
     _ranks(life, 24, labels=labels)
     assert victims(life.work()) == sorted(f"on-{node}-0" for node in nodes)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_label_for_each_member_takes_no_more_steps_where_too_few_fit(
+    life: Life, labels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods of several priorities could leave."""
+    monkeypatch.setattr(preempt, "_A_SEARCH", STEPS)
+    for number in range(12):
+        _fill(life, f"n{number}", priority=number % 6)
+    _ranks(life, 24, labels=labels)
+    assert "makes room for enough members" in told(life.work())["m0"]
 
 
 def test_anti_affinity_of_a_running_pod_against_one_rank_is_honoured(life: Life) -> None:

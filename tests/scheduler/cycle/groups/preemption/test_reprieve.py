@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.groups.group_snapshot import Turns
 from scheduler.cycle.groups.preemption import preempt
+from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimPlan
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import PAIR, Life, binds, changed, fill, pair, victims
+from tests.scheduler.group_life import PAIR, Life, binds, changed, fill, pair, told, victims
 
 Free = dict[str, int]
 
@@ -93,6 +95,26 @@ def test_a_search_that_is_spent_takes_the_best_domain_until_then(life: Life, mon
     monkeypatch.setattr(preempt, "_A_SEARCH", 3)
     _racks(life, 5, 4, 3, 2)
     assert victims(life.work()) == ["on-n0a", "on-n0b"]
+
+
+def test_a_search_ends_within_a_domain(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that differ are tried without the pods of each of 8 priorities."""
+    tries, best_plan = list[int](), PlanSearch.best_plan
+
+    def count(search: PlanSearch) -> Turns[VictimPlan | None]:
+        plan = yield from best_plan(search)
+        tries.append(search.try_count)
+        return plan
+
+    for number in range(8):
+        fill(life, f"n{number}", spec={"priority": number})
+    monkeypatch.setattr(preempt, "_A_SEARCH", 20)
+    monkeypatch.setattr(PlanSearch, "best_plan", count)
+    for number in range(10):
+        fields = {"spec": {"priority": 10}, "metadata": {"labels": {"rank": str(number)}}}
+        life.see(life.member(f"m{number}", '{"name":"g","min":10}', request=[{}] * (1 + number % 2), **fields))
+    assert "ran out of steps" in told(life.work())["m0"]
+    assert max(tries) < 20 + 10
 
 
 def test_the_most_important_victim_stays(life: Life) -> None:
