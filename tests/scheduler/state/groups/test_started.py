@@ -247,6 +247,18 @@ def test_ranks_of_a_job_come_again_after_another_job_of_the_group_is_complete(
     assert second.go() == again
 
 
+def test_a_new_leader_that_is_shown_no_live_member_waits_for_enough(jobs: tuple[Ranks, Ranks]) -> None:
+    """The first Job may have been another start: nothing that lives connects the two."""
+    first, second = jobs
+    second.end("Failed", "b0", "b1")
+    second.pods |= first.pods
+    leader = second.lead()
+    leader.make("again-b0", "again-b1")
+    assert leader.go() == []
+    leader.make("more-0", "more-1")
+    assert len(leader.go()) == 4
+
+
 def test_what_another_job_of_the_start_has_done_counts_for_how_many_are_missing(
     life: Life, jobs: tuple[Ranks, Ranks]
 ) -> None:
