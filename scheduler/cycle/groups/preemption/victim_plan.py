@@ -257,18 +257,30 @@ class PlanSearch:
                 break
             yield from budget.move_all(snapshot.remove, pods_of(level))
             removed += level
-            rest = [member for member in members if member.uid not in snapshot.binds]
-            room = yield from member_room(snapshot)
-            _, count = yield from fill(snapshot, room, rest, target, self._demand.min_members)
-            self.try_count += count
-            if len(snapshot.binds) >= self._demand.min_members:
-                level_counts.append(number)
+            if (yield from self._fill(members, target)):
                 plan = yield from self._reprieve(removed)
-                self._best = plan if self._best is None or plan.cost < self._best.cost else self._best
+                if (yield from self._is_repeatable(members, target)):
+                    level_counts.append(number)
+                    self._best = plan if self._best is None or plan.cost < self._best.cost else self._best
                 break
         yield from budget.move_all(snapshot.take_off, list(snapshot.binds))
         yield from budget.move_all(snapshot.restore, pods_of(removed))
         return level_counts
+
+    def _fill(self, members: Sequence[PodInfo], target: Target) -> Turns[bool]:
+        """Place the members that have no node; return whether enough have one."""
+        rest = [member for member in members if member.uid not in self._snapshot.binds]
+        room = yield from member_room(self._snapshot)
+        _, count = yield from fill(self._snapshot, room, rest, target, self._demand.min_members)
+        self.try_count += count
+        return len(self._snapshot.binds) >= self._demand.min_members
+
+    def _is_repeatable(self, members: Sequence[PodInfo], target: Target) -> Turns[bool]:
+        """Return whether enough members also fit if all are placed at once, as after the victims have left."""
+        if len(self._demand.shapes) == 1 and not self._demand.group.slices:
+            return True
+        yield from self._budget.move_all(self._snapshot.take_off, list(self._snapshot.binds))
+        return (yield from self._fill(members, target))
 
     def _reprieve(self, removed: Sequence[Victim]) -> Turns[VictimPlan]:
         """Put back the victims that may stay, the last removed first."""

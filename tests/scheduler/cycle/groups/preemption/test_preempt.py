@@ -66,6 +66,17 @@ def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
     assert told(found)["m0"].endswith(why)
 
 
+def test_nobody_goes_for_a_group_that_would_not_start_then(life: Life) -> None:
+    """While a rack is full, the small slice goes to the other one; later it would take the large slice's room."""
+    for rack, vfs in (("large", 6), ("small", 2)):
+        life.nodes(rack, vfs=vfs, labels={"rack": rack})
+    life.place(life.make_pod("low", [{}] * 6))
+    group = '{"name":"train","min":4,"slices":{"size":2,"within":"rack"}}'
+    for rank, vfs in enumerate((1, 1, 3, 3)):
+        life.see(life.member(f"m-{rank}", group, request=[{}] * vfs, spec={"priority": 10}))
+    assert victims(life.work()) == []
+
+
 def test_room_that_is_free_is_taken_before_anybody_goes(life: Life) -> None:
     fill(life, "n1", "n2")
     life.nodes("n3")
