@@ -138,7 +138,7 @@ class SchedulingCycle:
             with search.placement.limit_values():
                 outcome = self._choose(pod_info, search.placement, None, record_phase)
             if isinstance(outcome, _Choice):
-                return self._bind(pod_info, outcome)
+                return self._make_bind(pod_info, outcome)
             return self._unschedulable(pod_info, outcome, search, now)
         except TurnSpent:
             return None
@@ -157,7 +157,7 @@ class SchedulingCycle:
         with budget.limit_values():
             outcome = self._choose(pod_info, budget, among, record_phase)
         if isinstance(outcome, _Choice):
-            return self._bind(pod_info, outcome)
+            return self._make_bind(pod_info, outcome)
         verdict = self._explain(pod_info, outcome)
         events = NO_EVENT if isinstance(outcome, NoNode) else events_that_help(pod_info, self.cache)
         return replace(verdict, requeue_on=verdict.requeue_on | events)
@@ -244,7 +244,7 @@ class SchedulingCycle:
         why = {"v": 1, "nodes": total, "counts": counts, "refused": names}
         return Unschedulable(pod_info, none_available(total, counts), events, why)
 
-    def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
+    def _make_bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         nodes, storage = self.cache.nodes, self.cache.volumes
         node, total = nodes.names[choice.row], len(nodes.row_of)
         assignment = self._assign(pod_info, choice, node)

@@ -177,7 +177,7 @@ class PendingPods:
             if pending is not None and pending.membership != self.group_cache.of(assigned_pod.uid):
                 # It has changed since it was scheduled.
                 self._renew_claims(assigned_pod.uid, pending.pod_info, now)
-                self.pending_groups.enqueue(pending.pod, pending.pod_info, now)
+                self.pending_groups.take_waiting_pod(pending.pod, pending.pod_info, now)
 
     def report_unschedulable(
         self,

@@ -41,7 +41,7 @@ _COUNTED_AS: Mapping[str, str] = {"blocked": "backoff"}
 
 
 class Queue:
-    """Pods by uid, each in exactly one place: active, backoff, unschedulable, blocked or in flight."""
+    """Pods by uid and groups by name, each in one place: active, backoff, unschedulable, blocked or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -133,7 +133,7 @@ class Queue:
             del self._blocked_uids[namespace]
 
     def pop(self, now: float) -> str | None:
-        """Return the next pod's uid and count the attempt; None if none is ready."""
+        """Return the next pod's uid, or a group's name, and count the attempt; None if none is ready."""
         if (entry := self.first(now)) is None:
             return None
         # Its items in the heaps are outdated from now on.

@@ -158,7 +158,7 @@ class Loop:
         await self.writes.drain(_DRAIN_S)
         while self._inbox:
             if isinstance(message := self._inbox.take(), WriteResult):
-                self._follow(self._take(message, self._clock()))
+                self._carry_out(self._take(message, self._clock()))
         self._reports.give_way(is_busy=False)
         await self._reports.flush()
 
@@ -175,14 +175,14 @@ class Loop:
                     return False
             except Exception:  # noqa: BLE001 - the top of the program's loop: one bad object must not stop the rest
                 _log.exception("bug: an event or a decision failed")
-                self._follow(self._machine.give_up(self._clock()))
+                self._carry_out(self._machine.give_up(self._clock()))
         return True
 
     def _advance(self) -> bool:
         """Process one message, do what is due, or schedule one pod; return whether there was anything to do."""
         if self._list is None and not self._inbox:
             return self._decide()
-        self._follow(self._take_next())
+        self._carry_out(self._take_next())
         return True
 
     def _take_next(self) -> list[Instruction]:
@@ -199,7 +199,7 @@ class Loop:
         if self._is_held_up:
             return False
         now = self._clock()
-        self._follow(self._machine.tick(now))
+        self._carry_out(self._machine.tick(now))
         timing = self._timing or metrics.DecisionTiming()
         instructions = self._machine.step(now, timing.record_phase)
         if instructions is None:
@@ -208,7 +208,7 @@ class Loop:
         self._timing = timing if self._machine.is_trying else None
         if self._timing is None and not self._machine.has_set_aside:
             self._profile_metrics.decision(timing, instructions)
-        self._follow(instructions)
+        self._carry_out(instructions)
         return True
 
     def _may_not_decide(self) -> bool:
@@ -232,7 +232,7 @@ class Loop:
                 return self._machine.finished(order, result, now)
         return []
 
-    def _follow(self, instructions: list[Instruction]) -> None:
+    def _carry_out(self, instructions: list[Instruction]) -> None:
         now = self._clock()
         for instruction in instructions:
             match instruction:

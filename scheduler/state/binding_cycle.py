@@ -51,7 +51,7 @@ class BindingCycle(Part):
         return uid in self._owners
 
     def await_volumes(self, binds: Sequence[Bind], now: float, group: Group | None = None) -> Iterator[Instruction]:
-        """Yield the Binds of a decision about a pod or a group, or the writes for the volumes that come before.
+        """Yield the Binds of a decision about a pod or a group; of those with volumes, first the writes for these.
 
         While Binds of a group wait, those of later members are not written before them.
         """

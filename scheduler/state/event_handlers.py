@@ -229,7 +229,7 @@ class EventHandlers:
             self.state.pending_pods.put_off(uid, "gated", now)
             self._note_state(pod, "gated", now)
         elif (pending := self.state.pending_pods.put(pod, now)) is not None:
-            self.state.pending_groups.enqueue(pod, pending.pod_info, now)
+            self.state.pending_groups.take_waiting_pod(pod, pending.pod_info, now)
 
     def _note_state(self, pod: Pod, state: MemberState | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record the state of a pod in its group, if it has one, when it does not wait for this scheduler."""

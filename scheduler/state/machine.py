@@ -1,8 +1,9 @@
 """The scheduler without I/O: events in, instructions out, time as an argument.
 
-`nodes`, `pods` and `handle` apply watch events, and `finished` applies the result of a write. `step` schedules the next
-pod, and `tick` does what is due. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `WriteRates`,
-`Report`, `ReportGroup`, `ReportRates` and `Notice`. Nothing here does I/O, so a test can replay a whole run.
+`handle` applies a watch event (`nodes` and `pods` one of a kind), and `finished` applies the result of a write. `step`
+schedules the next pod or group, and `tick` does what is due. All return instructions: `Bind`, `PreBind`, `Evict`,
+`DeleteVictims`, `WriteRates`, `Report`, `ReportGroup`, `ReportRates` and `Notice`. Nothing here does I/O, so a test can
+replay a whole run.
 """
 
 from collections.abc import Iterable
@@ -135,7 +136,7 @@ class Machine:
         return instructions
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
-        """Schedule the next pod, or continue the current decision; return None if no pod is ready.
+        """Schedule the next pod or group, or continue the current decision; return None if no pod is ready.
 
         ``record_phase`` is called at the end of each phase.
         """

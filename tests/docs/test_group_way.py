@@ -44,7 +44,7 @@ STATIONS: tuple[Callable[..., Any], ...] = (
     Members.put,
     Queue.add,
     Queue.pop,
-    SchedulingCycle._bind,
+    SchedulingCycle._make_bind,
     GroupCycle._commit,
 )
 

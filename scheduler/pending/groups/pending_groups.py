@@ -81,8 +81,8 @@ class PendingGroups(Part):
     # How often decisions have failed since a member was bound last, since when the group waits, and until when.
     _backoffs: dict[GroupKey, tuple[int, float, float]] = field(default_factory=dict)
 
-    def enqueue(self, pod: Pod, pod_info: PodInfo | Refused, now: float) -> None:
-        """Let a pod wait where its request belongs: in its group, or in the queue by itself."""
+    def take_waiting_pod(self, pod: Pod, pod_info: PodInfo | Refused, now: float) -> None:
+        """Let any pod wait where its request belongs: in its group, or in the queue by itself."""
         uid, refused_membership = pod.metadata.uid, None
         if isinstance(pod_info, Refused):
             refused_membership = membership_of_refused(pod)

@@ -291,7 +291,9 @@ class GroupScheduling(Part):
 
 
 def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset[str]]:
-    """Return what a group that was popped from the queue asks for, and the owners of its waiting members."""
+    """Return what a popped group asks for, and its waiting members' owners; count the attempt, and take what the last
+    decision left untried.
+    """
     group, members = state.pending_groups.group(key), state.pending_groups.members(key)
     priority, pod_infos = state.pending_groups.priority(key), _waiting_members(key, state)
     owners = members.owners(pod_info.uid for pod_info in pod_infos)

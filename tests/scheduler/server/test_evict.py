@@ -75,7 +75,7 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
         (order,) = stage.machine.tick(stage.now + 301.0)
         await stage.delete("p")
         await stage.add_pod("p", nodeSelector={"no": "where"})
-        stage.loop._follow([order])
+        stage.loop._carry_out([order])
         await until(lambda: not stage.loop.writes)
         assert (await stage.pod("p")).metadata.deletion_timestamp is None
 

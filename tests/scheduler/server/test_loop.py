@@ -80,7 +80,7 @@ async def test_pods_that_are_listed_together_go_by_age(stage: Stage, make_node: 
     listed = [Changed(Identity(one.metadata.name, "default", one.metadata.uid), one) for one in reversed(pods)]
     loop._receive(WatchEvent(Pod, Synced(tuple(listed))))
     while loop._list is not None or loop._inbox:
-        loop._follow(loop._take_next())
+        loop._carry_out(loop._take_next())
     stage.machine.nodes(Changed(Identity("n1"), make_node()), 2000.0)
     decided = [one for _ in pods for one in stage.machine.step(2000.0) or ()]
     assert [one.pod_info.pod.metadata.name for one in decided if isinstance(one, Bind)] == ["c", "b", "a"]

@@ -105,10 +105,10 @@ async def test_an_order_that_cannot_start_keeps_no_earlier_one_and_no_earlier_re
     orders, report = _binds(machine, make_pod, 3), Report(make_pod("r"), "Unschedulable", "no room")
     machine.pending_pods.delete("uid-1", 1.0)
     with pytest.raises(KeyError, match="uid-1"):
-        loop._follow([orders[0], report, *orders[1:]])
+        loop._carry_out([orders[0], report, *orders[1:]])
     assert len(loop.writes) == 1
     assert reports._of_pods.get("default", report.pod.metadata.uid) is report
-    loop._follow([orders[2]])
+    loop._carry_out([orders[2]])
     assert len(loop.writes) == 2
     await loop.writes.drain(20.0)
     assert len(client.iterations) == 2
