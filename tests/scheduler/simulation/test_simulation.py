@@ -40,7 +40,7 @@ DISRUPTED_STEPS, DISRUPTED_SEEDS = 250, (200, 208, 292)
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS = 600, (2, 3, 28, 58)
 # In these runs pods declare run times, the first group has a promised start, and in the first room is kept for spares.
-BACKFILL_SEEDS = (1, 4, 503)
+BACKFILL_SEEDS = (1, 5, 503)
 BACKFILL = GroupOptions(hold_s=20.0, end_half_s=60.0, backfill=True)
 # In these runs the schedulers' machines show a wrong UNIX time.
 CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(401, 403)

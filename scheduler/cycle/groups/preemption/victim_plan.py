@@ -277,7 +277,7 @@ class PlanSearch:
 
     def _is_repeatable(self, members: Sequence[PodInfo], target: Target) -> Turns[bool]:
         """Return whether enough members also fit if all are placed at once, as after the victims have left."""
-        if len(self._demand.shapes) == 1 and not self._demand.group.slices:
+        if self._goal.is_for_room or (len(self._demand.shapes) == 1 and not self._demand.group.slices):
             return True
         yield from self._budget.move_all(self._snapshot.take_off, list(self._snapshot.binds))
         return (yield from self._fill(members, target))
