@@ -139,7 +139,7 @@ def _put_back(
             displaced_members.append(bind.pod_info)
     if displaced_members and (demand.group.slices or any(map(needs_order, demand.kinds))):
         return False
-    place = partial(snapshot.place_member, among=target.domain.among(snapshot.nodes, demand.group.within))
+    place = partial(snapshot.choose_node, among=target.domain.among(snapshot.nodes, demand.group.within))
     yield from snapshot.place_members(displaced_members, target.min_members, place)
     return len(snapshot.binds) >= target.min_members
 
@@ -154,7 +154,10 @@ def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
 
 
 def place_group(snapshot: GroupSnapshot) -> Turns[Target | GroupUnschedulable]:
-    """Place a group; on success its members are on their nodes in the snapshot, in a domain."""
+    """Place a group; on success its members are on their nodes in the snapshot, in a domain.
+
+    A group without within, prefer, rails and slices has one domain, the cluster, and one choice of networks.
+    """
     room = yield from member_room(snapshot)
     search = _DomainSearch(snapshot, room, NetworkSums(snapshot))
     outcome = yield from search.try_targets()
@@ -260,11 +263,11 @@ def fill(
         if len(snapshot.binds) >= stop_count:
             return None
         while parts:
-            decision = yield from snapshot.place_member(member, parts[0])
+            decision = yield from snapshot.choose_node(member, parts[0])
             if isinstance(decision, Bind):
                 return decision
             parts.popleft()
-        return (yield from snapshot.place_member(member, among))
+        return (yield from snapshot.choose_node(member, among))
 
     return (yield from snapshot.place_members(members, target.min_members, place))
 

@@ -150,7 +150,7 @@ class GroupSnapshot:
         # The removed pods with the amounts that they had, by uid.
         self._removed_pods: dict[str, AssignedPod] = {}
 
-    def place_member(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
+    def choose_node(self, member: PodInfo, among: Among | None) -> Turns[Decision]:
         """Choose a member's node, with the members that are already there."""
         budget = self.budget
         while True:
@@ -167,7 +167,7 @@ class GroupSnapshot:
 
     def place_on(self, member: PodInfo, node_name: str) -> Turns[bool]:
         rows = rows_of([node_name], self.nodes)
-        decision = yield from self.place_member(member, Among(self.nodes.flags(rows)))
+        decision = yield from self.choose_node(member, Among(self.nodes.flags(rows)))
         if isinstance(decision, Bind):
             self.put_on(decision)
         return isinstance(decision, Bind)

@@ -133,7 +133,7 @@ class SlicePlacement:
         def place(member: PodInfo) -> Turns[Decision | None]:
             if self._is_over(is_whole=is_whole):
                 return None
-            decision = yield from self.snapshot.place_member(member, among)
+            decision = yield from self.snapshot.choose_node(member, among)
             self._free[domain] -= isinstance(decision, Bind)
             return decision
 
@@ -152,7 +152,7 @@ class SlicePlacement:
         nodes = self.snapshot.nodes
         labels = (level.within for level in self.snapshot.demand.group.slices)
         label = min(labels, key=lambda key: np.count_nonzero(nodes.label(key).ids[rows] > 0))
-        decision = yield from self.snapshot.place_member(member, Among(nodes.flags([]), label))
+        decision = yield from self.snapshot.choose_node(member, Among(nodes.flags([]), label))
         if isinstance(decision, Unschedulable):
             self.refusals[kind_of(member)] = decision
 

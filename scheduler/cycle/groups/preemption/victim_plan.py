@@ -326,7 +326,7 @@ class PlanSearch:
         row = nodes.row_of[bind.assigned.node]
         domain = Domain(tuple((label, nodes.label(label)[row] or "") for label in labels))
         if (member.shape, domain) not in self._has_room:
-            decision = yield from self._snapshot.place_member(member, domain.among(nodes))
+            decision = yield from self._snapshot.choose_node(member, domain.among(nodes))
             self._has_room[member.shape, domain] = isinstance(decision, Bind)
         return [domain] if self._has_room[member.shape, domain] else []
 
@@ -337,7 +337,7 @@ class PlanSearch:
         if (yield from snapshot.place_on(member, bind.assigned.node)):
             return True
         for domain in domains:
-            decision = yield from snapshot.place_member(member, domain.among(snapshot.nodes))
+            decision = yield from snapshot.choose_node(member, domain.among(snapshot.nodes))
             if isinstance(decision, Bind):
                 snapshot.put_on(decision)
                 return True
