@@ -1,4 +1,7 @@
-"""The files that the page for contributors names on a group's way are those that it passes, at most twelve."""
+"""The files that the page for contributors names as a group's way are those of the calls in progress at five points.
+
+They are at most twelve. Calls that have returned by then are not seen: the page names their files below the way.
+"""
 
 import re
 import sys

@@ -20,11 +20,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import (
-    PotentialVictims,
-    is_terminating,
-    pods_of,
-)
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.reserved_room import Reservation, rooms_of
 
