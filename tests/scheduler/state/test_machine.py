@@ -9,15 +9,16 @@ from mooring import names
 from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Decision
-from scheduler.cycle.instructions import Notice, Report
+from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.event_handlers import absent_uids
 from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming
+from tests.scheduler.state.bindings import Bindings
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
+from tests.scheduler.story import play
 
 
 def test_a_pod_without_interfaces_is_bound_without_an_assignment(life: Life) -> None:
@@ -43,67 +44,50 @@ def test_reasons_are_counted_over_the_nodes(life: Life) -> None:
     }
 
 
-def test_an_assumed_pod_never_expires_without_an_answer(life: Life) -> None:
-    """However late, and whatever unrelated the watch shows meanwhile, its VF is not given again."""
-    first, second = life.make_pod(request=[{}]), life.make_pod(request=[{}])
-    node = life.n1(vfs=1)
-    life.see(node, first)
-    assert len(life.binds()) == 1
-    life.see(first, second, node, now=100_000.0)
-    assert life.binds(100_000.0) == []
-    life.machine.handle(Pod, Synced((changed_event(first), changed_event(second))), 200_000.0)
-    assert life.binds(200_000.0) == []
+STORIES = {
+    # However late, and whatever unrelated the watch shows meanwhile.
+    "an assumed pod never expires without an answer": """
+        node | pod a | bind > a | at 100000 | pod a | pod b | node | bind | at 200000 | relist a b | bind""",
+    # The API server does not check whether the node exists: the pod is bound, and a log line says so.
+    "a Bind to a node that was deleted meanwhile is reported": """
+        node | pod a | bind > a | lose n1 | at 2 | answer a bound
+        > log: pod bound to a node that was deleted meanwhile a n1""",
+    "a changed pod is scheduled again": """
+        node | pod a | bind > a | pod a [{"vlan":1}] | answer a changed | at 0.5 | hear
+        | at 1 | hear > a Unschedulable: 0/1 nodes are available: 1 vlan 1 is not allowed on the network.""",
+    "a rejected Binding is reported and its pod waits for a change": """
+        node n1 0 | pod a none | bind > a | answer a refused etcdserver: too large
+        > a Unschedulable: the API server rejected the binding: etcdserver: too large
+        | at 50 | node n2 0 | at 100 | bind | hear""",
+    # What was assumed for it elsewhere is free at once: our Binding can only be refused now.
+    "a pod bound by another scheduler counts on its node": """
+        node | node n2 0 | pod a | pod b | bind > a | watch a n2 | at 2 | bind > b | at 3 | answer a taken
+        | assigned a > n2""",
+}
+STORIES |= {
+    f"a Binding that is {kind} ends the reservation": f"""
+        node | pod a | pod b | bind > a | answer a {kind} because{told} | at 0.5 | gone a | at 2 | bind > b"""
+    for kind, told in {
+        "taken": "",
+        "changed": "",
+        "gated": "",
+        "deleting": "",
+        "gone": "",
+        "refused": " > a Unschedulable: the API server rejected the binding: because",
+    }.items()
+}
 
 
-def test_a_bind_to_a_node_that_was_deleted_meanwhile_is_reported(life: Life) -> None:
-    """The API server does not check whether the node exists: the pod is bound, and a log line names both."""
-    life.see(life.n1(vfs=1), life.make_pod(request=[{}]))
-    (decision,) = life.binds()
-    life.remove_node("n1")
-    report, notice = life.machine.finished(decision, BOUND, 2.0)
-    assert isinstance(report, Report)
-    assert isinstance(notice, Notice)
-    assert (notice.fields["node"], notice.fields["uid"]) == ("n1", decision.pod_info.uid)
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_bindings(story: str, bindings: Bindings) -> None:
+    play(bindings, story)
 
 
-@pytest.mark.parametrize("kind", ["taken", "changed", "gated", "deleting", "gone", "refused"])
-def test_a_definite_refusal_ends_the_reservation(life: Life, kind: Any) -> None:
-    first, second = life.make_pod(request=[{}]), life.make_pod(request=[{}])
-    life.see(life.n1(vfs=1), first, second)
-    (decision,) = life.binds()
-    life.machine.finished(decision, Outcome(kind, "because"), 0.0)
-    life.remove(first, 0.5)
-    assert [one.pod_info.uid for one in life.binds(2.0)] == [second.metadata.uid]
-
-
-def test_what_is_bound_is_not_forgotten(life: Life) -> None:
+def test_what_is_bound_is_not_forgotten(bindings: Bindings) -> None:
     """A second answer to a Binding, which comes late, takes no pod off its node."""
-    life.see(life.make_node(), life.make_pod())
-    (decision,) = life.binds()
-    life.machine.finished(decision, BOUND, 0.0)
-    assert life.machine.cache.forget(decision.pod_info.uid, 1.0) is None
-    assert life.machine.cache.assigned(decision.pod_info.uid) == decision.assigned
-
-
-def test_a_changed_pod_is_scheduled_again(life: Life) -> None:
-    pod = life.make_pod(request=[{}])
-    life.see(life.n1(), pod)
-    (decision,) = life.binds()
-    life.see(annotated(pod, {names.REQUEST: '[{"vlan":1}]'}))
-    life.machine.finished(decision, Outcome("changed"), 0.0)
-    assert life.steps(0.5) == []
-    (report,) = reports_of(life.steps(1.0))
-    assert "vlan 1 is not allowed" in report
-
-
-def test_a_refused_binding_is_reported_and_its_pod_waits_for_a_change(life: Life) -> None:
-    life.see(life.make_node(), life.make_pod())
-    (decision,) = life.binds()
-    assert reports_of(life.machine.finished(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
-        "the API server rejected the binding: etcdserver: too large"
-    ]
-    life.see(life.make_node("n2"), now=50.0)
-    assert life.steps(100.0) == []
+    play(bindings, "node | pod a | bind > a | answer a bound")
+    assert bindings.machine.cache.forget(bindings.pods["a"].metadata.uid, 1.0) is None
+    play(bindings, "assigned a > n1")
 
 
 def test_a_malformed_request_is_named_and_scheduled_once_fixed(life: Life) -> None:
@@ -163,19 +147,6 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(life: Life) -> None:
 def test_a_pod_that_is_not_to_be_scheduled_is_left_alone(life: Life, fields: dict[str, Any]) -> None:
     life.see(life.make_node(), life.make_pod(**fields))
     assert life.machine.step(0.0) is None
-
-
-def test_a_pod_bound_by_another_scheduler_counts_on_its_node(life: Life) -> None:
-    """What was assumed for it elsewhere is free at once: our Binding can only be refused now."""
-    pod, waiting = life.make_pod(request=[{}]), life.make_pod(request=[{}])
-    life.see(life.make_node("n1", pfs=(life.make_pf(vfs=1),)), pod, waiting)
-    (decision,) = life.binds()
-    elsewhere = as_bound(decision)
-    elsewhere.spec.node_name = "n2"
-    life.see(elsewhere)
-    assert [one.pod_info.uid for one in life.binds(2.0)] == [waiting.metadata.uid]
-    life.machine.finished(decision, Outcome("taken"), 3.0)
-    assert life.machine.cache.assigned(pod.metadata.uid) is not None
 
 
 def test_an_unreadable_pod_is_reported_once_and_keeps_what_it_holds(life: Life) -> None:

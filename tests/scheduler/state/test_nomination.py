@@ -5,104 +5,43 @@ import pytest
 from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.kube.events import Identity, Removed
-from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from tests.scheduler.group_life import orders
-from tests.scheduler.state.life import Life, binds_of, nominated_in, victims_of
+from tests.scheduler.state.life import Life, binds_of, nominated_in
+from tests.scheduler.state.preemptions import PREEMPTED, Preemptions
+from tests.scheduler.story import play
+
+STORIES = {
+    "what is kept for a nominated pod goes to a more important one, not to a less important one": f"""
+        {PREEMPTED} | pod late 0 | now | ends low | gone low | now | pod top 9 | now > top@n1 | later > mid: | gone top
+        | later > mid@n1 | gone mid | later > late@n1""",
+    "the rate that is kept for a nominated pod is not given": """
+        node n1 4 | pod low 0 80G | later > low@n1 | pod high 1 60G | later > -low high:n1 | ends low | gone low
+        | pod fast 0 31G | pod slow 0 30G | now > slow@n1 | later > high@n1""",
+    # Its victim goes already.
+    "a more important pod takes over a nomination, and the other one is told": f"""
+        {PREEMPTED} | ends low | pod high 2 | now > high:n1 | later > mid:""",
+    "a node that vanishes ends the nomination": """
+        node n1 | node n2 | pod a 0 | pod b 0 | later > a@n1 b@n2 | pod high 1 | later > -a high:n1 | lose n1
+        | later > -b high:n2""",
+    "a nominated pod goes to another node that is free, and the next pod gets the victim's VF": f"""
+        {PREEMPTED} | pod late 0 | ends low | node n2 | later > mid@n2 | kept > 0 | gone low | later > late@n1""",
+    "a nominated pod takes its node if the victim is gone": f"""
+        {PREEMPTED} | pod late 0 | ends low | gone low | node n2 | later > late@n2 mid@n1 | kept > 0""",
+    # A missing permission to delete pods must be visible; the pod waits out its backoff.
+    "a preemption that is rejected is reported and tried again": f"""
+        {PREEMPTED} | reject pods is forbidden > the API server rejected the preemption: pods is forbidden mid: | now
+        | later > -low mid:n1""",
+    "a new leader takes the nomination from the status, and preempts no other pod": """
+        node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 nominated=n1 | ends low
+        | later > high:n1 | gone low | later > high@n1""",
+    "a nominated pod that is deleted keeps nothing": f"""
+        {PREEMPTED} | pod late 0 | ends low | gone low | now | gone mid | later > late@n1""",
+}
 
 
-def test_a_less_important_pod_does_not_get_what_is_kept_for_a_nominated_one(life: Life) -> None:
-    """Neither while the victims terminate nor when the VF is free; one that is more important gets it."""
-    low, middle, found = life.preempt()
-    assert victims_of(found) == [low.metadata.uid]
-    late = life.pod(0)
-    assert binds_of(life.decide(0.0)) == []
-    life.gone(life.terminate(low))
-    assert life.machine.step(life.now) is None, "all are in backoff"
-    highest = life.pod(9)
-    assert [pod.metadata.uid for pod in life.bind(life.decide(0.0))] == [highest.metadata.uid]
-    assert binds_of(life.decide()) == []
-    assert set(life.machine.queue.uids()) == {middle.metadata.uid, late.metadata.uid}
-
-
-def test_the_rate_that_is_kept_for_a_nominated_pod_is_not_given(life: Life) -> None:
-    """Of 90 Gb/s 60 are kept: a less important pod may have 30 of them, and not 31."""
-    life.node(vfs=4)
-    low = life.assigned(0, [{"min_tx_rate": 80_000}])
-    high = life.pod(1, [{"min_tx_rate": 60_000}])
-    assert victims_of(life.decide()) == [low.metadata.uid]
-    life.gone(life.terminate(low))
-    life.pod(0, [{"min_tx_rate": 31_000}])
-    assert binds_of(life.machine.step(life.now) or []) == []
-    fits = life.pod(0, [{"min_tx_rate": 30_000}])
-    assert binds_of(life.machine.step(life.now) or []) == [(fits.metadata.uid, "n1")]
-    assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
-
-
-def test_a_more_important_pod_takes_over_a_nomination(life: Life) -> None:
-    """The less important one gets a message that its nomination has ended, and is scheduled again."""
-    low, middle, found = life.preempt()
-    assert nominated_in(found) == [(middle.metadata.uid, "n1")]
-    life.terminate(low)
-    high = life.pod(2)
-    found = life.decide(0.0)
-    assert nominated_in(found) == [(high.metadata.uid, "n1")]
-    assert victims_of(found) == [], "they go already"
-    assert nominated_in(life.decide()) == [(middle.metadata.uid, "")]
-
-
-def test_a_node_that_vanishes_ends_the_nomination(life: Life) -> None:
-    life.node()
-    life.node("n2")
-    life.assigned(0)
-    life.assigned(0)
-    high = life.pod(1)
-    (order,) = orders(life.decide())
-    life.remove_node(order.node)
-    found = life.decide()
-    left = {"n1": "n2", "n2": "n1"}[order.node]
-    assert nominated_in(found) == [(high.metadata.uid, left)]
-    assert [one.node for one in orders(found)] == [left]
-
-
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_a_nominated_pod_may_go_to_another_node_that_has_become_free(life: Life, is_gone: bool) -> None:
-    """The nomination ends with the bind, and a pod that was kept away gets the VF of the victim once that is gone."""
-    low, high, _ = life.preempt()
-    late = life.pod(0)
-    life.terminate(low)
-    if is_gone:
-        life.gone(low)
-    life.node("n2")
-    first, *others = sorted(binds_of(life.decide()))
-    assert (first, others) == (
-        ((high.metadata.uid, "n1"), [(late.metadata.uid, "n2")]) if is_gone else ((high.metadata.uid, "n2"), [])
-    )
-    assert len(life.machine.reservations) == 0
-
-
-def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) -> None:
-    """A missing permission to delete pods must be visible; the pod waits out its backoff."""
-    _, high, found = life.preempt()
-    (order,) = orders(found)
-    (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
-    assert isinstance(report, Report)
-    assert (report.message, report.nominated) == ("the API server rejected the preemption: pods is forbidden", "")
-    assert life.decide(0.0) == []
-    assert [one.pod.metadata.uid for one in orders(life.decide())] == [high.metadata.uid]
-
-
-def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> None:
-    """It preempts no other pod while the victims of its predecessor terminate."""
-    life.node()
-    life.node("n2")
-    low, other = life.assigned(0), life.assigned(0)
-    node = low.spec.node_name or ""
-    high = life.pod(1, status={"nominatedNodeName": node})
-    life.terminate(low)
-    assert orders(life.decide()) == []
-    life.gone(low)
-    assert binds_of(life.decide()) == [(high.metadata.uid, node)]
-    assert other.spec.node_name
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_preempting_pod(story: str, preemptions: Preemptions) -> None:
+    play(preemptions, story)
 
 
 def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
@@ -124,23 +63,12 @@ def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Li
     high = [life.pod(1).metadata.uid for _ in range(3)]
     all_orders = orders(life.decide())
     assert sorted(order.node for order in all_orders) == ["n0", "n1", "n2"]
-    seen = []
+    assert sorted(order.pod.metadata.uid for order in all_orders) == sorted(high)
     for order in reversed(all_orders):
         life.machine.pods(Removed(Identity(uid=order.victims[0].uid)), life.now)
         found = life.decide()
-        seen += binds_of(found)
+        assert binds_of(found) == [(order.pod.metadata.uid, order.node)]
         life.bind(found)
-        assert seen[-1] == (order.pod.metadata.uid, order.node)
-    assert sorted(uid for uid, _ in seen) == sorted(high)
-
-
-def test_a_nominated_pod_that_is_deleted_keeps_nothing(life: Life) -> None:
-    low, high, _ = life.preempt()
-    late = life.pod(0)
-    life.gone(life.terminate(low))
-    life.machine.step(life.now)
-    life.gone(high)
-    assert binds_of(life.decide()) == [(late.metadata.uid, "n1")]
 
 
 def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:

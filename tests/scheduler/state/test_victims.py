@@ -10,13 +10,14 @@ from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import claiming, orders
 from tests.scheduler.state.life import Life, binds_of, nominated_in, victims_of
+from tests.scheduler.state.preemptions import PREEMPTED, Preemptions
+from tests.scheduler.story import play
 
 FOR_GOOD = "bound to vfio-pci"
 
@@ -53,58 +54,26 @@ def test_many_victims_are_reported_in_portions(life: Life) -> None:
     assert max(map(len, portions)) <= 256
 
 
-def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
-    """VFs enough, Mb/s not: of two pods only the one goes whose rate is needed."""
-    life.node(vfs=4)
-    life.assigned(0, [{"min_tx_rate": 20_000}])
-    fast = life.assigned(0, [{"min_tx_rate": 60_000}])
-    life.pod(1, [{"min_tx_rate": 50_000}])
-    assert victims_of(life.decide()) == [fast.metadata.uid]
+STORIES = {
+    "of two pods the one goes whose rate is needed": """
+        node n1 4 | pod slow 0 20G | later > slow@n1 | pod fast 0 60G | later > fast@n1 | pod high 1 50G
+        | later > -fast high:n1""",
+    "equal priority and the policy Never preempt no pod": """
+        node n1 | pod low 1 | later > low@n1 | pod equal 1 | pod polite 5 Never | later""",
+    # Whatever else happens meanwhile, also before the watch shows that they terminate.
+    "a pod with terminating victims preempts no others": """
+        node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 | later > -low high:n1
+        | node n3 0 | later > high:n1 | ends low | node n4 0 | later > high:n1""",
+    "a pod that cannot be read any more keeps no room": f"""
+        {PREEMPTED} | ends low | gone low | confuse mid | later > mid: | pod other 1 | later > other@n1""",
+    "a pod whose decision fails keeps no room": f"""
+        {PREEMPTED} | ends low | gone low | fail > mid: | pod other 1 | later > other@n1""",
+}
 
 
-def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
-    life.node()
-    life.assigned(1)
-    life.pod(1)
-    life.pod(5, spec={"preemptionPolicy": "Never"})
-    assert orders(life.decide()) == []
-
-
-def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
-    """Whatever else happens meanwhile, also before the watch shows that they terminate."""
-    life.node()
-    life.node("n2")
-    low = life.assigned(0)
-    life.assigned(0)
-    life.pod(1)
-    assert len(victims_of(life.decide())) == 1
-    life.node("n3", vfs=2, up=False)
-    assert orders(life.decide()) == []
-    life.terminate(low)
-    life.node("n4", vfs=2, network="elsewhere", up=False, offer_mbps=0)
-    assert orders(life.decide()) == []
-
-
-@pytest.mark.parametrize("why", ["unreadable", "a bug"])
-def test_a_pod_that_is_not_decided_about_any_more_keeps_no_room(
-    life: Life, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It asks for what cannot be read, or its decision fails: its status is cleared, and another pod gets the VF."""
-    low, high, found = life.preempt()
-    assert nominated_in(found) == [(high.metadata.uid, "n1")]
-    life.gone(life.terminate(low))
-    if why == "unreadable":
-        life.show(high, metadata={"annotations": {names.REQUEST: '[{"unknown":1}]'}})
-        found = life.decide()
-    else:
-        monkeypatch.setattr(SchedulingCycle, "proceed", lambda *_: 1 // 0)
-        with pytest.raises(ZeroDivisionError):
-            life.decide()
-        found = life.machine.give_up(life.now)
-        monkeypatch.undo()
-    assert nominated_in(found) == [(high.metadata.uid, "")]
-    other = life.pod(1)
-    assert binds_of(life.decide()) == [(other.metadata.uid, "n1")]
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_victims(story: str, preemptions: Preemptions) -> None:
+    play(preemptions, story)
 
 
 def _stuck(life: Life, why: str = "") -> tuple[Pod, Pod, Callable[[], None]]:
@@ -176,64 +145,38 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     assert victims_of(life.decide()) == [stays.metadata.uid]
 
 
+TWO = "node n1 | pod a 0 | later > a@n1 | node n2 | pod b 0 | later > b@n2"
+
+DURING_THE_SEARCH = {
+    "a victim that leaves makes room": f"{TWO} | pod high 1 | begin | gone b | now > high@n2",
+    "a pod that is deleted preempts nothing": f"{TWO} | pod high 1 | begin | gone high | later",
+    "a pod with a smaller request is placed by that": f"{TWO} | pod high 1 | begin | shrink high | later > high@n1",
+}
+
+
 @pytest.fixture
-def slow(life: Life) -> Iterator[Life]:
-    """Give a life whose scheduler examines one node in a step when it searches for victims."""
+def slow(life: Life) -> Iterator[Preemptions]:
+    """Give a scheduler that examines one node in a step when it searches for victims."""
     slow = life.successor(Machine("mooring", portion=1))
-    yield slow
+    yield Preemptions(slow)
     slow.machine.check()
 
 
-def test_events_during_the_search_for_victims_count(slow: Life) -> None:
-    assigned = []
-    for name in ("n1", "n2", "n3"):
-        slow.node(name)
-        assigned.append(slow.assigned(0))
-    high = slow.pod(1)
-    slow.now += 15.0
-    assert slow.machine.step(slow.now) == []
-    assert slow.machine.is_trying
-    assert slow.machine.next_due() == 0.0
-    slow.gone(assigned[1])
-    found = slow.machine.step(slow.now)
-    assert binds_of(found or []) == [(high.metadata.uid, "n2")]
+@pytest.mark.parametrize("story", DURING_THE_SEARCH.values(), ids=DURING_THE_SEARCH)
+def test_events_during_the_search_for_victims(story: str, slow: Preemptions) -> None:
+    play(slow, story)
     assert not slow.machine.is_trying
 
 
-@pytest.mark.parametrize("change", ["gone", "request changed"])
-def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slow: Life, change: str) -> None:
-    """Deleted, it preempts nothing; with a smaller request, it is placed by that."""
-    for name in ("n1", "n2"):
-        slow.node(name)
-        slow.assigned(0)
-    high = slow.pod(1)
-    slow.now += 15.0
-    assert slow.machine.step(slow.now) == []
-    if change == "gone":
-        slow.gone(high)
-        assert slow.decide() == []
-    else:
-        slow.show(high, metadata={"annotations": {}})
-        assert binds_of(slow.decide()) == [(high.metadata.uid, "n1")]
-
-
 @pytest.mark.parametrize("earlier", range(4))
-def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, earlier: int) -> None:
+def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Preemptions, earlier: int) -> None:
     """A reservation on a node that was examined already has ended: the pod is not left waiting."""
-    slow.node("n1")
-    low = slow.assigned(0)
-    slow.node("n2")
-    slow.assigned(9)
-    rival = slow.pod(5)
-    assert victims_of(slow.decide()) == [low.metadata.uid]
-    for _ in range(earlier):
-        # The pod's uid decides from which node on is searched.
-        slow.gone(slow.pod(-1))
-    slow.pod(5)
-    slow.now += 15.0
-    assert slow.machine.step(slow.now) == []
-    slow.gone(rival)
-    assert victims_of([*slow.decide(0.0), *slow.decide()]) == [low.metadata.uid]
+    play(slow, "node n1 | pod low 0 | later > low@n1 | node n2 | pod top 9 | later > top@n2")
+    play(slow, "pod rival 5 | later > -low rival:n1")
+    # The pod's uid decides from which node on is searched.
+    play(slow, "pod earlier -1 | gone earlier | " * earlier + "pod late 5 | begin | gone rival")
+    decided = f"{slow.now()} {slow.later()}".split()
+    assert [one for one in decided if one.startswith("-")] == ["-low"]
 
 
 @pytest.mark.parametrize("why", ["out for good", "claimed by another"])

@@ -6,140 +6,92 @@ import pytest
 
 from mooring import names
 from mooring.annotations.rates import PodRates, VfRates
-from mooring.kube.events import Identity, Removed
-from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.kube.objects import Condition
 from scheduler.state.rates.pod_rates import CONDITION
-from tests.scheduler.state.rates.edited_rates import IN_FORCE, ONLY_RATES, WRITTEN, EditedRates
+from tests.scheduler.state.rates.edited_rates import ONLY_RATES, EditedRates
+from tests.scheduler.story import play
+
+LACK = "Deferred: PF 'pf0': {} more Mb/s are needed, but other pods reserve too much"
+LOWER_FIRST = (
+    "Deferred: PF 'pf0': the old rates stay reserved until the lower rates are in force: "
+    "lower first, then raise in a second edit"
+)
 
 
 def test_a_pod_that_was_not_edited_costs_no_look(edited: EditedRates) -> None:
     edited.bound("p", {"min_tx_rate": 20_000, "name": "rdma0", "network": "rail0"}, {})
-    assert edited.machine.rate_changes.next_due() is None
-    assert edited.decide() == []
+    play(edited, "due > None | told")
 
 
 def test_raised_rates_are_reserved_at_once_and_written(edited: EditedRates) -> None:
-    """Uid, version and node are those of the pod; the node puts them in force, and that is told."""
-    pod = edited.bound("p", {"min_tx_rate": 20_000}, {})
-    edited.edit("p", {"min_tx_rate": 50_000, "max_tx_rate": 60_000}, {})
+    """Uid, version and node are those of the pod; the node puts them in force, and that is told once."""
+    play(edited, "bind p 20 0 | edit p 50-60 0")
+    uid = edited.pods["p"].metadata.uid
     (order,) = edited.writes()
-    assert edited.left == 40_000
-    assert order.rates == PodRates(pod.metadata.uid, "n1", 1, (VfRates(50_000, 60_000), VfRates()), (50_000, 0))
-    assert (order.pod.metadata.uid, order.pod.metadata.resource_version) == (pod.metadata.uid, "2")
+    assert order.rates == PodRates(uid, "n1", 1, (VfRates(50_000, 60_000), VfRates()), (50_000, 0))
+    assert (order.pod.metadata.uid, order.pod.metadata.resource_version) == (uid, "2")
     assert list(order.annotations) == [names.RATES]
+    play(edited, "left > 40")
     edited.carry_out(order)
-    assert (edited.left, edited.told()) == (40_000, [])
-    edited.put_in_force("p", 1)
-    assert edited.told() == [IN_FORCE]
-    assert edited.told() == []
+    play(edited, "left > 40 | told | force p 1 | told > InForce | told")
 
 
-def test_lowered_rates_are_free_once_their_node_has_put_them_in_force(edited: EditedRates) -> None:
-    """Also where the PF offers less by now than is reserved: a pod may always lower."""
-    edited.bound("p", {"min_tx_rate": 80_000})
-    edited.show_node(offer_mbps=10_000)
-    edited.edit("p", {"min_tx_rate": 5_000})
-    rates = edited.write()
-    assert (rates.rates, rates.reserved) == ((VfRates(5_000),), (80_000,))
-    edited.show_node()
-    assert edited.left == 10_000
-    edited.put_in_force("p", 1)
-    assert edited.left == 85_000
+STORIES = {
+    "lowered rates are free once in force, also where the PF offers less by now than is reserved": """
+        bind p 80 | slow 100 10 | edit p 5 | write > p:5/80 | node | left > 10 | force p 1 | left > 85""",
+    "the last decision wins, and all that the VF may still have stays reserved": """
+        bind p 20 | wait 2 | edit p 60 | write > p:60 | wait 2 | edit p 10 | write > p:10/60 | wait 2 | edit p 30
+        | write > p:30/60 | force p 2 | left > 30 | force p 3 | left > 60""",
+    # Its VF reserves the old rate again, which others have taken since.
+    "a lowered rate that is no longer in force may lower, but waits for more": f"""
+        bind p 80 | edit p 20 | write > p:20/80 | force p 1 | bind other 70 | told > InForce | forget | wait 2
+        | edit p 60 | told > {LACK.format(40000)} | edit p 10 | write > p:10/80""",
+    # Another leader's write is answered as a conflict here.
+    "what a node frees before the write is shown helps who waits": """
+        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | wait 1 | answer changed | force p 1 | wait 30 | schedule
+        | watch | wait 30 | schedule > q""",
+    "what a node frees before the write is answered helps who waits": """
+        bind p 80 | edit p 20 | order > p:20/80 | place q 50 | wait 1 | watch | force p 1 | wait 30 | schedule
+        | answer written | wait 30 | schedule > q""",
+    "rates wait until others leave, are told once, and are tried by priority and age": f"""
+        bind big 60 | wait 1 | bind old 10 | wait 1 | bind young 10 | wait 1 | bind high@10 10
+        | wait 1 | edit old 40 | told > {LACK.format(30000)} | wait 1 | edit young 40 | told > {LACK.format(30000)}
+        | wait 1 | edit high 40 | told > {LACK.format(30000)} | gone big | write > high:40 old:40
+        | force high 1 | force old 1 | wait 2 | edit old 10 | write > old:10/40 | write | force old 2
+        | write > young:40""",
+    "what is lowered on one VF is not free for another before it is in force": f"""
+        bind p 50 40 | edit p 40 50 | told > {LOWER_FIRST} | edit p 40 40 | write > p:40,40/50,40 | wait 2 | force p 1
+        | edit p 40 50 | write > p:40,50""",
+    "bandwidth that is kept for a pod that preempts is not given to a raised rate": f"""
+        bind victim 60 | bind p 20 | place urgent 70 10 | gone victim | edit p 30 | told > {LACK.format(10000)}""",
+    "a change of max alone reserves nothing more": "bind p 90 | edit p 90-95 | write > p:90-95",
+    "what was lowered is not raised again while its link is down": """
+        bind p 20 | edit p 10 | write > p:10/20 | wait 2 | down | edit p 15 | told > Deferred: PF 'pf0' is down""",
+    # The node may come back, and if it does not the pod is deleted.
+    "a pod on a node that is gone waits for its node without a message": """
+        bind p 20 | lose | edit p 30 | told | node | write > p:30""",
+    # What a pod has and does not change is not checked again.
+    "a pod may lower where its cap is above what the link does now": """
+        bind p 20-95 | slow 40 36 | edit p 10-95 | write > p:10-95/20""",
+    "more than the PF ever offers is infeasible": """
+        bind p 0 | edit p 95 | told > Infeasible: PF 'pf0': the pod would reserve 95000 Mb/s; at most 90000 can be
+        reserved""",
+}
 
 
-def test_the_last_decision_wins_and_reserves_all_that_its_vf_may_still_have(edited: EditedRates) -> None:
-    """Three edits, of which the node has put none in force: the largest of them stays reserved."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    for rate, reserved in ((60_000, 60_000), (10_000, 60_000), (30_000, 60_000)):
-        edited.now += 2.0
-        edited.edit("p", {"min_tx_rate": rate})
-        assert edited.write().reserved == (reserved,)
-    edited.put_in_force("p", 2)
-    assert edited.left == 30_000
-    edited.put_in_force("p", 3)
-    assert edited.left == 60_000
-
-
-def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_others_have(edited: EditedRates) -> None:
-    """Its VF reserves the old rate again, which others have taken since; it may lower, and waits for more."""
-    edited.change(80_000, 20_000)
-    edited.write()
-    edited.put_in_force("p", 1)
-    edited.bound("other", {"min_tx_rate": 70_000})
-    edited.decide()
-    edited.forget_in_force()
-    edited.now += 2.0
-    edited.edit("p", {"min_tx_rate": 60_000})
-    told = ("Deferred", "PF 'pf0': 40000 more Mb/s are needed, but other pods reserve too much")
-    assert told in edited.told()
-    edited.edit("p", {"min_tx_rate": 10_000})
-    assert edited.write().reserved == (80_000,)
-
-
-@pytest.mark.parametrize("first", ["node", "pod"])
-def test_what_a_node_frees_before_the_write_is_known_helps_who_waits(first: str, edited: EditedRates) -> None:
-    """Also where that is another leader's write: a pod that waits for the bandwidth gets it."""
-    edited.change(80_000, 20_000)
-    (order,) = edited.writes()
-    assert not edited.see(edited.new("waits", {"min_tx_rate": 50_000}))
-
-    def see_write() -> None:
-        edited.annotate("p", dict(order.annotations))
-
-    edited.now += 1.0
-    if first == "node":
-        edited.finish(order, WriteRatesResult("changed"))
-    else:
-        see_write()
-    edited.put_in_force("p", 1)
-    edited.now += 30.0
-    assert not edited.binds()
-    if first == "node":
-        see_write()
-    else:
-        edited.finish(order, WRITTEN)
-    edited.now += 30.0
-    assert len(edited.binds()) == 1
-
-
-def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(edited: EditedRates) -> None:
-    """Each is told once; what leaves makes room for the more important one, then for the older one."""
-    edited.bound("big", {"min_tx_rate": 60_000})
-    for name, priority in (("old", 0), ("young", 0), ("high", 10)):
-        edited.now += 1.0
-        edited.bound(name, {"min_tx_rate": 10_000}, spec={"priority": priority})
-    for name in ("old", "young", "high"):
-        edited.now += 1.0
-        edited.edit(name, {"min_tx_rate": 40_000})
-        rule = "30000 more Mb/s are needed, but other pods reserve too much"
-        assert edited.told() == [("Deferred", f"PF 'pf0': {rule}")]
-    edited.remove("big")
-    orders = edited.writes()
-    assert [one.pod.metadata.name for one in orders] == ["high", "old"]
-    for order in orders:
-        edited.carry_out(order)
-    edited.put_in_force("high", 1)
-    edited.put_in_force("old", 1)
-    edited.now += 2.0
-    edited.edit("old", {"min_tx_rate": 10_000})
-    edited.write()
-    assert edited.writes() == []
-    edited.put_in_force("old", 2)
-    assert [one.pod.metadata.name for one in edited.writes()] == ["young"]
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_edited_rates(story: str, edited: EditedRates) -> None:
+    play(edited, story)
 
 
 def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: EditedRates) -> None:
     """It has no memory but the API: it takes the pod first that waits the longest, and one without a condition last."""
-    edited.bound("big", {"min_tx_rate": 60_000})
-    for name in ("new", "first", "second"):
-        edited.bound(name, {"min_tx_rate": 10_000})
+    play(edited, "bind big 60 | bind new 10 | bind first 10 | bind second 10")
     edited.now = 2e9
     for name, since in (("new", ""), ("first", "2026-01-01T00:00:09Z"), ("second", "2026-01-01T00:00:01Z")):
         edited.pods[name].status.conditions = [Condition(CONDITION, "False", "Deferred", "", since)] if since else []
-        edited.edit(name, {"min_tx_rate": 60_000})
-    edited.remove("big")
-    assert [one.pod.metadata.name for one in edited.writes()] == ["second"]
+        edited.edit(name, "60")
+    play(edited, "gone big | write > second:60")
 
 
 @pytest.mark.parametrize(
@@ -161,144 +113,65 @@ def test_any_other_change_is_refused_in_words_and_nothing_happens(
     request_: str | None, told: str, edited: EditedRates
 ) -> None:
     """Told once; when the request is as it was, that is told too."""
-    edited.bound("p", {})
-    edited.annotate("p", {names.REQUEST: request_})
-    ((reason, message),) = edited.told()
-    assert reason == "Refused"
-    assert message.startswith(f"annotation {names.REQUEST!r}{told}")
-    edited.tell("p", reason, message)
-    assert edited.told() == []
-    edited.edit("p", {})
-    assert edited.told() == [IN_FORCE]
+    edited.bind("p", "0")
+    edited.request("p", request_)
+    assert edited.told().startswith(f"Refused: annotation {names.REQUEST!r}{told}")
+    play(edited, "tell p | told | edit p 0 | told > InForce")
 
 
 @pytest.mark.parametrize(
-    ("pf", "rate", "told"),
+    ("node", "pod", "rate", "told"),
     [
-        ({}, 95_000, "PF 'pf0': the pod would reserve 95000 Mb/s; at most 90000 can be reserved"),
-        ({"can": frozenset()}, 20_000, "PF 'pf0': min_tx_rate cannot be set by the PF's driver"),
+        ({"can": frozenset()}, {}, "20", "PF 'pf0': min_tx_rate cannot be set by the PF's driver"),
+        # The containers' limit cannot change, so neither can the sum of what the pod reserves.
+        (
+            {"allocatable": {"rdma-sriov/mbps": "90000"}},
+            {"spec": {"containers": [{"resources": {"limits": {"rdma-sriov/mbps": "20000"}}, "name": "c"}]}},
+            "20.001",
+            "the containers limit 'rdma-sriov/mbps' to 20000, but the pod would reserve 20001 Mb/s",
+        ),
     ],
+    ids=["the driver", "a quota"],
 )
-def test_what_never_fits_is_infeasible(pf: dict[str, Any], rate: int, told: str, edited: EditedRates) -> None:
-    edited.bound("p", {})
-    edited.show_node(**pf)
-    edited.edit("p", {"min_tx_rate": rate})
-    assert edited.told() == [("Infeasible", told)]
-
-
-def test_what_is_lowered_on_one_vf_is_not_free_for_another_one_before_it_is_in_force(edited: EditedRates) -> None:
-    """Both at once would reserve more than the PF offers: the pod lowers first."""
-    edited.bound("p", {"min_tx_rate": 50_000}, {"min_tx_rate": 40_000})
-    edited.edit("p", {"min_tx_rate": 40_000}, {"min_tx_rate": 50_000})
-    rule = "the old rates stay reserved until the lower rates are in force: lower first, then raise in a second edit"
-    assert edited.told() == [("Deferred", f"PF 'pf0': {rule}")]
-    edited.edit("p", {"min_tx_rate": 40_000}, {"min_tx_rate": 40_000})
-    edited.write()
-    edited.now += 2.0
-    edited.put_in_force("p", 1)
-    edited.edit("p", {"min_tx_rate": 40_000}, {"min_tx_rate": 50_000})
-    assert edited.write().reserved == (40_000, 50_000)
-
-
-def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
-    """The containers' limit of Mb/s cannot change, so neither can the sum of what the pod reserves."""
-    edited.show_node(allocatable={"rdma-sriov/mbps": "90000"})
-    limits = {"resources": {"limits": {"rdma-sriov/mbps": "20000"}}, "name": "c"}
-    edited.bound("q", {"min_tx_rate": 20_000}, spec={"containers": [limits]})
-    edited.edit("q", {"min_tx_rate": 20_001})
-    rule = "the containers limit 'rdma-sriov/mbps' to 20000, but the pod would reserve 20001 Mb/s"
-    assert edited.told() == [("Infeasible", rule)]
-
-
-def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised_rate(edited: EditedRates) -> None:
-    """Unless the running pod is more important."""
-    edited.bound("victim", {"min_tx_rate": 60_000})
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.see(edited.new("urgent", {"min_tx_rate": 70_000}, spec={"priority": 10}))
-    assert edited.machine.reservations.node_of("uid-2") == "n1"
-    edited.remove("victim")
-    edited.edit("p", {"min_tx_rate": 30_000})
-    assert [reason for reason, _ in edited.told()] == ["Deferred"]
+def test_what_never_fits_is_infeasible(
+    node: dict[str, Any], pod: dict[str, Any], rate: str, told: str, edited: EditedRates
+) -> None:
+    edited.show_node(allocatable=node.get("allocatable"))
+    edited.bound("p", {"min_tx_rate": 20_000} if pod else {}, **pod)
+    edited.show_node(**node)
+    play(edited, f"edit p {rate} | told > Infeasible: {told}")
 
 
 def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(edited: EditedRates) -> None:
     """What is edited between two portions of the decision is written at once; the group does not fit beside it."""
     edited.show_node(vfs=40)
-    edited.bound("p", {"min_tx_rate": 20_000})
+    edited.bind("p", "20")
     group = {names.GROUP: '{"name":"train","min":20}'}
-    members = [edited.new(f"m{number}", {"min_tx_rate": 4_000}, annotations=group) for number in range(20)]
-    edited.life.see(*members)
+    edited.life.see(*(edited.new(f"m{number}", {"min_tx_rate": 4_000}, annotations=group) for number in range(20)))
     assert edited.machine.step(edited.now) == []
-    assert edited.left == 70_000
-    edited.edit("p", {"min_tx_rate": 80_000})
-    (order,) = edited.writes()
-    assert order.rates.rates == (VfRates(80_000),)
-    assert edited.binds() == []
+    play(edited, "left > 70 | edit p 80 | order > p:80 | schedule")
 
 
 def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
-    edited.bound("p", {"min_tx_rate": 20_000})
+    edited.bind("p", "20")
     edited.pods["p"].spec.scheduler_name = "other"
-    edited.edit("p", {"min_tx_rate": 30_000})
-    assert edited.decide() == []
+    play(edited, "edit p 30 | order | told")
 
 
-def test_a_change_of_max_alone_reserves_nothing_more(edited: EditedRates) -> None:
-    edited.bound("p", {"min_tx_rate": 90_000})
-    edited.edit("p", {"min_tx_rate": 90_000, "max_tx_rate": 95_000})
-    rates = PodRates(edited.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,))
-    assert edited.write() == rates
-
-
-def test_what_was_lowered_is_not_raised_again_while_its_link_is_down(edited: EditedRates) -> None:
-    edited.change(20_000, 10_000)
-    edited.write()
-    edited.now += 2.0
-    edited.show_node(up=False)
-    edited.edit("p", {"min_tx_rate": 15_000})
-    assert ("Deferred", "PF 'pf0' is down") in edited.told()
-
-
-def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(edited: EditedRates) -> None:
-    """Nothing is told: the node may come back, and if it does not the pod is deleted."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.machine.nodes(Removed(Identity("n1")), edited.now)
-    edited.edit("p", {"min_tx_rate": 30_000})
-    assert edited.decide() == []
-    edited.show_node()
-    assert len(edited.writes()) == 1
-
-
-def test_a_pod_that_is_edited_while_others_of_its_node_are_looked_at_is_not_passed_over(
-    edited: EditedRates,
-) -> None:
+def test_a_pod_that_is_edited_while_others_of_its_node_are_looked_at_is_not_passed_over(edited: EditedRates) -> None:
     """Forty pods wait, more than one step looks at: the first of them is edited again after the first step."""
     edited.show_node(vfs=41)
-    edited.bound("big", {"min_tx_rate": 80_000})
-    for number in range(40):
-        edited.bound(f"p{number}", {})
-        edited.edit(f"p{number}", {"min_tx_rate": 60_000})
+    play(edited, "bind big 80 | " + " | ".join(f"bind p{number} 0 | edit p{number} 60" for number in range(40)))
     edited.machine.tick(edited.now)
     assert edited.machine.rate_changes.next_due() is not None
-    edited.edit("p0", {"min_tx_rate": 1_000})
-    assert [order.pod.metadata.name for order in edited.writes()] == ["p0"]
+    play(edited, "edit p0 1 | order > p0:1")
 
 
 def test_what_waits_on_a_busy_node_takes_no_memory_for_each_look(edited: EditedRates) -> None:
     """Each look says when to look again at the latest; only the next one counts."""
-    edited.bound("big", {"min_tx_rate": 80_000})
-    edited.bound("p", {})
-    edited.edit("p", {"min_tx_rate": 60_000})
+    play(edited, "bind big 80 | bind p 0 | edit p 60")
     for _ in range(1000):
         edited.now += 0.01
         edited.machine.rate_changes.touch("n1", edited.now)
         edited.machine.tick(edited.now)
     assert len(edited.machine.rate_changes._reviews) == 1
-
-
-def test_a_pod_may_lower_where_its_cap_is_above_what_the_link_does_now(edited: EditedRates) -> None:
-    """What it has and does not change is not asked for again."""
-    edited.bound("p", {"min_tx_rate": 20_000, "max_tx_rate": 95_000})
-    edited.show_node(mbps=40_000, offer_mbps=36_000)
-    edited.edit("p", {"min_tx_rate": 10_000, "max_tx_rate": 95_000})
-    assert edited.write().rates == (VfRates(10_000, 95_000),)

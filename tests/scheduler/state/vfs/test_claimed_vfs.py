@@ -14,10 +14,11 @@ from mooring.kube.events import Identity, Removed
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
-from scheduler.kube.outcomes import BOUND
-from tests.scheduler.group_life import as_bound, binds, claiming
+from tests.scheduler.group_life import binds, claiming
+from tests.scheduler.state.bindings import Bindings
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
+from tests.scheduler.story import play
 
 
 def test_a_pod_gets_its_node_and_exact_vfs_in_one_decision(life: Life) -> None:
@@ -41,22 +42,25 @@ def test_many_pods_at_once_on_one_vf_bind_exactly_one(life: Life) -> None:
     assert reports_of(instructions) == ["0/1 nodes are available: 1 not enough free RDMA VFs."] * 19
 
 
-def test_a_vf_is_free_again_when_its_pod_has_ended_or_is_gone(life: Life) -> None:
-    """Then, and only then, a pod that waits for it is requeued."""
-    waiting = life.make_pod(request=[{}])
-    held = claiming(life.make_pod(node="n1"), 0)
-    life.see(life.n1(vfs=1), held, waiting)
-    assert life.binds() == []
-    life.remove(held, 5.0)
-    (decision,) = life.binds(6.0)
-    life.machine.finished(decision, BOUND, 6.0)
-    second = life.make_pod(request=[{}])
-    life.see(second, now=7.0)
-    assert life.binds(7.0) == []
-    ended = as_bound(decision)
-    ended.status.phase = "Succeeded"
-    life.see(ended, now=8.0)
-    assert [one.pod_info.uid for one in life.binds(9.0)] == [second.metadata.uid]
+STORIES = {
+    # Then, and only then, a pod that waits for it is requeued.
+    "a VF is free again when its pod has ended or is gone": """
+        node | claim held 0 | pod a | bind | at 5 | gone held | at 6 | bind > a | answer a bound | at 7 | pod b | bind
+        | at 8 | watch a | end a | at 9 | bind > b""",
+    "a claim on a VF that does not exist takes nothing": "node | claim other 3 | pod a | bind > a",
+    # Somebody removes it from a running pod: the VF is in the pod all the same.
+    "a pod keeps its VF whatever happens to its annotation": """
+        node | pod a | bind > a | watch a | strip a | pod b | bind | gone a | at 100 | bind > b""",
+    # Neither pod's end frees it, nor both together while the node's ledger holds it for one of them.
+    "a disputed VF is given when both pods are gone and the node has it back": """
+        node | claim one 0 | claim two 0 | pod a | bind | at 1 | gone one | at 100 | bind | hold one | at 101 | gone two
+        | at 200 | bind | node | at 300 | bind > a""",
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_claims(story: str, bindings: Bindings) -> None:
+    play(bindings, story)
 
 
 @pytest.mark.parametrize(
@@ -74,11 +78,6 @@ def test_an_assignment_is_valid_for_its_own_pod_and_node_only(life: Life, annota
     assert notice.subject == "assignment"
     assert why in notice.fields["reason"]
     life.see(life.make_pod(request=[{}]))
-    assert len(life.binds()) == 1
-
-
-def test_a_claim_on_a_vf_that_does_not_exist_takes_nothing(life: Life) -> None:
-    life.see(life.n1(vfs=1), claiming(life.make_pod(node="n1"), 3), life.make_pod(request=[{}]))
     assert len(life.binds()) == 1
 
 
@@ -131,18 +130,6 @@ def test_a_returned_vf_is_the_last_to_be_given_again(life: Life) -> None:
     life.see(*(life.make_pod(request=[{}]) for _ in range(3)), now=6.0)
     given = [decision.assigned.assignment for decision in life.binds(6.0)]
     assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
-
-
-def test_a_pod_keeps_its_vf_whatever_happens_to_its_annotation(life: Life) -> None:
-    """Somebody removes it from a running pod: the VF is in the pod all the same."""
-    pod, other = life.make_pod(request=[{}]), life.make_pod(request=[{}])
-    life.see(life.n1(vfs=1), pod)
-    (bind,) = life.binds()
-    life.see(annotated(pod, pod.annotations | dict(bind.annotations), nodeName="n1"))
-    life.see(annotated(pod, {}, nodeName="n1"), other)
-    assert life.binds() == []
-    life.remove(pod, 0.0)
-    assert len(life.binds(100.0)) == 1
 
 
 def test_annotations_count_as_they_are_when_a_pod_is_bound(life: Life) -> None:
@@ -202,17 +189,3 @@ def test_a_new_leader_reports_the_disputes_that_remain(life: Life) -> None:
     life.remove(one, 1.0)
     assert life.machine.vf_disputes.repeat_reports() == []
     assert life.machine.vf_disputes.dispute_counts == {}
-
-
-def test_a_disputed_vf_is_given_when_both_pods_are_gone_and_the_node_has_it_back(life: Life) -> None:
-    """Neither pod's end frees it, nor both together while the node's ledger holds it for one of them."""
-    one, two = (_claimant(life, name) for name in ("one", "two"))
-    life.see(life.n1(vfs=1), one, two, life.make_pod(request=[{}]))
-    assert life.binds() == []
-    life.remove(one, 1.0)
-    assert life.binds(100.0) == []
-    life.see(life.n1(vfs=1, out=(Out(Indexes.of([0]), f"held by pod {one.metadata.uid}", min_tx_rate=5000),)))
-    life.remove(two, 101.0)
-    assert life.binds(200.0) == []
-    life.see(life.n1(vfs=1))
-    assert len(life.binds(300.0)) == 1
