@@ -1,26 +1,12 @@
 """Groups through the machine: all of what is needed is placed in one decision, or nothing."""
 
-from typing import Any
-
-import msgspec
-import pytest
-
 from mooring import names
-from mooring.kube.events import Changed, Identity
-from scheduler.cycle.instructions import Report
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
-from scheduler.kube.workload_objects import CoschedulingPodGroup
-from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, claiming, identity, told
+from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, told
+from tests.scheduler.state.groups.story import Story, stories
 
-OF_TRAIN = {"schedulingGroup": {"podGroupName": "train"}}
-
-
-def _coscheduling_group(life: Life) -> None:
-    """Show a PodGroup of scheduler-plugins that needs two members."""
-    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
-    item = msgspec.convert(document, CoschedulingPodGroup)
-    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+NO_VFS = "not enough free RDMA VFs."
+LEFT_OVER = f"group train: enough members are placed, but this one is not: 0/4 nodes are available: 4 {NO_VFS}"
 
 
 def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
@@ -32,48 +18,59 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
     assert told(instructions) == {}
 
 
-def test_a_group_of_which_too_few_fit_has_nobody_bound_and_reserves_nothing(life: Life) -> None:
-    """All members are told the same, counted in members and nodes; another pod gets the room."""
-    life.nodes("n1", "n2")
-    life.members(4)
-    instructions = life.work()
-    message = "group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs."
-    assert binds(instructions) == []
-    assert told(instructions) == dict.fromkeys(("m0", "m1", "m2", "m3"), message)
-    life.see(life.make_pod("alone", [{}]))
-    (other,) = binds(life.work())
-    assert other.pod_info.pod.metadata.name == "alone"
-    life.nodes("n3", "n4")
-    assert len(binds(life.work(1.0))) == 3
+@stories(
+    {
+        "too few fit: nobody is bound, nothing is reserved, and all are told the same": (
+            "nodes n1 n2; come m0 m1 m2 m3; at-once; told m0 m1 m2 m3: group train: 2 of 3 members fit: "
+            f"0/2 nodes are available for the 3rd member: 2 {NO_VFS}; alone other; at-once other; "
+            "nodes n3 n4; later 1; at-once m0 m1 m2"
+        ),
+        "an incomplete group waits without a try, and is told so once, when it is quiet": (
+            f"nodes n1 n2 n3; come m0 m1; idle; due 3; later 3; at-once; "
+            f"told m0 m1: group train: 2 of at least 3 members exist ({HINT}); later 100; idle; "
+            "come m2; at-once m0 m1 m2"
+        ),
+        "beyond min as many are bound as fit, and the others follow": (
+            f"nodes n1 n2 n3 n4; come m0 m1 m2 m3 m4 m5; at-once m0 m1 m2 m3; told m4 m5: {LEFT_OVER}; "
+            f"come late; later 1; at-once; told late: {LEFT_OVER}; nodes n5 n6 n7; later 2; at-once m4 m5 late"
+        ),
+        "two groups do not share a cluster that holds one of them": (
+            "nodes n1 n2 n3; of a 3; come a0; of b 3; come b0 b1; of a 3; come a1; of b 3; come b2; of a 3; come a2; "
+            "at-once a0 a1 a2; delete a0 a1 a2; later 1; at-once b0 b1 b2"
+        ),
+        "members that differ are refused alike": (
+            "nodes n1 n2 n3; come m0 m1; of train 2; come m2; later 3; at-once; "
+            "told m0 m1 m2: group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
+        ),
+        "a succeeded member that a list does not have any more does not count": (
+            "nodes n1 n2 n3; come a@n1 b; succeed b; list-without b; come c; at-once"
+        ),
+    }
+)
+def test_enough_members_start_together_or_none(life: Life, text: str) -> None:
+    Story(life).play(text)
 
 
-def test_an_incomplete_group_waits_without_a_try_and_says_so_when_it_is_quiet(life: Life) -> None:
-    """Members are told once, not once for each that comes; the message hints at the usual causes."""
-    life.nodes("n1", "n2", "n3")
-    life.members(2)
-    assert life.work() == []
-    assert life.machine.next_due() == 3.0
-    message = f"group train: 2 of at least 3 members exist ({HINT})"
-    assert told(life.work(3.0)) == {"m0": message, "m1": message}
-    assert life.work(100.0) == []
-    life.see(life.member("m2"))
-    assert len(binds(life.work())) == 3
-
-
-def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -> None:
-    life.nodes("n1", "n2", "n3", "n4")
-    life.members(6)
-    instructions = life.work()
-    assert len(binds(instructions)) == 4
-    (message,) = set(told(instructions).values())
-    assert message == (
-        "group train: enough members are placed, but this one is not: "
-        "0/4 nodes are available: 4 not enough free RDMA VFs."
-    )
-    life.bound(*binds(instructions))
-    assert told(life.see(life.member("late")) + life.work(1.0))["late"] == message
-    life.nodes("n5", "n6", "n7")
-    assert len(binds(life.work(2.0))) == 3
+@stories(
+    {
+        "its rest comes before an older pod": (
+            "nodes n1 n2 n3; come a@n1 b@n2; alone older; later 1; come rest; at-once rest"
+        ),
+        "it reports that it cannot be completed": (
+            "nodes n1 n2; come a@n1 b@n2 rest; at-once; told rest: group train: 2 of at least 3 members are placed, "
+            f"and 0 of 1 others fit: 0/2 nodes are available for the 1st member: 2 {NO_VFS}"
+        ),
+        "it names some pods that block it, neither members nor pods without VFs": (
+            "nodes n0 n1 n2 n3 n4 n5 n6; come a@n0 b@n1; alone o2@n2 o3@n3 o4@n4 o5@n5 o6@n6; request 0; "
+            "alone plain@n2; request 2; come rest; at-once; "
+            "told rest: group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
+            f"0/7 nodes are available for the 1st member: 7 {NO_VFS} "
+            "Blocked by: default/o2 on n2, default/o3 on n3, default/o4 on n4, 2 more."
+        ),
+    }
+)
+def test_a_new_leader_completes_a_group_that_is_half_bound(life: Life, text: str) -> None:
+    Story(life).play(text)
 
 
 def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
@@ -93,24 +90,8 @@ def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Li
     assert bound_names(life.work(10.0)) == ["m2"]
 
 
-def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> None:
-    """The first is placed as a whole, the other waits as a whole: nobody holds a half and waits for ever."""
-    life.nodes("n1", "n2", "n3")
-    other = '{"name":"other","min":3}'
-    for _ in range(3):
-        life.see(life.member(), life.member(group=other))
-    placed = binds(life.work())
-    assert len({one.pod_info.membership.key for one in placed if one.pod_info.membership}) == 1
-    assert len(placed) == 3
-    life.gone(*life.bound(*placed))
-    assert len(binds(life.work(1.0))) == 3
-
-
 def test_members_count_by_uid(life: Life) -> None:
-    """A gated one does not count, one that failed does not; one that succeeded does for those of its controller.
-
-    The message says so.
-    """
+    """A gated one does not count, nor one that failed. One that succeeded counts for those of its controller."""
     life.nodes("n1", "n2", "n3", "n4")
     life.see(life.member(), life.member(), life.member(spec={"schedulingGates": [{"name": "g"}]}))
     owners = [{"name": "other", "kind": "Job", "uid": "other", "controller": True}]
@@ -127,36 +108,32 @@ def test_members_count_by_uid(life: Life) -> None:
     assert bound_names(life.work()) == ["late"]
 
 
-def test_the_rest_of_a_half_bound_group_comes_before_all_others_of_its_priority(life: Life) -> None:
-    """A new leader finds two of three bound: an older pod that could take the room is decided about after it."""
-    life.nodes("n1", "n2", "n3")
-    older = life.make_pod("older", [{}, {}])
-    life.see(*(life.member(node=name) for name in ("n1", "n2")))
-    rest = life.member("rest")
-    life.see(older, rest)
-    assert next(one.pod_info.pod.metadata.name for one in binds(life.work())) == "rest"
+def test_anti_affinity_among_members_counts(life: Life) -> None:
+    """Each member is placed beside those before it: one on a node, and no group where there are too few nodes."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for name, is_enough in (("n1", False), ("n2", False), ("n3", True)):
+        life.nodes(name, vfs=8, labels={"kubernetes.io/hostname": name})
+        if name == "n2":
+            life.members(3, metadata={"labels": {"job": "train"}}, spec={"affinity": apart})
+        assert sorted(one.assigned.node for one in binds(life.work(1.0))) == ["n1", "n2", "n3"] * is_enough
 
 
-def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None:
-    life.nodes("n1", "n2")
-    life.see(*(claiming(life.member(node=name), 0, 1) for name in ("n1", "n2")))
-    life.see(life.member("rest"))
-    assert told(life.work()) == {
-        "rest": "group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
-        "0/2 nodes are available for the 1st member: 2 not enough free RDMA VFs."
-    }
+def test_members_of_different_sizes_are_placed_in_more_than_one_order(life: Life) -> None:
+    """In the order of their indexes the small one would take a part of the room that only the large one needs."""
+    life.nodes("n1")
+    life.nodes("n2", allocatable={"cpu": "4"})
+    for name, cpu in (("m0", "3"), ("m1", "8")):
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        life.see(life.member(name, '{"name":"train","min":2}', request=None, spec={"containers": [container]}))
+    placed = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(life.work())}
+    assert placed == {"m0": "n2", "m1": "n1"}
 
 
-def test_a_half_bound_group_says_who_is_in_its_way(life: Life) -> None:
-    """Pods that hold VFs on the nodes which refuse the rest, some by name; members and pods without VFs are not."""
-    life.nodes(*(f"n{number}" for number in range(7)))
-    life.see(*(claiming(life.member(node=name), 0, 1) for name in ("n0", "n1")))
-    life.see(*(claiming(life.make_pod(f"other-{n}", [{}, {}], node=f"n{n}"), 0, 1) for n in range(2, 7)))
-    life.see(life.make_pod("plain", node="n2"))
-    life.see(life.member("rest"))
-    (message,) = told(life.work()).values()
-    named = "default/other-2 on n2, default/other-3 on n3, default/other-4 on n4"
-    assert message.endswith(f"7 not enough free RDMA VFs. Blocked by: {named}, 2 more.")
+def test_members_that_name_another_scheduler_keep_the_group_waiting(life: Life) -> None:
+    mixed = '{"name":"mixed","min":1}'
+    life.see(life.member("m0", mixed), life.member("m1", mixed, spec={"schedulerName": "other"}))
+    assert told(life.work(3.0)) == {"m0": "group mixed: waiting members that name another scheduler: 1"}
 
 
 def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priority(life: Life) -> None:
@@ -174,8 +151,7 @@ def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priorit
     life.now += 0.2
     life.machine.finished(again, Outcome("forbidden", "a webhook"), life.now)
     assert binds(life.work()) == []
-    (again,) = binds(life.work(0.8))
-    assert again.pod_info.pod.metadata.name == name
+    assert bound_names(life.work(0.8)) == [name]
 
 
 def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life) -> None:
@@ -193,144 +169,52 @@ def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
-def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: Life) -> None:
-    life.nodes("n1", "n2", "n3")
-    life.see(life.member("m0"), life.member("m1"), life.member("m2", '{"name":"train","min":2}'))
-    message = "group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
-    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1", "m2"), message)
-    foreign = '{"name":"mixed","min":1}'
-    life.see(life.member("f0", foreign), life.member("f1", foreign, spec={"schedulerName": "other"}))
-    assert told(life.work(3.0)) == {"f0": "group mixed: waiting members that name another scheduler: 1"}
-
-
-BY_SPEC: dict[str, Any] = {"spec": OF_TRAIN}
-BY_LABEL: dict[str, Any] = {"metadata": {"labels": {names.POD_GROUP_LABEL: "train"}}}
-
-
-@pytest.mark.parametrize(("fields", "api"), [(BY_SPEC, "scheduling.k8s.io"), (BY_LABEL, "scheduling.x-k8s.io")])
-def test_a_pod_group_may_come_after_its_pods_and_is_of_one_api(life: Life, fields: dict[str, Any], api: str) -> None:
-    """The label of scheduler-plugins names a PodGroup of scheduling.x-k8s.io."""
-    life.nodes("n1", "n2")
-    life.members(2, "", **fields)
-
-    def come(api: str) -> None:
-        if api == "scheduling.k8s.io":
-            life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
-        else:
-            _coscheduling_group(life)
-
-    come("scheduling.x-k8s.io" if api == "scheduling.k8s.io" else "scheduling.k8s.io")
-    assert binds(life.work()) == []
-    why = f"group train: its PodGroup ({api}) does not exist, or the API server does not serve that API"
-    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
-    come(api)
-    assert len(binds(life.work())) == 2
-
-
-def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
-    """The members of each are told how many it needs, and count for it alone; one that names both is refused."""
-    life.nodes("n1", "n2", "n3", "n4")
-    life.pod_group(schedulingPolicy={"gang": {"minCount": 3}})
-    _coscheduling_group(life)
-    life.see(*(life.member(f"own{number}", "", spec=OF_TRAIN) for number in range(2)))
-    life.see(life.member("other0", "", **BY_LABEL))
-    assert told(life.work(3.0)) == {
-        **dict.fromkeys(("own0", "own1"), f"group train: 2 of at least 3 members exist ({HINT})"),
-        "other0": f"group train: 1 of at least 2 members exist ({HINT})",
-    }
-    life.see(both := life.member("both", "", **BY_SPEC, **BY_LABEL))
-    (refused,) = [one for one in life.work() if isinstance(one, Report) and one.pod is both]
-    assert "belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' by label" in refused.message
-    life.see(life.member("other1", "", **BY_LABEL))
-    assert bound_names(life.work()) == ["other0", "other1"]
-
-
-def test_a_member_that_names_its_group_wrongly_contradicts_nobody(life: Life) -> None:
-    """It names two PodGroups: what it asks for of either is not known, and the others start without it."""
-    life.nodes("n1", "n2")
-    life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
-    life.see(life.member("both", "", spec=OF_TRAIN, metadata={"labels": {names.POD_GROUP_LABEL: "other"}}))
-    life.members(2, '{"min":2,"rails":"same"}', spec=OF_TRAIN)
-    assert bound_names(life.work()) == ["m0", "m1"]
-
-
-def test_anti_affinity_among_members_counts(life: Life) -> None:
-    """Each member is placed beside those before it: one on a node, and no group where there are too few nodes."""
-    life.nodes("n1", "n2", vfs=8)
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    fields: dict[str, Any] = {"metadata": {"labels": {"job": "train"}}, "spec": {"affinity": apart}}
-    for name in ("n1", "n2"):
-        life.nodes(name, vfs=8, labels={"kubernetes.io/hostname": name})
-    life.members(3, **fields)
-    assert binds(life.work()) == []
-    life.nodes("n3", vfs=8, labels={"kubernetes.io/hostname": "n3"})
-    assert sorted(one.assigned.node for one in binds(life.work(1.0))) == ["n1", "n2", "n3"]
-
-
-def test_members_of_different_sizes_are_placed_in_more_than_one_order(life: Life) -> None:
-    """In the order of their indexes the small one would take a part of the room that only the large one needs."""
-    life.nodes("n1")
-    life.nodes("n2", allocatable={"cpu": "4"})
-    for name, cpu in (("m0", "3"), ("m1", "8")):
-        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-        life.see(life.member(name, '{"name":"train","min":2}', request=None, spec={"containers": [container]}))
-    placed = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(life.work())}
-    assert placed == {"m0": "n2", "m1": "n1"}
-
-
-def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life) -> None:
-    """Its end was missed while the watch was cut."""
-    life.nodes("n1", "n2", "n3")
-    placed, over = life.member(node="n1"), life.member(status={"phase": "Succeeded"})
-    life.see(placed, over)
-    list(life.machine.event_handlers.handle_list(Pod, [identity(placed)], life.now))
-    life.see(life.member())
-    assert binds(life.work()) == []
-    assert life.machine.group_cache.of(over.metadata.uid) is None
-
-
-@pytest.mark.parametrize("second", [{"labels": {names.POD_GROUP_LABEL: "other"}}, {"group": '{"name":"other"}'}])
-def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, second: dict[str, Any]) -> None:
-    life.pod_group("train", schedulingPolicy={"gang": {"minCount": 2}})
-    life.nodes("n1", "n2")
-    labels = {"name": "m1", "namespace": "default", "uid": "u1", "labels": second.get("labels", {})}
-    found = life.see(life.member("m0", "", spec=OF_TRAIN))
-    found += life.see(life.member("m1", second.get("group", ""), spec=OF_TRAIN, metadata=labels))
-    found += life.work() + life.work(5.0)
-    assert told(found) == {"m0": "group train: 1 of at least 2 members exist, 1 rejected as invalid"}
-    (refused,) = (one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "m1")
-    assert "'train'" in refused
-    assert "'other'" in refused
-
-
+NO_POD_GROUP = "group train: its PodGroup ({}) does not exist, or the API server does not serve that API"
+ONE_OF_TWO = "group train: 1 of at least 2 members exist"
 KEY = "leaderworkerset.sigs.k8s.io/group-key"
-NAMED_BY_LABEL = f'{{"name_from":"{KEY}","min":2}}'
+BY_LABEL = f'name annotation={{"name_from":"{KEY}","min":2}}'
 
 
-def _replica(life: Life, number: int) -> list[str]:
-    """Let a leader and its worker come; return their names."""
-    pods = [f"serve-{number}", f"serve-{number}-1"]
-    life.see(*(life.member(name, NAMED_BY_LABEL, metadata={"labels": {KEY: f"key-{number}"}}) for name in pods))
-    return pods
-
-
-def test_each_replica_that_a_label_tells_apart_starts_on_its_own(life: Life) -> None:
-    """Where there is room for one, one starts whole, and the pods of the other wait."""
-    life.nodes("n1", "n2", "n3")
-    replicas = [_replica(life, number) for number in range(2)]
-    found = binds(life.work())
-    life.bound(*found)
-    life.nodes("n4")
-    assert sorted([bound_names(found), bound_names(life.work(15.0))]) == replicas
-
-
-def test_a_pod_whose_label_comes_later_joins_then(life: Life) -> None:
-    """Until then it is refused, and its event names annotation, field and label."""
-    life.nodes("n1", "n2")
-    first, late = (life.member(name, NAMED_BY_LABEL, metadata={"labels": {KEY: "a"}}) for name in ("first", "late"))
-    found = life.see(first, changed(late, metadata={"labels": {}})) + life.work()
-    (message,) = {one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "late"}
-    assert message == f"annotation 'mooring.dev/group'.name_from: label {KEY!r} of the pod is missing or empty"
-    life.see(late)
-    assert len(binds(life.work(5.0))) == 2
+@stories(
+    {
+        "a PodGroup of the cluster's API may come late": (
+            "nodes n1 n2; name spec=train; come m0 m1; coscheduling train 2; at-once; later 3; at-once; "
+            f"told m0 m1: {NO_POD_GROUP.format('scheduling.k8s.io')}; pod-group train 2; at-once m0 m1"
+        ),
+        "a PodGroup of scheduler-plugins may come late": (
+            "nodes n1 n2; name label=train; come m0 m1; pod-group train 2; at-once; later 3; at-once; "
+            f"told m0 m1: {NO_POD_GROUP.format('scheduling.x-k8s.io')}; coscheduling train 2; at-once m0 m1"
+        ),
+        "two PodGroups of one name are two groups": (
+            "nodes n1 n2 n3 n4; pod-group train 3; coscheduling train 2; name spec=train; come own0 own1; "
+            "name label=train; come other0; later 3; at-once; told own0 own1: group train: 2 of at least 3 members "
+            f"exist ({HINT}) | other0: {ONE_OF_TWO} ({HINT}); name spec=train label=train; come both; at-once; "
+            "refused both: belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' "
+            "by label; name label=train; come other1; at-once other0 other1"
+        ),
+        "a member that names two PodGroups contradicts nobody": (
+            "nodes n1 n2; pod-group train 2; name spec=train label=other; come both; "
+            'name spec=train annotation={"min":2,"rails":"same"}; come m0 m1; at-once m0 m1'
+        ),
+        "others are told of a member that names a second PodGroup": (
+            "nodes n1 n2; pod-group train 2; name spec=train; come m0; name spec=train label=other; come m1; bound; "
+            f"told m0: {ONE_OF_TWO}, 1 rejected as invalid; refused m1: 'train' by spec.schedulingGroup, and 'other' by"
+        ),
+        "others are told of a member that names a second group": (
+            'nodes n1 n2; pod-group train 2; name spec=train; come m0; name spec=train annotation={"name":"other"}; '
+            f"come m1; bound; told m0: {ONE_OF_TWO}, 1 rejected as invalid; "
+            "refused m1: 'other' is not the name of the pod's PodGroup, 'train'"
+        ),
+        "each replica that a label names starts on its own": (
+            f"nodes n1 n2 n3; {BY_LABEL} {KEY}=a; come a0 a1; {BY_LABEL} {KEY}=b; come b0 b1; at-once a0 a1; nodes n4; "
+            "later 15; at-once b0 b1"
+        ),
+        "a pod whose label comes late joins then": (
+            f"nodes n1 n2; {BY_LABEL} {KEY}=a; come first; {BY_LABEL}; come late; at-once; refused late: annotation "
+            f"'mooring.dev/group'.name_from: label '{KEY}' of the pod is missing or empty; label late {KEY}=a; "
+            "bound first late"
+        ),
+    }
+)
+def test_a_member_names_its_group_by_a_pod_group_or_an_annotation(life: Life, text: str) -> None:
+    Story(life).play(text)
