@@ -7,7 +7,10 @@ import msgspec
 import pytest
 
 from mooring import names
+from mooring.annotations.inventory import HELD_BY, Out
+from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed, Synced
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
@@ -22,8 +25,8 @@ from tests.scheduler.group_life import (
     changed,
     changed_event,
     claiming,
-    fill,
     told,
+    victims,
 )
 
 # What each word of a story in capitals stands for: such a story is played once for each.
@@ -32,6 +35,7 @@ VARIANTS = {
     "THEN": {"same leader": "", "new leader": "lead", "new leader, shown backwards": "lead backwards"},
     "LEADER": {"new leader": "lead", "new leader, shown backwards": "lead backwards"},
 }
+LEAVING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 Stories = Mapping[str, str]
 
 
@@ -48,14 +52,19 @@ def stories(table: Stories, **more: Stories) -> pytest.MarkDecorator:
 
 
 class Story:
-    """Tells a life by steps, each of them a method; ``pod@node`` is a pod that is bound when it comes, with VFs."""
+    """Plays the steps, each of them a method.
+
+    ``pod@node`` is a pod that is bound when it comes, with VFs; ``pod>node`` one whose status names a node.
+    """
 
     def __init__(self, life: Life) -> None:
         self.life, self.owner, self.group, self.vf_count = life, "", TRAIN, 2
         self.hour: int | None = None
         self.labels: dict[str, str] = {}
+        self.node_labels: dict[str, str] = {}
         self.fields: dict[str, Any] = {}
         self.pods: dict[str, Pod] = {}
+        self.node_fields: dict[str, dict[str, Any]] = {}
         # What was decided last, and what the machine has answered to events since then.
         self.found: list[Instruction] = []
         self._answers: list[Instruction] = []
@@ -102,16 +111,15 @@ class Story:
 
     def come(self, *pods: str, group: str | None = None) -> None:
         for pod in pods:
-            name, _, node = pod.partition("@")
+            name_and_node, _, nominated_node = pod.partition(">")
+            name, _, node = name_and_node.partition("@")
             metadata: dict[str, Any] = {"creationTimestamp": self.clock(self.hour), "labels": self.labels}
             if self.owner:
                 metadata["ownerReferences"] = [{"name": "train", "kind": "Job", "uid": self.owner, "controller": True}]
-            fields: dict[str, Any] = {
-                "metadata": metadata,
-                "spec": self.fields,
-                "request": [{}] * self.vf_count or None,
-            }
-            item = self.life.member(name, self.group if group is None else group, node=node or None, **fields)
+            fields: dict[str, Any] = {"metadata": metadata, "spec": self.fields, "node": node or None}
+            fields["status"] = {"nominatedNodeName": nominated_node} if nominated_node else {}
+            fields["request"] = [{}] * self.vf_count or None
+            item = self.life.member(name, self.group if group is None else group, **fields)
             self._show(claiming(item, *range(self.vf_count)) if node and self.vf_count else item)
 
     def alone(self, *pods: str) -> None:
@@ -126,11 +134,23 @@ class Story:
         key, _, value = label.partition("=")
         self._show(changed(self.pods[pod], metadata={"labels": {key: value}}))
 
+    def leave(self, *pods: str) -> None:
+        """Show victims of a preemption that are being deleted."""
+        marked = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
+        self._show(*(changed(self.pods[name], metadata=LEAVING, status=marked) for name in pods))
+
+    def nominate(self, *pods: str) -> None:
+        """Show which node the status of each pod names, ``pod>node``; without pods, as the scheduler has decided."""
+        for pod in pods or [f"{name}>{node}" for name, node in self._kept()]:
+            name, _, node = pod.partition(">")
+            self._show(changed(self.pods[name], status={"nominatedNodeName": node}))
+
     def delete(self, *pods: str) -> None:
         self.life.gone(*(self.pods.pop(name) for name in pods))
 
-    def pod_group(self, name: str, count: str) -> None:
-        self.life.pod_group(name, schedulingPolicy={"gang": {"minCount": int(count)}})
+    def pod_group(self, name: str, count: str, priority: str = "") -> None:
+        fields = {"priority": int(priority)} if priority else {}
+        self.life.pod_group(name, schedulingPolicy={"gang": {"minCount": int(count)}}, **fields)
 
     def coscheduling(self, name: str, count: str) -> None:
         """Show a PodGroup of scheduler-plugins."""
@@ -143,22 +163,34 @@ class Story:
     def later(self, seconds: str) -> None:
         self.life.now += float(seconds)
 
+    def rack(self, name: str) -> None:
+        """Let later nodes be in this rack."""
+        self.node_labels = {"rack": name}
+
     def nodes(self, *nodes: str) -> None:
         """Show nodes; ``n1*4`` has four VFs."""
         for node in nodes:
             name, _, vf_count = node.partition("*")
-            self.life.nodes(name, vfs=int(vf_count or 2))
+            self.node_fields[name] = {"vfs": int(vf_count or 2), "labels": self.node_labels}
+            self.life.nodes(name, **self.node_fields[name])
+
+    def hold(self, node: str) -> None:
+        """Show a node that still holds a VF of a pod that is gone."""
+        self.life.show_node(node, self.life.make_pf(vfs=2, out=(Out(Indexes.of([0]), f"{HELD_BY}gone"),)))
 
     def lose(self, *nodes: str) -> None:
         for node in nodes:
             self.life.remove_node(node)
+            self.node_fields.pop(node, None)
 
     def lose_node_of(self, *pods: str) -> None:
         self.lose(*(self.pods[name].spec.node_name or "" for name in pods))
 
     def fill(self, *nodes: str) -> None:
-        """Fill new nodes with a pod each, ``on-n1`` and so on, of priority 5."""
-        self.pods |= {pod.metadata.name: pod for pod in fill(self.life, *nodes, spec={"priority": 5})}
+        """Fill new nodes with a pod each: ``on-n1`` and so on."""
+        self.nodes(*nodes)
+        for node in nodes:
+            self.alone(f"on-{node}@{node}")
 
     def fail_often(self) -> None:
         """Let nodes come that are too small for all that wait, which are tried each time."""
@@ -193,9 +225,9 @@ class Story:
 
     def lead(self, order: str = "") -> None:
         """Let another scheduler lead, which is only shown what exists."""
-        nodes = sorted(self.life.machine.cache.node_names())
         self.life = self.life.successor()
-        self.life.nodes(*nodes)
+        for name, fields in self.node_fields.items():
+            self.life.nodes(name, **fields)
         self._show(*list(self.pods.values())[:: -1 if order else 1])
 
     # What the scheduler does.
@@ -221,9 +253,49 @@ class Story:
             if bind.pod_info.pod.metadata.name not in pods:
                 self.life.machine.finished(bind, Outcome("changed", ""), self.life.now)
 
-    def step(self) -> None:
-        """Begin a decision that does not end with this step."""
+    def steps(self, count: str) -> None:
+        """Take short steps of a decision that does not end with them, and has no effect until then."""
+        self.life.machine.group_scheduling.portion, cache = 1, self.life.machine.cache
+        assigned_pods = list(cache.assigned_pods())
+        for _ in range(int(count)):
+            assert self.life.machine.step(self.life.now) == []
+            assert list(cache.assigned_pods()) == assigned_pods
+
+    def no_step(self) -> None:
+        assert self.life.machine.step(self.life.now) is None
+
+    def take_over(self) -> None:
+        """Do what comes before the next decision."""
+        self.life.machine.tick(self.life.now)
         assert self.life.machine.step(self.life.now) == []
+
+    def evicted(self, *pods: str) -> None:
+        """Expect that exactly these were evicted by the last decision."""
+        assert victims(self.found) == sorted(pods)
+
+    def on(self, *nodes: str) -> None:
+        """Expect that the pods of the last decision are on these nodes."""
+        assert sorted(one.assigned.node for one in binds(self.found)) == sorted(nodes)
+
+    def kept(self, *rooms: str) -> None:
+        """Expect that room is kept for exactly these pods, each as ``pod>node``; ``>node`` is for a spare."""
+        assert sorted(f"{name}>{node}" for name, node in self._kept()) == sorted(rooms)
+
+    def kept_vfs(self, count: str) -> None:
+        """Expect that each room has exactly so many VFs."""
+        assignments = [room.assignment for room in self._rooms()]
+        assert [len(one.vfs) if one is not None else 0 for one in assignments] == [int(count)] * len(assignments)
+
+    def _kept(self) -> list[tuple[str, str]]:
+        pods = self.life.machine.pending_pods.pending
+        return [(pods[room.uid].pod.metadata.name if room.uid in pods else "", room.node) for room in self._rooms()]
+
+    def _rooms(self) -> list[AssignedPod]:
+        return [room for one in self.life.machine.reservations.all() for room in one.rooms.values()]
+
+    def no_record(self) -> None:
+        """Expect that nothing is known of any spares."""
+        assert self.life.machine.group_scheduling.spares._times == {}
 
     def told(self, *words: str) -> None:
         """Expect ``pods: message`` of exactly the pods that were told; ``...`` at the end of a message stands for more.
@@ -235,7 +307,7 @@ class Story:
             pods, _, message = part.partition(": ")
             for pod in pods.split():
                 text = messages.pop(pod)
-                assert text.startswith(message[:-3]) if message.endswith("...") else text == message
+                assert text == message or (message.endswith("...") and text.startswith(message[:-3])), text
         assert messages == {}
 
     def refused(self, *words: str) -> None:

@@ -5,172 +5,90 @@ import time
 import pytest
 
 from mooring import names
-from mooring.annotations.inventory import HELD_BY, Out
-from mooring.indexes import Indexes
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
-from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import (
-    PAIR,
-    TRAIN,
-    Life,
-    annotated,
-    binds,
-    bound_names,
-    changed,
-    fill,
-    orders,
-    pair,
-    victims,
+from tests.scheduler.group_life import Life, annotated, binds, orders
+from tests.scheduler.state.groups.story import Story, stories
+
+PAIR = "of pair 2; spec priority=10; {} m0>n1 m1>n2"
+OLDER = (
+    "spec priority=10; spec preemptionPolicy=Never; alone older; spec preemptionPolicy=PreemptLowerPriority; later 1"
 )
-
-GOES = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-HOLD_S = 30.0
-
-
-def _on(pod: Pod, node: str) -> Pod:
-    return changed(pod, status={"nominatedNodeName": node})
-
-
-def _kept_on(life: Life) -> dict[str, str]:
-    nodes = {room.uid: room.node for one in life.machine.reservations.all() for room in one.rooms.values()}
-    return {life.machine.pending_pods[uid].pod.metadata.name: node for uid, node in nodes.items()}
+# n1 holds VFs of a victim that the new leader never saw, n2 is free, and others are full.
+HELD = "fill n3 n4; nodes n2; hold n1"
+STILL_KEPT = "later 15; at-once; evicted; kept m0>n1 m1>n2"
+ALONE_KEPT = STILL_KEPT.removesuffix(" m1>n2")
+# The group has been decided about by this leader.
+DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-once; kept m0>n1 m1>n2"
 
 
-def _take_over(life: Life) -> None:
-    """Let the machine do what comes before the next decision."""
-    life.machine.tick(life.now)
-    assert life.machine.step(life.now) == []
-
-
-def _members(life: Life, *nodes: str, group: str = PAIR, priority: int = 10) -> list[Pod]:
-    """Show a member for each node that is in its status, empty for none."""
-    members = [life.member(f"m{number}", group, spec={"priority": priority}) for number in range(len(nodes))]
-    shown = [_on(one, node) if node else one for one, node in zip(members, nodes, strict=True)]
-    life.see(*shown)
-    return shown
-
-
-@pytest.mark.parametrize("is_group", [True, False])
-def test_an_older_pod_does_not_take_the_room_for_which_pods_were_sent_away(life: Life, is_group: bool) -> None:
-    """The victims are gone when the new leader reads the cluster; a single pod and a group keep their VFs alike."""
-    older = life.make_pod("older", [{}, {}], spec={"priority": 10, "preemptionPolicy": "Never"})
-    fill(life, "n1", "n2")
-    life.see(older)
-    life.work()
-    pods = pair(life) if is_group else [life.make_pod(f"m{n}", [{}, {}], spec={"priority": 10}) for n in range(2)]
-    life.see(*pods)
-    assert victims(life.work()) == ["on-n1", "on-n2"]
-    nodes = _kept_on(life)
-    life = life.successor()
-    life.nodes("n1", "n2")
-    life.see(older, *(_on(pod, nodes[pod.metadata.name]) for pod in pods))
-    assert bound_names(life.work(1.0)) == ["m0", "m1"]
-
-
-def test_vfs_of_pods_that_are_leaving_are_kept_one_by_one(life: Life) -> None:
-    """What the first victim leaves is kept until the last one is gone, and nobody else is sent away."""
-    running = fill(life, "n1", "n2", "n3", "n4")
-    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10, "preemptionPolicy": "Never"}))
-    life.work()
-    marked = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
-    life.see(*(changed(one, metadata=GOES, status=marked) for one in running[:2]))
-    _members(life, "n1", "n2")
-    assert victims(life.work(1.0)) == []
-    life.gone(running[0])
-    found = life.work(15.0)
-    assert (binds(found), victims(found)) == ([], [])
-    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
-    life.gone(running[1])
-    assert bound_names(life.work(15.0)) == ["m0", "m1"]
-
-
-def _held_room(life: Life) -> None:
-    """Let n1 hold VFs of a victim that the new leader never saw, n2 be free, and others be full."""
-    fill(life, "n3", "n4")
-    life.nodes("n2")
-    life.show_node("n1", life.make_pf(vfs=2, out=(Out(Indexes.of([0]), f"{HELD_BY}gone"),)))
-
-
-@pytest.mark.parametrize("is_group", [True, False])
-def test_vfs_that_a_node_still_holds_for_gone_victims_are_waited_for(life: Life, is_group: bool) -> None:
-    """The new leader sends nobody else away, until the time is over."""
-    _held_room(life)
-    if is_group:
-        _members(life, "n1", "n2")
-    else:
-        life.remove_node("n2")
-        life.see(_on(life.make_pod("m0", [{}, {}], spec={"priority": 10}), "n1"))
-    before = {"m0": "n1", "m1": "n2"} if is_group else {"m0": "n1"}
-    for _ in range(3):
-        found = life.work(15.0)
-        assert (binds(found), victims(found)) == ([], [])
-        assert _kept_on(life) == before
-    life.nodes("n1")
-    assert bound_names(life.work(15.0)) == sorted(before)
-
-
-def test_vfs_that_do_not_come_back_are_not_waited_for_for_ever(life: Life) -> None:
-    _held_room(life)
-    _members(life, "n1", "n2")
-    assert victims(life.work(15.0)) == []
-    assert len(victims(life.work(VF_PATIENCE_S + 1.0) + life.work(15.0))) == 1
-    assert "n1" not in _kept_on(life).values()
-
-
-def test_the_room_of_some_members_is_kept_until_the_group_is_decided_about(life: Life) -> None:
-    """The others' was not written, or there was none; the decision finds no room for all, and ends it."""
-    fill(life, "n1", spec={"priority": 10})
-    life.nodes("n2")
-    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
-    _members(life, "n2", "")
-    _take_over(life)
-    assert _kept_on(life) == {"m0": "n2"}
-    assert bound_names(life.work()) == []
-    assert _kept_on(life) == {}
-    assert bound_names(life.work(15.0)) == ["older"]
-
-
-def test_no_room_is_kept_for_a_group_whose_members_contradict_each_other(life: Life) -> None:
-    life.nodes("n1", "n2")
-    groups = (PAIR, '{"name":"pair","min":1}')
-    life.see(*(_on(life.member("", group), f"n{number}") for number, group in enumerate(groups, 1)))
-    assert life.machine.step(life.now) is None
-    assert _kept_on(life) == {}
-
-
-@pytest.mark.parametrize("is_seen", [False, True])
-def test_room_is_kept_for_half_a_minute_for_a_group_of_which_a_member_is_missing(life: Life, is_seen: bool) -> None:
-    """It was deleted before the new leader's first decision, seen by it or not, and may be made again."""
-    life.nodes("n1", "n2")
-    *_, last = _members(life, "n1", "n2", "", group=TRAIN)
-    if not is_seen:
-        life.gone(last)
-    _take_over(life)
-    if is_seen:
-        life.gone(last)
-    life.see(life.make_pod("other", [{}]))
-    assert bound_names(life.work(29.0)) == []
-    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
-    assert bound_names(life.work(15.0)) == ["other"]
-    assert len(life.machine.reservations) == 0
-
-
-def test_what_is_kept_on_one_node_are_other_vfs_for_each_pod(life: Life) -> None:
-    """Members of a group beside each other, and beside a single pod: an older pod gets none of their VFs."""
-    life.nodes("n1", vfs=4)
-    life.see(life.make_pod("older", [{}]), _on(life.make_pod("alone", [{}, {}]), "n1"))
-    life.see(*(_on(life.member(f"m{number}", PAIR, request=[{}]), "n1") for number in range(2)))
-    assert bound_names(life.work()) == ["alone", "m0", "m1"]
-
-
-def test_no_room_is_left_for_what_is_kept_for_less_important_pods(life: Life) -> None:
-    life.nodes("n1", "n2")
-    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
-    life.see(_on(life.make_pod("low", [{}, {}], spec={"priority": 5}), "n1"))
-    _members(life, "n1", "n2")
-    assert bound_names(life.work()) == ["m0", "m1"]
+@stories(
+    {
+        # The victims are gone when it reads the cluster.
+        "from an older pod": (
+            f"fill n1 n2; {OLDER}; at-once; of pair 2; WAITER m0 m1; at-once; evicted on-n1 on-n2; nominate; "
+            "delete on-n1 on-n2; lead; later 1; at-once m0 m1"
+        ),
+        "until the last victim is gone": (
+            f"fill n1 n2 n3 n4; {OLDER}; at-once; leave on-n1 on-n2; {PAIR.format('come')}; later 1; at-once; evicted; "
+            f"delete on-n1; {STILL_KEPT}; delete on-n2; later 15; at-once m0 m1"
+        ),
+        "while a node still holds VFs of victims": (
+            f"{HELD}; {PAIR.format('come')}; {STILL_KEPT}; {STILL_KEPT}; {STILL_KEPT}; nodes n1; later 15; "
+            "at-once m0 m1"
+        ),
+        "for a single pod while a node still holds VFs of a victim": (
+            f"{HELD}; lose n2; spec priority=10; alone m0>n1; {ALONE_KEPT}; {ALONE_KEPT}; {ALONE_KEPT}; nodes n1; "
+            "later 15; at-once m0"
+        ),
+        "but not for ever if VFs do not come back": (
+            f"{HELD}; {PAIR.format('come')}; {STILL_KEPT}; later {VF_PATIENCE_S + 1}; at-once; evicted on-n4"
+        ),
+        # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
+        "for some members, until the decision": (
+            "spec priority=10; fill n1; nodes n2; alone older; later 1; of pair 2; come m0>n2 m1; take-over; "
+            "kept m0>n2; at-once; kept; later 15; at-once older"
+        ),
+        # It may be made again.
+        "for half a minute if a member is missing": (
+            "nodes n1 n2; of train 3; spec priority=10; come m0>n1 m1>n2 m2; MISSING; spec priority=0; request 1; "
+            "alone other; later 29; at-once; kept m0>n1 m1>n2; later 15; at-once other; kept"
+        ),
+        "with other VFs for each pod of a node": (
+            "nodes n1*4; request 1; alone older; later 1; request 2; alone single>n1; request 1; of pair 2; "
+            "come m0>n1 m1>n1; at-once single m0 m1"
+        ),
+        "though a less important pod names the node too": (
+            "nodes n1 n2; spec priority=10; alone older; later 1; spec priority=5; alone low>n1; "
+            f"{PAIR.format('come')}; at-once m0 m1"
+        ),
+        "where the last leader writes it late": f"nodes n1 n2 n3; {PAIR.format('come')}; take-over; LATE; kept-vfs 2",
+        "against pods of lower priority than the PodGroup": (
+            f"nodes n1 n2; {OLDER}; spec priority=1; name spec=pair; come m0>n1 m1>n2; pod-group pair 2 10; "
+            "at-once m0 m1"
+        ),
+        "not against pods of higher priority than the PodGroup": (
+            f"nodes n1 n2; {OLDER.replace('10', '9')}; spec priority=99; name spec=pair; spec preemptionPolicy=Never; "
+            "come m0>n1 m1>n2; pod-group pair 2 8; at-once older"
+        ),
+        "not for members that contradict each other": (
+            "nodes n1 n2; of pair 2; come m0>n1; of pair 1; come m1>n2; no-step; kept"
+        ),
+        # Others may write the status of a pod.
+        "as before if the status of a later member names a node": (f"{DECIDED}; come m2>n3; at-once; kept m0>n1 m1>n2"),
+    },
+    WAITER={"a group": "come", "single pods": "alone"},
+    MISSING={"deleted before": "delete m2; take-over", "deleted after it was seen": "take-over; delete m2"},
+    LATE={
+        "another node": "nominate m0>n3; take-over; kept m0>n3 m1>n2",
+        "none": "nominate m0>; take-over; kept m1>n2",
+        "none at all": "nominate m0> m1>; take-over; kept",
+        "a node that is gone": "nominate m0>gone; take-over; kept m1>n2",
+    },
+)
+def test_a_new_leader_keeps_room(life: Life, text: str) -> None:
+    Story(life).play(text)
 
 
 def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
@@ -178,59 +96,16 @@ def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
     for node in ("n1", "n2"):
         life.show_node(node, life.make_pf(0, vfs=2, network="rail0"), life.make_pf(1, vfs=1, network="rail1"))
     life.see(life.make_pod("older", [{"network": "rail1"}], spec={"priority": 10}))
-    _members(life, "n1", "n2", group='{"name":"pair","min":2,"rails":"index"}')
-    assert bound_names(life.work()) == ["m0", "m1"]
-
-
-@pytest.mark.parametrize("nodes", [("n3", "n2"), ("", "n2"), ("", ""), ("gone", "n2")])
-def test_what_the_last_leader_still_writes_counts(life: Life, nodes: tuple[str, str]) -> None:
-    life.nodes("n1", "n2", "n3")
-    members = _members(life, "n1", "n2")
-    _take_over(life)
-    life.see(*(_on(pod, node) for pod, node in zip(members, nodes, strict=True)))
-    _take_over(life)
-    known = {f"m{number}": node for number, node in enumerate(nodes) if node.startswith("n")}
-    assert _kept_on(life) == known
-    # With its VFs, which were kept for it before too.
-    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
-    assert all(room.assignment is not None for room in rooms)
-
-
-@pytest.mark.parametrize(("of_group", "own", "of_other", "bound"), [(10, 1, 10, ["m0", "m1"]), (8, 99, 9, ["older"])])
-def test_room_is_kept_by_the_priority_of_the_pod_group(
-    life: Life, of_group: int, own: int, of_other: int, bound: list[str]
-) -> None:
-    """Whatever the members' own; pods may be listed before it."""
-    life.nodes("n1", "n2")
-    life.see(life.make_pod("older", [{}, {}], spec={"priority": of_other, "preemptionPolicy": "Never"}))
-    spec = {"priority": own, "preemptionPolicy": "Never", "schedulingGroup": {"podGroupName": "pair"}}
-    life.see(*(_on(life.member(f"m{number}", "", spec=spec), f"n{number + 1}") for number in range(2)))
-    life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=of_group)
-    assert bound_names(life.work()) == bound
+    Story(life).play(
+        'name annotation={"name":"pair","min":2,"rails":"index"}; spec priority=10; come m0>n1 m1>n2; at-once m0 m1'
+    )
 
 
 def test_the_room_of_a_group_with_first_call_stays_its_own(life: Life) -> None:
     """A standby that has seen the group wait for long enough gives it first call at once."""
-    life = life.successor(Machine("mooring", group_options=GroupOptions(hold_s=HOLD_S)))
-    life.nodes("n1")
-    life.see(life.make_pod("older", [{}, {}]))
-    _members(life, "n1", "", priority=0)
-    assert binds(life.work(2 * HOLD_S)) == []
-    assert _kept_on(life) == {"m0": "n1"}
-    life.machine.check()
-
-
-def test_a_node_in_the_status_of_a_later_member_changes_nothing_of_what_is_kept(life: Life) -> None:
-    """The group was decided about; who else may write the status of a pod does not end that."""
-    fill(life, "n1", "n2")
-    life.nodes("n3", vfs=0)
-    pair(life)
-    life.work()
-    kept = _kept_on(life)
-    assert len(kept) == 2
-    life.see(_on(life.member("m2", PAIR, spec={"priority": 10}), "n3"))
-    life.machine.step(life.now)
-    assert _kept_on(life) == kept
+    story = Story(life.successor(Machine("mooring", group_options=GroupOptions(hold_s=30.0))))
+    story.play("nodes n1; alone older; later 1; of pair 2; come m0>n1 m1; later 60; at-once; kept m0>n1")
+    story.life.machine.check()
 
 
 def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life) -> None:
@@ -238,7 +113,9 @@ def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life)
     count = 300
     life.nodes(*(f"n{number}" for number in range(count)))
     life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
-    members = _members(life, *(f"n{n}" for n in range(count)), group=f'{{"name":"train","min":{count - 1}}}')
+    story = Story(life)
+    story.play(f"of train {count - 1}; spec priority=10")
+    story.come(*(f"m{n}>n{n}" for n in range(count)))
     longest_s = 0.0
     for number in range(5):
         began_s = time.process_time()
@@ -246,7 +123,7 @@ def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life)
         longest_s = max(longest_s, time.process_time() - began_s)
         assert life.machine.is_trying == (number < 4)
         if not number:
-            life.gone(members[0])
+            story.delete("m0")
     assert longest_s < 0.05
     assert len(life.machine.reservations) == count - 1
     found = life.work()

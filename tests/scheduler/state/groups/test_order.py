@@ -9,7 +9,7 @@ from tests.scheduler.group_life import Life, binds, bound_names, fill, orders
 from tests.scheduler.state.groups.story import Story, stories
 
 # Two nodes are full. The older group has failed so often that its backoff is ten seconds; that of the younger is short.
-OLD = "fill n1 n2; of old 2; come old-0 old-1; fail-often"
+OLD = "spec priority=5; fill n1 n2; spec priority=0; of old 2; come old-0 old-1; fail-often"
 YOUNG = "of young 2; come young-0 young-1"
 
 
@@ -25,13 +25,13 @@ YOUNG = "of young 2; come young-0 young-1"
             f"{OLD}; delete on-n1 on-n2; {YOUNG}; later 1; at-once old-0 old-1"
         ),
         "a younger one of higher priority goes first": (
-            f"spec priority=1; {OLD.replace('old', 'high')}; spec priority=0; {YOUNG}; delete on-n1 on-n2; later 1; "
+            f"{OLD.replace('old', 'high').replace('=0', '=1')}; spec priority=0; {YOUNG}; delete on-n1 on-n2; later 1; "
             "at-once high-0 high-1"
         ),
         # It waits for one decision about the older one, not for its backoff.
         "a younger one gets room that is of no use to the older one": (
-            "fill n1 n2; of old 4; come old-0 old-1 old-2 old-3; fail-often; delete on-n1 on-n2; "
-            f"{YOUNG}; at-once young-0 young-1"
+            "spec priority=5; fill n1 n2; spec priority=0; of old 4; come old-0 old-1 old-2 old-3; fail-often; "
+            f"delete on-n1 on-n2; {YOUNG}; at-once young-0 young-1"
         ),
     }
 )

@@ -1,196 +1,111 @@
 """Room for spare members: kept with exact VFs while the group runs, and used by a member that is made again."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from mooring import names
+from mooring.annotations.assignment import Assignment
 from mooring.annotations.pf_terms import Access
 from mooring.annotations.spares import dump_spares, read_spares
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, annotated, binds, changed, fill, told, victims
+from tests.scheduler.group_life import Life, annotated, binds, changed
+from tests.scheduler.state.groups.story import Story, stories
 
 GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
+ASKS = f"rack r1; name annotation={GROUP}"
+ASKS_NO_MORE = ASKS.replace('"spares":1', '"spares":0')
+# The group has n1 and n2 of a rack of three nodes, and the spare n3.
+START = f"{ASKS}; nodes n1 n2 n3; come m0 m1; at-once m0 m1; on n1 n2"
+OTHER = "request 1; alone other"
+URGENT = "spec priority=9; alone urgent; at-once urgent"
 
 
-def _rack(life: Life, *nodes: str) -> None:
-    life.nodes(*(nodes or ("n1", "n2", "n3")), labels={"rack": "r1"})
+@stories(
+    {
+        "is not given to others, unless their priority is higher": (
+            f"{START}; {OTHER}; at-once; kept >n3; kept-vfs 2; {URGENT}"
+        ),
+        "is used by a member that is made again": (
+            f"{START}; alone other; at-once; lose n1; delete m0; come again; at-once again; on n3"
+        ),
+        "is released with the last member": f"{START}; delete m0 m1; {OTHER}; later 2; at-once other; kept",
+        "is released once all ask for less": (
+            f"{START}; {ASKS_NO_MORE}; join m0; later 1; at-once; kept >n3; join m1; later 1; at-once; kept; {OTHER}; "
+            "at-once other"
+        ),
+        "is released when a VF of it is taken": (
+            f"{START}; request 1; {URGENT}; spec priority=0; alone other; later 2; at-once other; kept"
+        ),
+        # It decides nothing for weeks, and only receives events.
+        "is released by a standby": (
+            f"{START}; request 0; alone other@n1; lead; kept >n3; delete m0 m1; later 2; delete other; kept; no-record"
+        ),
+        "has no record longer than its group": f"{START}; lose n3; delete m0 m1; later 1; at-once; no-record",
+        "is not kept by a new leader if a member was made again there, by the newest record": (
+            f"{START}; later 3600; lose n1; delete m0; come again; at-once again; nodes n1; LEADER; kept"
+        ),
+        "is necessary for a start": (
+            f"{ASKS}; nodes n1 n2; come m0 m1; at-once; told m0 m1: group train: 2 of 3 members fit in "
+            "rack 'r1', the best domain: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs. The "
+            "members include 1 spare.; nodes n3; later 15; at-once m0 m1"
+        ),
+        "is not necessary for a start if the group could preempt a pod there": (
+            f"{ASKS}; fill n1; nodes n2 n3; spec priority=9; come m0 m1; at-once; evicted; later 2; at-once m0 m1; "
+            "evicted"
+        ),
+        # A member that is made again evicts the pod.
+        "evicts nobody": (
+            f"{ASKS}; fill n1 n2 n3; spec priority=9; come m0 m1; at-once; evicted on-n2 on-n3; delete on-n2 on-n3; "
+            "later 2; at-once m0 m1; on n2 n3; kept; lose-node-of m0; delete m0; come again; later 2; at-once; "
+            "evicted on-n1"
+        ),
+    }
+)
+def test_room_for_a_spare(life: Life, text: str) -> None:
+    Story(life).play(text)
 
 
-def _start(life: Life) -> list[Pod]:
-    """Let a group of two start in a rack of three nodes."""
-    _rack(life)
-    bound = life.place(*(life.member(f"m{number}", GROUP) for number in range(2)))
-    assert len(bound) == 2
-    return bound
+@pytest.fixture
+def start(life: Life) -> Story:
+    story = Story(life)
+    story.play(START)
+    return story
 
 
-def _replaced(life: Life, lost: Pod, **fields: Any) -> None:
-    """Let a member be lost with its node, and be made again."""
-    life.remove_node(str(lost.spec.node_name))
-    life.gone(lost)
-    life.see(life.member("again", GROUP, **fields))
+def _spares(story: Story, pod: str = "m1") -> tuple[Assignment, ...]:
+    return read_spares(story.pods[pod].annotations)
 
 
-def _new_leader(life: Life, *pods: Pod) -> Life:
-    """Return another scheduler, which is shown the same nodes and these pods."""
-    new = life.successor()
-    _rack(new, *(node for node in life.machine.cache.node_names()))
-    new.see(*pods)
-    return new
-
-
-def _scheduled(pod: Pod, hour: int) -> Pod:
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-11-29T{hour}:00:00Z"}
-    return changed(pod, status={"conditions": [condition]})
-
-
-def _free_node(bound: list[Pod]) -> str:
-    (node,) = {"n1", "n2", "n3"} - {pod.spec.node_name for pod in bound}
-    return str(node)
-
-
-def test_room_for_a_spare_is_not_given_to_others(life: Life) -> None:
-    bound = _start(life)
-    life.see(life.make_pod("other", [{}]))
-    assert binds(life.work()) == []
-    (room,) = life.machine.reservations.on(_free_node(bound))
-    assert room.assignment is not None
-    assert len(room.assignment.vfs) == 2
-    life.see(life.make_pod("urgent", [{}], spec={"priority": 9}))
-    assert len(binds(life.work())) == 1
-
-
-def test_a_lost_member_is_replaced_in_that_room_at_once(life: Life) -> None:
-    bound = _start(life)
-    life.see(life.make_pod("other", [{}, {}]))
-    life.work()
-    _replaced(life, bound[0])
-    (bind,) = binds(life.work())
-    assert (bind.pod_info.pod.metadata.name, bind.assigned.node) == ("again", _free_node(bound))
-
-
-def test_a_group_starts_only_with_room_for_its_spares(life: Life) -> None:
-    _rack(life, "n1", "n2")
-    life.members(2, GROUP)
-    found = life.work()
-    assert binds(found) == []
-    assert all("2 of 3 members fit" in one and "The members include 1 spare." in one for one in told(found).values())
-    _rack(life, "n3")
-    assert len(binds(life.work(15.0))) == 2
-
-
-def test_nobody_is_evicted_for_a_spare(life: Life) -> None:
-    """Two pods leave for the two members; a lost member evicts the third when it is made again."""
-    low = fill(life, "n1", "n2", "n3")
-    _rack(life)
-    life.members(2, GROUP, spec={"priority": 9})
-    names_of_victims = victims(life.work())
-    assert len(names_of_victims) == 2
-    life.gone(*(pod for pod in low if pod.metadata.name in names_of_victims))
-    bound = life.bound(*binds(life.work(2.0)))
-    assert len(bound) == 2
-    assert life.machine.reservations.all() == []
-    _replaced(life, bound[0], spec={"priority": 9})
-    assert len(victims(life.work(2.0))) == 1
-
-
-def test_a_group_does_not_wait_for_room_of_its_spare_that_it_could_preempt(life: Life) -> None:
-    fill(life, "n1")
-    _rack(life)
-    life.members(2, GROUP, spec={"priority": 9})
-    found = life.work() + life.work(2.0)
-    assert (len(binds(found)), victims(found)) == (2, [])
-
-
-@pytest.mark.parametrize("how", ["no member is left", "all ask for less", "a VF of it is taken"])
-def test_the_room_is_released(life: Life, how: str) -> None:
-    bound = _start(life)
-    if how == "no member is left":
-        life.gone(*bound)
-    elif how == "all ask for less":
-        for pod in bound:
-            assert len(life.machine.reservations.all()) == 1
-            life.see(annotated(pod, {names.GROUP: GROUP.replace('"spares":1', '"spares":0')}))
-            life.work(1.0)
-    else:
-        assert len(life.place(life.make_pod("urgent", [{}], spec={"priority": 9}))) == 1
-    life.see(life.make_pod("other", [{}]))
-    assert len(binds(life.work(2.0))) == 1
-    assert life.machine.reservations.all() == []
-
-
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", ["m0", "m1"])
 def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the_lost_member(
-    life: Life, lost: int
+    start: Story, lost: str
 ) -> None:
     """The member was deleted while no scheduler ran."""
-    bound = _start(life)
-    records = [read_spares(pod.annotations) for pod in bound]
-    assert records[0] == records[1]
-    assert [assignment.node for assignment in records[0]] == [_free_node(bound)]
-    new = _new_leader(life, bound[1 - lost])
-    new.work()
-    (room,) = new.machine.reservations.on(_free_node(bound))
-    assert room.assignment == records[0][0]
-    new.see(*(new.make_pod(name, [{}, {}]) for name in ("other", "another")))
-    (bind,) = binds(new.work())
-    assert bind.assigned.node == bound[lost].spec.node_name
+    assert _spares(start, "m0") == _spares(start, "m1")
+    assert [(one.node, len(one.vfs)) for one in _spares(start)] == [("n3", 2)]
+    start.play(f"delete {lost}; lead; at-once; kept >n3")
+    (room,) = start.life.machine.reservations.on("n3")
+    assert room.assignment == _spares(start, {"m0": "m1", "m1": "m0"}[lost])[0]
+    start.play(f"alone o0 o1; at-once o0; on {'n1' if lost == 'm0' else 'n2'}")
 
 
-def test_a_new_leader_reads_the_newest_record(life: Life) -> None:
-    """A member was made again in the room of the spare, and no other room was left."""
-    bound = _start(life)
-    _replaced(life, bound[0])
-    (again,) = life.bound(*binds(life.work()))
-    later = _scheduled(again, 10)
-    _rack(life)
-    for order in ([bound[1], later], [later, bound[1]]):
-        assert _new_leader(life, *order).machine.reservations.all() == []
-
-
-def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life) -> None:
+@pytest.mark.parametrize("order", ["", "backwards"])
+def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(start: Story, order: str) -> None:
     """An earlier leader had lost the room of one group, and given it to the other."""
-    older = _start(life)
-    (spare,) = read_spares(older[0].annotations)
-    life.nodes("n4", "n5", "n6", labels={"rack": "r2"})
-    newer = life.place(*(life.member(f"l{number}", GROUP.replace("train", "later")) for number in range(2)))
-    (other,) = read_spares(newer[0].annotations)
-    record = {names.SPARES: dump_spares([replace(spare, uid=other.uid)])}
-    pods = [_scheduled(pod, 10) for pod in older] + [_scheduled(annotated(pod, record), 11) for pod in newer]
-    for order in (pods, pods[::-1]):
-        new = _new_leader(life, *order)
-        new.work()
-        (kept,) = new.machine.reservations.all()
-        assert kept.group is not None
-        assert kept.group.name == "later"
-
-
-def test_no_record_outlives_its_group(life: Life) -> None:
-    bound = _start(life)
-    life.remove_node(_free_node(bound))
-    life.gone(*bound)
-    life.work(1.0)
-    assert life.machine.group_scheduling.spares._times == {}
-
-
-def test_a_standby_keeps_no_room_of_groups_that_are_gone(life: Life) -> None:
-    """It decides nothing for weeks, and only receives events."""
-    bound = _start(life)
-    other = life.make_pod("other", [], node="n1")
-    standby = _new_leader(life, *bound, other)
-    assert len(standby.machine.reservations.all()) == 1
-    standby.gone(*bound)
-    standby.now += 2.0
-    standby.gone(other)
-    assert standby.machine.reservations.all() == []
-    assert standby.machine.group_scheduling.spares._times == {}
+    start.play(f"later 3600; rack r2; nodes n4 n5 n6; name annotation={GROUP.replace('train', 'later')}; come l0 l1")
+    start.play("at-once l0 l1")
+    record = dump_spares([replace(_spares(start)[0], uid=_spares(start, "l0")[0].uid)])
+    start.pods |= {name: annotated(start.pods[name], {names.SPARES: record}) for name in ("l0", "l1")}
+    start.play(f"lead {order}; at-once")
+    (kept,) = start.life.machine.reservations.all()
+    assert kept.group is not None
+    assert kept.group.name == "later"
 
 
 @pytest.mark.parametrize("text", ["[", "[{}]", '{"v":1}'])
 def test_a_record_that_cannot_be_read_reserves_nothing(life: Life, text: str) -> None:
-    _rack(life, "n1")
+    life.nodes("n1", labels={"rack": "r1"})
     member = changed(life.member("m", GROUP), spec={"nodeName": "n1"})
     life.see(annotated(member, {names.SPARES: text}))
     assert life.machine.reservations.all() == []
