@@ -149,6 +149,11 @@ def bound_names(instructions: Iterable[Instruction]) -> list[str]:
     return sorted(one.pod_info.pod.metadata.name for one in binds(instructions))
 
 
+def kept_on(life: Life) -> list[str]:
+    """Return the nodes of all nominated pods, one for each pod."""
+    return sorted(room.node for one in life.machine.reservations.all() for room in one.rooms.values())
+
+
 def told(instructions: Iterable[Instruction]) -> dict[str, str]:
     """Return what waiting pods are told, by name."""
     return {

@@ -1,4 +1,4 @@
-"""A machine, and groups on it."""
+"""Machines with groups, by their options."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,23 +8,22 @@ import pytest
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import Life, life
+from tests.scheduler.pending.groups.story import Story
 
-__all__ = ["life"]
-MakeLife = Callable[..., Life]
+MakeStory = Callable[..., Story]
 
 
 @pytest.fixture
-def make_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[MakeLife]:
+def make_story(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[MakeStory]:
     """Make machines with options for groups, which are checked when the test ends."""
-    lives: list[Life] = []
+    stories: list[Story] = []
 
-    def make(*, portion: int | None = None, **options: Any) -> Life:
+    def make(*, portion: int | None = None, **options: Any) -> Story:
         portions: Any = {} if portion is None else {"portion": portion}
         machine = Machine("mooring", group_options=GroupOptions(**options), **portions)
-        lives.append(Life(machine, make_node, make_pf, make_pod))
-        return lives[-1]
+        stories.append(Story(machine, make_node, make_pf, make_pod))
+        return stories[-1]
 
     yield make
-    for one in lives:
-        one.machine.check()
+    for story in stories:
+        story.machine.check()

@@ -1,368 +1,273 @@
 """With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from mooring import names
-from mooring.annotations.inventory import HELD_BY, Out
-from mooring.indexes import Indexes
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.objects import Pod
+from scheduler.pending.groups.promises import NO_START
 from scheduler.state.groups.backfill import EarliestStart
-from tests.scheduler.group_life import PAIR, Life, binds, bound_names, changed, told
-from tests.scheduler.pending.groups.backfill_life import HOUR_S, life, message_of, run, start_of, timed, wait
-from tests.scheduler.pending.groups.conftest import MakeLife
-from tests.scheduler.pending.groups.hold_life import kept_on
+from scheduler.state.groups.group_scheduling import demand_of
+from tests.scheduler.group_life import changed
+from tests.scheduler.pending.groups.conftest import MakeStory
+from tests.scheduler.pending.groups.story import Story
 
-__all__ = ["life"]
-
-
-def test_the_first_group_is_promised_the_earliest_start_that_declared_ends_allow(life: Life) -> None:
-    life.nodes("n1", "n2", "n3")
-    run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
-    message = wait(life)
-    assert " It starts by 1970-01-01T02:00:30Z on nodes " in message
-    assert message.endswith(", after default/two (ends by 1970-01-01T02:00:00Z).")
-    assert start_of(life) == pytest.approx(2 * HOUR_S, abs=1.0)
-    assert len(kept_on(life)) == 2
+# A pod runs for two hours on one of two nodes, and a group waits for both.
+BESIDE = "nodes n1 n2; run two:2h; group pair*2; wait 1 1"
+HOURS = "nodes n1 n2 n3; run one:1h two:2h three:3h; group pair*2; wait 1 1"
+BY_TWO = "by 1970-01-01T02:00:30Z"
+KEY = GroupKey("annotation", "default", "pair")
 
 
-def _wait_beside(life: Life) -> Pod:
-    """Let a pod run for two hours on one of two nodes, and a group wait for both; return the pod."""
-    life.nodes("n1", "n2")
-    (two,) = run(life, timed(life, "two", "2h"))
-    wait(life)
-    return two
-
-
-def test_pods_that_end_before_start_meanwhile_and_others_do_not(life: Life) -> None:
-    """A node is free, and reserved from the second hour on."""
-    _wait_beside(life)
-    life.see(timed(life, "long", "3h"), timed(life, "endless", ""), timed(life, "short", "1h"))
-    assert bound_names(life.work(1.0)) == ["short"]
-
-
-def test_a_pod_that_does_not_touch_the_room_starts_however_long_it_runs(life: Life) -> None:
-    """The third node cannot take a member: the group's own rack has two."""
-    life.nodes("n1", "n2", labels={"rack": "r1"})
-    run(life, timed(life, "two", "2h"))
-    life.nodes("n3", labels={"rack": "r2"})
-    message = wait(life, '{"name":"pair","min":2,"within":"rack"}')
-    assert " on rack 'r1', after default/two" in message
-    life.see(timed(life, "endless", ""))
-    (bind,) = binds(life.work(1.0))
-    assert bind.assigned.node == "n3"
-
-
-def test_a_pod_may_stay_beside_the_group_on_a_node_that_others_leave_in_time(life: Life) -> None:
-    """Of four VFs the group needs two; two are used until it starts; the pod gets none that are promised."""
-    life.nodes("n1", vfs=4)
-    life.nodes("n2")
-    run(life, timed(life, "half", "2h", spec={"nodeSelector": {}}), timed(life, "there", "2h"))
-    life.nodes("n1", vfs=5)
-    wait(life)
-    life.see(timed(life, "beside", "", [{}]))
-    (bind,) = binds(life.work(1.0))
-    assert bind.assigned.node == "n1"
-    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
-    promised = {vf.pci for room in rooms if room.assignment is not None for vf in room.assignment.vfs}
-    assert bind.assigned.assignment is not None
-    assert promised.isdisjoint(vf.pci for vf in bind.assigned.assignment.vfs)
-
-
-def test_the_group_starts_when_the_pods_have_ended(life: Life) -> None:
-    two = _wait_beside(life)
-    life.see(timed(life, "long", "3h"))
-    life.work(2 * HOUR_S - 10.0)
-    life.gone(two)
-    assert bound_names(life.work(1.0)) == ["m0", "m1"]
-    assert len(life.machine.reservations) == 0
-
-
-def test_a_promise_moves_later_only_with_its_cause(life: Life) -> None:
-    """A pod of a higher priority takes promised room; the promise names it."""
-    _wait_beside(life)
-    life.see(timed(life, "urgent", "5h", spec={"priority": 7}))
-    assert bound_names(life.work(1.0)) == ["urgent"]
-    life.work(2.0)
-    life.work(2.0)
-    assert start_of(life) > 4 * HOUR_S
-    message = message_of(life)
-    assert " It was promised by 1970-01-01T02:00:30Z before: default/urgent of a higher priority is on" in message
-
-
-def test_a_pod_that_runs_too_long_is_named_and_the_room_stays_reserved(life: Life) -> None:
-    two = _wait_beside(life)
-    life.work(2 * HOUR_S + 5.0)
-    life.work(2.0)
-    message = message_of(life)
-    assert " It should have started by 1970-01-01T02:00:30Z on nodes n1, n2: default/two runs longer" in message
-    life.see(timed(life, "short", "1h"))
-    assert bound_names(life.work(1.0)) == []
-    life.gone(two)
-    assert bound_names(life.work(1.0)) == ["m0", "m1"]
-
-
-def test_a_lost_node_moves_the_promise(life: Life) -> None:
-    life.nodes("n1", "n2")
-    life.nodes("n3")
-    run(life, timed(life, "two", "2h"), timed(life, "three", "3h"), timed(life, "four", "4h"))
-    wait(life)
-    lost = kept_on(life)[0]
-    life.remove_node(lost)
-    life.work(1.0)
-    life.work(2.0)
-    assert f"before: node {lost!r} is gone." in message_of(life)
-
-
-def _replace_leader(life: Life, new: Life, node_names: Iterable[str], running: Iterable[Pod]) -> None:
-    """Let another leader begin 100 s later, which sees these nodes, these running pods and the group that waits."""
-    message = message_of(life)
-    new.now = life.now + 100.0
-    new.nodes(*node_names)
-    started = {"startTime": "1970-01-01T00:00:00Z"}
-    created = {"creationTimestamp": "1970-01-01T00:00:00Z"}
-    new.see(*(changed(pod, metadata=created, status={"phase": "Running", **started}) for pod in running))
-    for number, node in enumerate(kept_on(life)):
-        condition = {"type": "PodScheduled", "status": "False", "message": message}
-        status = {"nominatedNodeName": node, "conditions": [condition]}
-        new.see(changed(life.member(f"m{number}", PAIR), status=status))
-    for later_s in (0.0, 1.0, 1.0):
-        new.work(later_s)
-
-
-def test_a_new_leader_keeps_the_promise(life: Life, make_life: MakeLife) -> None:
-    """It reads when the group starts from a member's message, and where from the nominated nodes."""
-    life.nodes("n1", "n2", "n3")
-    running = run(life, timed(life, "one", "1h"), timed(life, "two", "2h"), timed(life, "three", "3h"))
-    wait(life)
-    new = make_life(backfill=True)
-    _replace_leader(life, new, ("n1", "n2", "n3"), running)
-    assert kept_on(new) == kept_on(life)
-    (reservation,) = new.machine.reservations.all()
-    assert reservation.since == pytest.approx(start_of(life), abs=1.0)
-
-
-@pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
-def test_a_new_leader_names_why_the_promise_moves(life: Life, make_life: MakeLife, is_lost: bool) -> None:
-    life.nodes("n1", "n2", "n3")
-    one, two, three = run(life, *(timed(life, f"p{hours}", f"{hours}h") for hours in (1, 2, 3)))
-    wait(life)
-    lost_node = str(two.spec.node_name) if is_lost else ""
-    longer = changed(two, metadata={"annotations": {**two.annotations, names.RUNS: "4h"}})
-    node_names = [name for name in ("n1", "n2", "n3") if name != lost_node]
-    new = make_life(backfill=True)
-    _replace_leader(life, new, node_names, (one, three) if is_lost else (one, longer, three))
-    cause = f"node {lost_node!r} is gone" if is_lost else "default/p2 began late, or declares a longer run time now"
-    assert f" It was promised by 1970-01-01T02:00:30Z before: {cause}." in message_of(new)
-
-
-def test_pods_that_never_end_allow_no_promise(life: Life) -> None:
-    life.nodes("n1")
-    run(life, timed(life, "endless", ""))
-    life.nodes("n2")
-    assert wait(life).endswith(" No declared end of running pods makes room for the group.")
-    life.see(timed(life, "other", ""))
-    assert bound_names(life.work(1.0)) == ["other"]
-
-
-def test_without_the_flag_nothing_is_promised(make_life: MakeLife) -> None:
-    life = make_life()
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    life.members(2, PAIR)
-    message = set(told(life.work(1.0)).values())
-    assert not any(" It starts by " in one for one in message)
-    life.see(timed(life, "endless", ""))
-    assert bound_names(life.work(1.0)) == ["endless"]
-
-
-def _wait_for(life: Life, name: str, created_s: int, size: int = 2, **fields: Any) -> None:
-    """Let a group arrive whose members were created at a second."""
-    group = f'{{"name":"{name}","min":{size}}}'
-    members = (life.member(f"{name}-{number}", group, **fields) for number in range(size))
-    created = f"1970-01-01T00:00:{created_s:02}Z"
-    life.see(*(changed(member, metadata={"creationTimestamp": created}) for member in members))
-    for _ in range(3):
-        life.work(1.0)
-
-
-def _promised(life: Life) -> list[str]:
-    return [one.group.name for one in life.machine.reservations.all() if one.group and one.cause == "backfill"]
+@pytest.fixture
+def story(make_story: MakeStory) -> Story:
+    return make_story(backfill=True)
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"size": 3}, {"spec": {"nodeSelector": {"no": "node"}}}, {"request": [{}] * 5}],
-    ids=["too-many-members", "no-such-node", "too-large"],
+    "text",
+    [
+        pytest.param(
+            f"{HOURS}; start 2h; kept one two; says  It starts {BY_TWO} on nodes {{one}}, {{two}}, "
+            "after default/two (ends by 1970-01-01T02:00:00Z).$",
+            id="the earliest start that declared ends allow",
+        ),
+        pytest.param(f"{BESIDE}; come long:3h; wait 7190; gone two; wait 1 -> pair*2; kept", id="the ends come"),
+        pytest.param(
+            "nodes n1; run endless; nodes n2; group pair*2; wait 1 1; "
+            "says  No declared end of running pods makes room for the group.$; come other; wait 1 -> other",
+            id="pods that never end allow no promise",
+        ),
+        pytest.param(
+            "nodes n1 n2 n3; group running*2 spares=1 runs=2h; wait 0 -> running*2; phase Running running*2; "
+            "group pair*3; wait 1 1; start 2h; gone running*2; wait 1 -> pair*3",
+            id="room of spares is free when their group ends",
+        ),
+        pytest.param(
+            "nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2; "
+            f"phase Running running*2; group pair*2; wait 1 1; says {NO_START}",
+            id="room of spares is not free while a member runs on",
+        ),
+        pytest.param(
+            "nodes n1 n2; run two; delete two at=1970-01-01T00:05:00Z; group pair*2; wait 1 1; "
+            "says  It starts by 1970-01-01T00:05:30Z on nodes n1, n2, after default/two (is being deleted).; "
+            f"wait 300; says  It should have started by ; wait 600 60; says {NO_START}",
+            id="a pod that is being deleted ends at its timestamp, or never with a finalizer",
+        ),
+    ],
 )
-def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(life: Life, fields: dict[str, Any]) -> None:
+def test_a_group_is_promised_a_start(story: Story, text: str) -> None:
+    story.play(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"{BESIDE}; come long:3h endless short:1h; wait 1 -> short", id="what ends before the start"),
+        pytest.param(
+            "nodes n1 n2 rack=r1; run two:2h; nodes n3 rack=r2; group pair*2 within=rack; wait 1 1; "
+            "says  on rack 'r1', after default/two; come endless; wait 1 -> endless@n3",
+            id="what does not touch the room, however long it runs",
+        ),
+        pytest.param(
+            f"{BESIDE}; wait 7205 2; says  It should have started {BY_TWO} on nodes n1, n2: default/two runs longer; "
+            "come short:1h; wait 1 ->; gone two; wait 1 -> pair*2",
+            id="nothing while the group's start is overdue",
+        ),
+        pytest.param(
+            "nodes n1 n2; run two:2h; group pair*2 runs=5s; wait 1 1 7205 2 8; come endless; wait 1 ->",
+            id="nothing while it is overdue, also for a group of short runs",
+        ),
+    ],
+)
+def test_others_start_meanwhile(story: Story, text: str) -> None:
+    story.play(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f"{BESIDE}; come urgent:5h priority=7; wait 1 -> urgent; wait 2 2; start 5h within=60; "
+            f"says  It was promised {BY_TWO} before: default/urgent of a higher priority is on",
+            id="a pod of a higher priority takes promised room",
+        ),
+        pytest.param(
+            "nodes n1 n2 n3; run two:2h three:3h four:4h; group pair*2; wait 1 1; kept two three; lose two; wait 1 2; "
+            "says before: node '{two}' is gone.",
+            id="a node is lost",
+        ),
+        pytest.param(
+            "nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200; "
+            "says before: default/late began late, or declares a longer run time now.",
+            id="a pod begins late, and nothing else changes on its node",
+        ),
+        pytest.param(
+            "nodes n1; place liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; "
+            "wait 60*150; kept other n3; start 4h within=120; says default/liar",
+            id="a pod that is not Running for its whole run time never ends",
+        ),
+        pytest.param(
+            "nodes n1; run liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; "
+            "wait 60*150; kept other n3; start 4h within=120; says default/liar",
+            id="a pod that is late by its whole run time never ends",
+        ),
+    ],
+)
+def test_a_promise_moves_only_with_its_cause(story: Story, text: str) -> None:
+    """The message names the cause."""
+    story.play(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "nodes n1; run two:2h; nodes n2; group pair*2; wait 1 1; start 2h; restores n2; wait 1*5; start same; "
+            "promised pair",
+            # The message is its only record: a new leader, and the user, read it there.
+            id="a node restores VFs",
+        ),
+        pytest.param(
+            "nodes n1 n2 n3; run two:2h three:3h; lose n3; group pair*2; group other*2; wait 1; start 3h; gone pair-1; "
+            "come long:5h; wait 5 ->; member again group=pair; wait 2; start same; conceals before:; owner pair",
+            id="a member is made again",
+        ),
+        pytest.param(
+            "nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long; "
+            "gone pair-0; kept",
+            id="until a lost member is not made again",
+        ),
+        pytest.param(
+            "nodes n1 n2; run two:2h; group young*2 created=30; wait 1*3; group old*2 created=1; wait 1*3; "
+            "promised young; group urgent*2 created=40 priority=7 preemptionPolicy=Never; wait 1*3; promised urgent",
+            id="an older group is complete later, until one of a higher priority comes",
+        ),
+    ],
+)
+def test_a_promise_stays(story: Story, text: str) -> None:
+    story.play(text)
+
+
+@pytest.mark.parametrize("never", ["never*3", "never*2 nodeSelector=no", "never*2 vfs=5"])
+def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(story: Story, never: str) -> None:
     """Otherwise one misspelt selector would end promises for all."""
-    life.nodes("n1", "n2")
-    (two,) = run(life, timed(life, "two", "2h"))
-    _wait_for(life, "never", 1, **fields)
-    _wait_for(life, "pair", 2)
-    for _ in range(90):
-        life.work(1.0)
-    assert _promised(life) == ["pair"]
-    life.gone(two)
-    assert bound_names(life.work(1.0)) == ["pair-0", "pair-1"]
+    story.play(f"nodes n1 n2; run two:2h; group {never} created=1; wait 1*3; group pair*2 created=2; wait 1*93")
+    story.play("promised pair; gone two; wait 1 -> pair*2")
 
 
-def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(life: Life) -> None:
-    life.nodes("n1", "n2")
-    (endless,) = run(life, timed(life, "endless", ""))
-    _wait_for(life, "pair", 1)
-    assert _promised(life) == []
-    life.see(changed(endless, metadata={"annotations": {**endless.annotations, names.RUNS: "2h"}}))
-    for _ in range(620):
-        life.work(1.0)
-    assert _promised(life) == ["pair"]
+def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(story: Story) -> None:
+    story.play("nodes n1 n2; run endless; group pair*2; wait 1*3; promised")
+    story.play("declare endless:2h; wait 1*620; promised pair")
 
 
-def test_an_older_group_of_the_same_priority_does_not_end_a_promise(life: Life) -> None:
-    """It was created before, and is complete only now."""
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    _wait_for(life, "young", 30)
-    _wait_for(life, "old", 1)
-    assert _promised(life) == ["young"]
-    _wait_for(life, "urgent", 40, spec={"priority": 7, "preemptionPolicy": "Never"})
-    assert _promised(life) == ["urgent"]
+def test_without_the_flag_nothing_is_promised(make_story: MakeStory) -> None:
+    make_story().play(f"{BESIDE}; conceals  It starts by ; come endless; wait 1 -> endless")
 
 
-def test_room_that_is_overdue_stays_reserved_for_a_group_of_short_runs(life: Life) -> None:
-    life.nodes("n1", "n2")
-    run(life, timed(life, "two", "2h"))
-    wait(life, '{"name":"pair","min":2,"runs":"5s"}')
-    life.work(2 * HOUR_S + 5.0)
-    life.work(2.0)
-    life.work(8.0)
-    life.see(timed(life, "endless", ""))
-    assert bound_names(life.work(1.0)) == []
+def test_a_pod_beside_the_group_gets_no_promised_vf(story: Story) -> None:
+    """Of four VFs the group needs two; two are used until it starts."""
+    story.play("nodes n1 vfs=4; nodes n2; run half:2h there:2h; nodes n1 vfs=5; group pair*2; wait 1 1")
+    story.play("come beside vfs=1; wait 1 -> beside@n1")
+    rooms = [room for one in story.machine.reservations.all() for room in one.rooms.values()]
+    promised = {vf.pci for room in rooms if room.assignment is not None for vf in room.assignment.vfs}
+    beside = story.machine.cache.assigned(story.pods["beside"].metadata.uid)
+    assert beside is not None
+    assert beside.assignment is not None
+    assert promised.isdisjoint(vf.pci for vf in beside.assignment.vfs)
 
 
-def test_a_pod_that_began_late_moves_the_promise_when_it_begins(life: Life) -> None:
-    """Its image took ten minutes; nothing else changes on its node."""
-    life.nodes("n1", "n2")
-    (late,) = life.place(timed(life, "late", "1h"))
-    wait(life)
-    life.work(600.0 - life.now)
-    life.see(changed(late, status={"phase": "Running"}))
-    for _ in range(3):
-        life.work(1.0)
-    assert start_of(life) == pytest.approx(600.0 + HOUR_S, abs=1.0)
-    assert "before: default/late began late, or declares a longer run time now." in message_of(life)
+def _replace_leader(old: Story, new: Story, nodes: Sequence[str]) -> None:
+    """Let another leader begin 100 s later, which sees these nodes, their pods, and the group that waits."""
+    new.now, new.groups = old.now + 100.0, old.groups
+    new.nodes(*nodes)
+    start = "1970-01-01T00:00:00Z"
+    running = [pod for pod in old.pods.values() if pod.spec.node_name in nodes]
+    status = {"phase": "Running", "startTime": start}
+    new.show(*(changed(pod, metadata={"creationTimestamp": start}, status=status) for pod in running))
+    for number in range(2):
+        pod = old.pods[f"pair-{number}"]
+        condition = {"type": "PodScheduled", "status": "False", "message": old.message}
+        node = old.machine.reservations.node_of(pod.metadata.uid)
+        new.show(changed(pod, status={"nominatedNodeName": node, "conditions": [condition]}))
+    new.play("wait 0 1 1")
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-def test_a_pod_that_is_late_by_its_whole_run_time_counts_as_endless(life: Life, *, is_running: bool) -> None:
-    """The group gets room elsewhere, and the promise names the pod."""
-    life.nodes("n1", "n2")
-    (liar,) = life.place(timed(life, "liar", "1h"))
-    if is_running:
-        life.see(changed(liar, status={"phase": "Running"}))
-    life.nodes("n3")
-    run(life, timed(life, "other", "4h"))
-    wait(life)
-    liar_node = str(liar.spec.node_name)
-    assert liar_node in kept_on(life)
-    for _ in range(150):
-        life.work(60.0)
-    assert liar_node not in kept_on(life)
-    assert start_of(life) == pytest.approx(4 * HOUR_S, abs=120.0)
-    assert "default/liar" in message_of(life)
+def test_a_new_leader_keeps_the_promise(story: Story, make_story: MakeStory) -> None:
+    """It reads when the group starts from a member's message, and where from the nominated nodes."""
+    story.play(f"{HOURS}; start 2h; kept one two")
+    new = make_story(backfill=True)
+    _replace_leader(story, new, ("n1", "n2", "n3"))
+    new.play("kept one two")
+    (reservation,) = new.machine.reservations.all()
+    assert reservation.since == pytest.approx(story.start, abs=1.0)
 
 
-def test_the_promise_stays_in_the_message_while_a_node_restores_vfs(life: Life) -> None:
-    """The message is its only record: a new leader, and the user, read it there."""
-    _wait_beside(life)
-    start = start_of(life)
-    free_node = next(node for node in ("n1", "n2") if not life.machine.cache.assigned_pods_on(node))
-    held = Out(Indexes.of([0]), f"{HELD_BY}gone")
-    life.show_node(free_node, life.make_pf(vfs=2, out=(held,)))
-    for _ in range(5):
-        life.work(1.0)
-    assert start_of(life) == start
-    assert _promised(life) == ["pair"]
+@pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
+def test_a_new_leader_names_why_the_promise_moves(story: Story, make_story: MakeStory, is_lost: bool) -> None:
+    story.play(HOURS)
+    lost = story.node_of("two") if is_lost else ""
+    new = make_story(backfill=True)
+    old_message = story.message
+    story.play("declare two:4h")
+    assert story.message == old_message
+    _replace_leader(story, new, [name for name in ("n1", "n2", "n3") if name != lost])
+    cause = f"node {lost!r} is gone" if is_lost else "default/two began late, or declares a longer run time now"
+    new.play(f"says  It was promised {BY_TWO} before: {cause}.")
 
 
-def test_many_pods_that_leave_cause_few_searches(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pods_that_leave_cause_few_searches(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them requeues the group, and the promise still holds."""
     searches, search = list[float](), EarliestStart.start_at
 
     def note(*arguments: Any) -> Any:
-        searches.append(life.now)
+        searches.append(story.now)
         return (yield from search(*arguments))
 
     monkeypatch.setattr(EarliestStart, "start_at", note)
-    life.nodes(*(f"n{number}" for number in range(20)))
-    pods = run(life, *(timed(life, f"p{number}", f"{number + 60}m", [{}]) for number in range(40)))
-    group = f'{{"name":"large","min":{20}}}'
-    wait(life, group, 20)
-    start, count = start_of(life), len(searches)
-    leaving = [pod for number, pod in enumerate(pods[:20]) if number % 2]
-    for pod in leaving:
-        life.gone(pod)
-        life.work(0.1)
+    runs = " ".join(f"p{number}:{number + 60}m" for number in range(40))
+    story.play(f"nodes n*20; run {runs} vfs=1; group large*20; wait 1 1; start 99m")
+    count = len(searches)
+    for number in range(1, 20, 2):
+        story.play(f"gone p{number}; wait 0.1")
     assert len(searches) - count <= 3
-    assert start_of(life) == start
-    for _ in range(40):
-        life.work(1.0)
-    assert start_of(life) == start
-
-
-def test_room_of_spares_is_free_when_their_group_ends(life: Life) -> None:
-    life.nodes("n1", "n2", "n3")
-    running = '{"name":"running","min":2,"spares":1,"runs":"2h"}'
-    members = run(life, *(life.member(f"r{number}", running) for number in range(2)))
-    wait(life, '{"name":"large","min":3}', 3)
-    assert start_of(life) == pytest.approx(2 * HOUR_S, abs=1.0)
-    life.gone(*members)
-    assert len(binds(life.work(1.0))) == 3
+    story.play("start same; wait 1*40; start same")
 
 
 @pytest.mark.timeout(30)
-def test_a_promised_group_with_spares_is_decided_no_more_often_than_others(life: Life) -> None:
+def test_a_promised_group_with_spares_is_decided_no_more_often_than_others(story: Story) -> None:
     """Its promise needs no victims: that alone does not say that the group fits without its spares."""
-    life.nodes("n1", "n2", "n3")
-    run(life, *(timed(life, name, "2h") for name in ("one", "two", "three")))
-    assert " It starts by " in wait(life, '{"name":"pair","min":2,"spares":1}')
-    before = life.machine.group_scheduling.decisions["unschedulable"]
-    life.work(60.0)
-    assert life.machine.group_scheduling.decisions["unschedulable"] - before < 10
+    story.play("nodes n*3; run one:2h two:2h three:2h; group pair*2 spares=1; wait 1 1; says  It starts by ")
+    before = story.machine.group_scheduling.decisions["unschedulable"]
+    story.play("wait 60")
+    assert story.machine.group_scheduling.decisions["unschedulable"] - before < 10
 
 
-def test_room_of_spares_is_not_free_while_a_member_runs_on(life: Life) -> None:
-    life.nodes("n1", "n2", "n3")
-    running = '{"name":"running","min":2,"spares":1}'
-    first, second = (life.member(f"r{number}", running) for number in range(2))
-    run(life, first, changed(second, metadata={"annotations": {**second.annotations, names.RUNS: "2h"}}))
-    assert " No declared end of running pods" in wait(life)
-
-
-def test_a_pod_that_begins_late_moves_a_promise_by_minutes(life: Life) -> None:
+def test_a_pod_that_begins_late_moves_a_promise_by_minutes(story: Story) -> None:
     """Otherwise each second has another promise, and each of them a message for every member."""
-    life.nodes("n1", "n2")
-    life.place(timed(life, "late", "2h"))
-    wait(life)
-    starts = set[float]()
+    story.play("nodes n1 n2; place late:2h; group pair*2; wait 1 1")
+    messages = set[str]()
     for _ in range(240):
-        life.machine.queue.requeue(GroupKey("annotation", "default", "pair").entry)
-        life.work(1.0)
-        starts.add(start_of(life))
-    assert 2 <= len(starts) <= 5
+        story.machine.queue.requeue(KEY.entry)
+        story.play("wait 1")
+        messages.add(story.message)
+    assert 2 <= len(messages) <= 5
 
 
-def test_nothing_is_due_until_the_next_search_may_start(life: Life) -> None:
+def test_nothing_is_due_until_the_next_search_may_start(story: Story) -> None:
     """A search of a large cluster takes long: until its pause ends, the loop sleeps."""
-    life.nodes("n1", "n2")
-    life.nodes(*(f"small{number}" for number in range(1000)), vfs=0)
-    run(life, timed(life, "two", "2h"))
-    wait(life)
+    story.play("nodes small*1000 vfs=0; nodes n1 n2; run two:2h; group pair*2; wait 1 1")
     for _ in range(60):
-        life.work(0.05)
-        due = life.machine.next_due()
-        assert due is None or due > life.now
+        story.play("wait 0.05")
+        due = story.machine.next_due()
+        assert due is None or due > story.now
+
+
+def test_equal_members_with_other_run_times_are_equal(story: Story) -> None:
+    """The group ends with the last of them."""
+    story.play("group pair*2")
+    story.show(*(changed(story.pods[f"pair-{one}"], spec={"activeDeadlineSeconds": 60 + one}) for one in range(2)))
+    demand, _ = demand_of(KEY, story.machine.state)
+    assert len(demand.kinds) == 1
+    assert {member.runs_s for member in demand.members} == {61}

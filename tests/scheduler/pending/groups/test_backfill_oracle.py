@@ -14,7 +14,7 @@ from scheduler.cycle.reserved_room import START_S, Reservation
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from tests.scheduler.group_life import Life, binds, changed
-from tests.scheduler.pending.groups.conftest import MakeLife
+from tests.scheduler.pending.groups.conftest import MakeStory
 
 _STEP_S = 5.0
 # A pod ends in one step, and the group is decided about in the next.
@@ -170,10 +170,10 @@ MakeWorld = Callable[[int, float], _World]
 
 
 @pytest.fixture
-def make_world(make_life: MakeLife) -> MakeWorld:
+def make_world(make_story: MakeStory) -> MakeWorld:
     def make(seed: int, overrun: float) -> _World:
         random = Random(seed)
-        life = make_life(backfill=True)
+        life = make_story(backfill=True)
         vfs = {f"n{number}": random.choice((1, 2, 4)) for number in range(4)}
         for name, count in vfs.items():
             life.nodes(name, vfs=count)

@@ -1,112 +1,61 @@
 """With ``--end-half-groups`` a group that stays half placed is ended; without it, it waits for ever."""
 
-from typing import Any
-
 import pytest
 
-from mooring.kube.events import Identity, Removed
-from scheduler.cycle.instructions import Evict, Report
-from scheduler.kube.objects import Pod
-from scheduler.kube.workload_objects import PodGroup
-from tests.scheduler.group_life import Life, as_bound, binds, changed
-from tests.scheduler.pending.groups.conftest import MakeLife
+from scheduler.cycle.instructions import Report
+from tests.scheduler.pending.groups.conftest import MakeStory
 
-END_S = 60.0
-
-
-@pytest.fixture(params=[END_S])
-def life(request: pytest.FixtureRequest, make_life: MakeLife) -> Life:
-    return make_life(end_half_s=request.param)
+# One of three members is lost with its node, and there is no room for the member that is made in its place.
+PLACED = "nodes n1 n2 n3; group train*3 {kind}; wait 0 -> train*3"
+HALF = f"{PLACED}; lose train-2; gone train-2; member again group=train; wait 1; evicts"
+ENDED = "evicts train-0 train-1"
 
 
-def _half(life: Life, **fields: Any) -> list[Pod]:
-    """Place a group of three, take a node from it, and make the lost member again, for which there is no room."""
-    life.nodes("n1", "n2", "n3")
-    life.members(3, **fields)
-    running = life.bound(*binds(life.work()))
-    life.remove_node("n3")
-    lost = next(pod for pod in running if pod.spec.node_name == "n3")
-    life.gone(lost)
-    life.see(life.member("again", **fields))
-    assert _evictions(life.work(1.0)) == []
-    return [pod for pod in running if pod is not lost]
+@pytest.mark.parametrize(
+    ("text", "kind", "after_s"),
+    [
+        pytest.param(f"wait 59; evicts; wait 2; {ENDED}", "", 60.0, id="after the time, not before"),
+        pytest.param(
+            "wait 59; nodes n4; wait 1 -> again; wait 120; evicts; lose again; gone again; member next group=train; "
+            f"wait 1 59; evicts; wait 2; {ENDED}",
+            "",
+            60.0,
+            id="a group that was completed in time has its time again",
+        ),
+        pytest.param(
+            f"wait 61; refuse; wait 30; evicts; wait 31; {ENDED}", "", 60.0, id="a minute after a refused eviction"
+        ),
+        # A pod that is being deleted does not count as placed.
+        pytest.param("wait 61; delete train-0 train-1; wait 120; evicts", "", 60.0, id="not again while members end"),
+        pytest.param("wait 6000; evicts", "", 0.0, id="never without the option"),
+        pytest.param(
+            f"wait 59; podgroup train; wait 120; evicts; podgroup train 3; wait 1 59; evicts; wait 2; {ENDED}",
+            "kind=PodGroup",
+            60.0,
+            id="not while nobody knows how many it needs; then the time begins again",
+        ),
+    ],
+)
+def test_the_placed_members_of_a_group_that_stays_half_are_evicted(
+    make_story: MakeStory, text: str, kind: str, after_s: float
+) -> None:
+    story = make_story(end_half_s=after_s)
+    if kind:
+        story.play("podgroup train 3")
+    story.play(f"{HALF.format(kind=kind)}; {text}")
 
 
-def _evictions(found: list[Any]) -> list[Evict]:
-    return [one for one in found if isinstance(one, Evict)]
-
-
-def test_the_placed_members_of_a_group_that_stays_half_are_evicted(life: Life) -> None:
-    """After the time, not before; each is told why under a name of its own."""
-    running = _half(life)
-    assert _evictions(life.work(END_S - 1.0)) == []
-    evictions = _evictions(life.work(2.0))
-    assert {one.pod.metadata.uid for one in evictions} == {pod.metadata.uid for pod in running}
-    message = "evicted: group train: only 2 of at least 3 members have been placed for 60 s"
-    (report,) = life.machine.finished(evictions[0], "evicted", life.now)
+def test_evicted_members_are_told_why_under_a_name_of_its_own(make_story: MakeStory) -> None:
+    story = make_story(end_half_s=60.0)
+    story.play(f"{HALF.format(kind='')}; wait 61")
+    (report,) = story.machine.finished(story.evictions[0], "evicted", story.now)
     assert isinstance(report, Report)
+    message = "evicted: group train: only 2 of at least 3 members have been placed for 60 s"
     assert (report.reason, report.message) == ("HalfGroup", message)
 
 
-def test_a_group_that_is_completed_in_time_goes_on(life: Life) -> None:
-    """The time begins again when it is half placed again."""
-    _half(life)
-    life.work(END_S - 1.0)
-    life.nodes("n4")
-    (again,) = life.bound(*binds(life.work(1.0)))
-    assert _evictions(life.work(2 * END_S)) == []
-    life.remove_node("n4")
-    life.gone(again)
-    life.see(life.member("once-more"))
-    assert _evictions(life.work(1.0)) == []
-    assert _evictions(life.work(END_S - 1.0)) == []
-    assert len(_evictions(life.work(2.0))) == 2
-
-
-def test_an_eviction_that_is_refused_is_tried_again(life: Life) -> None:
-    """A minute later, as long as the group is half placed."""
-    _half(life)
-    for order in (evictions := _evictions(life.work(END_S + 1.0))):
-        assert life.machine.finished(order, "refused", life.now) == []
-    assert _evictions(life.work(30.0)) == []
-    assert len(_evictions(life.work(31.0))) == len(evictions) == 2
-
-
-def test_members_that_end_are_not_evicted_again(life: Life) -> None:
-    """A pod that is being deleted does not count as placed."""
-    running = _half(life)
-    life.work(END_S + 1.0)
-    life.see(*(changed(pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) for pod in running))
-    assert _evictions(life.work(2 * END_S)) == []
-
-
-@pytest.mark.parametrize("life", [0.0], indirect=True)
-def test_without_the_option_a_half_group_waits(life: Life) -> None:
-    _half(life)
-    assert _evictions(life.work(100 * END_S)) == []
-
-
-def test_a_group_without_a_waiting_member_is_left_alone(life: Life) -> None:
-    """One that ends, member by member, is no half group."""
-    life.nodes("n1", "n2", "n3")
-    life.members(3)
-    decisions = binds(life.work())
-    running = life.bound(*decisions)
-    life.see(changed(as_bound(decisions[0]), status={"phase": "Failed"}))
-    life.gone(running[1])
-    life.work()
-    assert _evictions(life.work(2 * END_S)) == []
-
-
-def test_a_group_of_which_nobody_knows_how_many_it_needs_is_left_alone(life: Life) -> None:
-    """Its PodGroup is gone; when it is there again, the time begins again."""
-    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    life.pod_group("train", **gang)
-    _half(life, group="", spec={"schedulingGroup": {"podGroupName": "train"}})
-    assert _evictions(life.work(END_S - 1.0)) == []
-    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
-    assert _evictions(life.work(2 * END_S)) == []
-    life.pod_group("train", **gang)
-    assert _evictions(life.work(1.0)) == []
-    assert _evictions(life.work(END_S - 1.0)) == []
-    assert len(_evictions(life.work(2.0))) == 2
+def test_a_group_that_ends_member_by_member_is_no_half_group(make_story: MakeStory) -> None:
+    """None of its members waits."""
+    make_story(end_half_s=60.0).play(
+        f"{PLACED.format(kind='')}; phase Failed train-0; gone train-1; wait 0 120; evicts"
+    )

@@ -25,12 +25,12 @@ from tests.scheduler.group_life import (
     binds,
     changed,
     fill,
+    kept_on,
     orders,
     pair,
     told,
     victims,
 )
-from tests.scheduler.pending.groups.hold_life import kept_on
 
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 

@@ -1,0 +1,229 @@
+"""The life of a cluster with groups, step by step: ``nodes n1 n2; run a:2h; group pair*2; gone a; wait 1 -> pair*2``.
+
+``pair*2`` are pair-0 and pair-1, ``a:2h`` declares its run time, and a pod's name may stand for its node. After ``->``
+come all pods that the step binds, with ``name@node`` where the node matters.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mooring.annotations.inventory import HELD_BY, Out
+from mooring.indexes import Indexes
+from mooring.kube.events import Identity, Removed
+from mooring.names import GROUP, RUNS
+from scheduler.cycle.instructions import Evict, Instruction
+from scheduler.kube.objects import Pod
+from scheduler.kube.workload_objects import PodGroup
+from scheduler.pending.groups.promises import read_promise
+from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import Life, annotated, binds, changed, kept_on, told, victims
+
+_UNITS_S = {"h": 3600, "m": 60, "s": 1}
+
+
+class Story(Life):
+    """Each method ``step_verb`` is a step; its arguments are the names and the ``key=value`` of the text."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.pods: dict[str, Pod] = {}
+        # By group: the fields of its members.
+        self.groups: dict[str, Json] = {}
+        # The instructions of the last step in which time passed.
+        self.found: list[Instruction] = []
+        self.start = 0.0
+
+    def play(self, text: str) -> None:
+        for step in text.split(";"):
+            action, arrow, pods = step.partition("->")
+            verb, _, rest = action.strip().partition(" ")
+            if verb in ("says", "conceals"):
+                wanted = rest.format_map({name: pod.spec.node_name for name, pod in self.pods.items()})
+                assert (wanted in f"{self.message}$") == (verb == "says"), f"{step}: {self.message}"
+                continue
+            words = rest.split()
+            fields = dict(word.split("=") for word in words if "=" in word)
+            getattr(self, f"step_{verb}")(*_each(word for word in words if "=" not in word), **fields)
+            if arrow:
+                self._check_bound(list(_each(pods.split())), step)
+
+    def _check_bound(self, pods: list[str], step: str) -> None:
+        bound = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(self.found)}
+        wanted = {name: self.node_of(node) or bound.get(name) for name, _, node in (pod.partition("@") for pod in pods)}
+        assert bound == wanted, step
+
+    @property
+    def message(self) -> str:
+        """What the members of the first group that waits are told, all the same."""
+        pods = [one for one in self.machine.pending_pods.pending.values() if one.membership is not None]
+        (message,) = {one.reported_message for one in pods if one.membership == pods[0].membership}
+        return message
+
+    @property
+    def evictions(self) -> list[Evict]:
+        return [one for one in self.found if isinstance(one, Evict)]
+
+    def node_of(self, name: str) -> str:
+        return self.pods[name].spec.node_name or "" if name in self.pods else name
+
+    def show(self, *pods: Pod) -> None:
+        self.pods |= {pod.metadata.name: pod for pod in pods}
+        self.see(*pods)
+
+    def step_nodes(self, *names: str, vfs: str = "2", **labels: str) -> None:
+        self.nodes(*names, vfs=int(vfs), labels=labels)
+
+    def step_restores(self, node: str) -> None:
+        """Let a node hold back a VF that its last pod has left."""
+        self.show_node(node, self.make_pf(vfs=2, out=(Out(Indexes.of([0]), f"{HELD_BY}gone"),)))
+
+    def step_lose(self, node: str) -> None:
+        self.remove_node(self.node_of(node))
+
+    def step_podgroup(self, name: str, count: str = "", **spec: str) -> None:
+        """Show a PodGroup; without a count, delete it."""
+        numbers = {key: int(value) for key, value in spec.items()}
+        if count:
+            self.pod_group(name, schedulingPolicy={"gang": {"minCount": int(count)}}, **numbers)
+        else:
+            self.machine.handle(PodGroup, Removed(Identity(name, "default")), self.now)
+
+    def step_come(self, *names: str, **fields: str) -> None:
+        for name, _, runs in (name.partition(":") for name in names):
+            self.show(self.make_pod(name, **_pod_fields(runs, **fields)))
+
+    def step_group(self, *names: str, kind: str = "annotation", **fields: str) -> None:
+        """Let a group come by its annotation, or with ``kind=PodGroup`` by its PodGroup."""
+        name = names[0].rpartition("-")[0]
+        group: Json = {key: fields.pop(key) for key in ("within", "runs") if key in fields}
+        group |= {"name": name, "min": len(names), "spares": int(fields.pop("spares", "0"))}
+        self.groups[name] = members = _pod_fields(**fields)
+        if kind == "PodGroup":
+            members["spec"]["schedulingGroup"] = {"podGroupName": name}
+        else:
+            members["annotations"] = {GROUP: json.dumps(group)}
+        self.step_member(*names, group=name)
+
+    def step_member(self, *names: str, group: str) -> None:
+        self.show(*(self.make_pod(name, **self.groups[group]) for name in names))
+
+    def step_wait(self, *times: str) -> None:
+        """Let time pass in so many turns; what is decided is bound after each."""
+        self.found = []
+        for time in times:
+            found = self.work(_seconds(time))
+            self.found += found
+            self.pods |= {pod.metadata.name: pod for pod in self.bound(*binds(found))}
+
+    def step_quiet(self, *times: str) -> None:
+        """Let time pass in which no group is tried, and nobody is told anything."""
+        decisions = self.machine.group_scheduling.decisions
+        before = decisions["unschedulable"]
+        self.step_wait(*times)
+        assert (decisions["unschedulable"] - before, told(self.found)) == (0, {})
+
+    def step_begin(self, time: str) -> None:
+        """Let time pass, and make only the first turn of the next decision."""
+        self.now += _seconds(time)
+        assert self.machine.step(self.now) == []
+
+    def step_place(self, *names: str, **fields: str) -> None:
+        self.step_come(*names, **fields)
+        self.step_wait("0")
+        assert all(self.node_of(name.partition(":")[0]) for name in names)
+
+    def step_run(self, *names: str, **fields: str) -> None:
+        self.step_place(*names, **fields)
+        self.step_phase("Running", *(name.partition(":")[0] for name in names))
+
+    def step_phase(self, phase: str, *names: str) -> None:
+        self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
+
+    def step_delete(self, *names: str, at: str = "2026-01-01T00:00:00Z") -> None:
+        """Let the API server accept deletions, which finalizers hold up."""
+        metadata = {"deletionTimestamp": at, "finalizers": ["example.com/f"]}
+        self.show(*(changed(self.pods[name], metadata=metadata) for name in names))
+
+    def step_declare(self, *names: str) -> None:
+        pods = (name.partition(":") for name in names)
+        self.show(*(annotated(self.pods[name], {RUNS: runs}) for name, _, runs in pods))
+
+    def step_gone(self, *names: str) -> None:
+        self.gone(*(self.pods.pop(name) for name in names))
+
+    def step_empty(self, node: str) -> None:
+        self.step_gone(*[name for name, pod in self.pods.items() if pod.spec.node_name == node])
+
+    def step_stream(self, count: str, **fields: str) -> None:
+        """Let small pods end as they came, each followed by another one, until members are bound."""
+        for number in range(int(count)):
+            self.step_come(f"small-next-{number}", vfs="1", **fields)
+            self.step_wait("1")
+            running = (name for name, pod in self.pods.items() if name.startswith("small") and pod.spec.node_name)
+            if (oldest := next(running, None)) is None:
+                return
+            self.step_gone(oldest)
+            self.step_wait("1")
+            if any(bind.pod_info.membership for bind in binds(self.found)):
+                return
+
+    def step_kept(self, *nodes: str) -> None:
+        assert kept_on(self) == sorted(map(self.node_of, nodes))
+
+    def step_owner(self, name: str) -> None:
+        """Check which group has first call on what becomes free."""
+        owner = self.machine.pending_groups.room_owner
+        assert (owner.name if owner is not None else "nobody") == name
+
+    def step_due(self) -> None:
+        assert self.machine.next_due() is not None
+
+    def step_start(self, time: str, within: str = "1") -> None:
+        """Check the promised start, without the time that nodes need; ``same`` as at the last check."""
+        promise = read_promise(self.message, 0.0)
+        assert promise is not None, self.message
+        expected, tolerance = (self.start, 0.0) if time == "same" else (_seconds(time), float(within))
+        assert abs(promise.at - expected) <= tolerance, self.message
+        self.start = promise.at
+
+    def step_promised(self, *groups: str) -> None:
+        promised = [one for one in self.machine.reservations.all() if one.cause == "backfill"]
+        assert [one.group.name for one in promised if one.group] == list(groups)
+
+    def step_victims(self, *names: str) -> None:
+        assert victims(self.found) == sorted(names)
+
+    def step_evicts(self, *names: str) -> None:
+        assert sorted(one.pod.metadata.name for one in self.evictions) == sorted(names)
+
+    def step_refuse(self) -> None:
+        for eviction in self.evictions:
+            assert self.machine.finished(eviction, "refused", self.now) == []
+
+
+def _pod_fields(runs: str = "", vfs: str = "2", created: str = "", priority: str = "0", **words: str) -> Json:
+    """Return what a pod is made of; ``created`` is a second, and ``nodeSelector`` a label that no node has."""
+    spec: Json = {"priority": int(priority), **words}
+    if "nodeSelector" in words:
+        spec["nodeSelector"] = {words["nodeSelector"]: ""}
+    return {
+        "request": [{}] * int(vfs),
+        "annotations": {RUNS: runs} if runs else {},
+        "metadata": {"creationTimestamp": f"1970-01-01T00:00:{created:>02}Z"} if created else {},
+        "spec": spec,
+    }
+
+
+def _each(words: Iterable[str]) -> Iterator[str]:
+    """Yield what words stand for: themselves, or so many of them."""
+    for word in words:
+        name, _, count = word.partition("*")
+        if not count:
+            yield word
+        for number in range(int(count or 0)):
+            yield name if name[0].isdigit() else f"{name}-{number}"
+
+
+def _seconds(time: str) -> float:
+    return float(time[:-1]) * _UNITS_S[time[-1]] if time[-1] in _UNITS_S else float(time)
