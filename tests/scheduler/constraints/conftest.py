@@ -9,7 +9,11 @@ import pytest
 
 from scheduler.constraints.kinds import Kinds
 from scheduler.server.startup import GROUP, load_kinds
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.life import Life
+from tests.scheduler.server.conftest import cluster
+
+__all__ = ["cluster"]
 
 REPO = Path(__file__).parents[3]
 
@@ -51,12 +55,12 @@ StartLife = Callable[[Kinds], Life]
 
 
 @pytest.fixture
-def start_life() -> Iterator[StartLife]:
+def start_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[StartLife]:
     """Start machines; what they keep is proved when the test ends."""
     started: list[Life] = []
 
     def start(kinds: Kinds) -> Life:
-        started.append(Life(kinds))
+        started.append(Life(kinds, make_node, make_pf, make_pod))
         return started[-1]
 
     yield start

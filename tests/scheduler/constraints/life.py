@@ -5,18 +5,20 @@ from typing import Any
 
 import msgspec
 
+from mooring import names
 from mooring.annotations.assignment import Assignment, read_assignment
-from mooring.kube.events import Changed, Identity, Removed
-from scheduler.constraints.kinds import Kinds
+from mooring.annotations.inventory import Pf
+from mooring.kube.events import Changed, Removed
+from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import NodeSide, PodSide, Proposal, Units
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import identity
 from tests.scheduler.reference.messages import refusal
-
-NOW = 1000.0
 
 
 class Boxes:
@@ -35,31 +37,41 @@ class Boxes:
         yield Proposal((left.free[0][0],))
 
 
+BOXES = Kinds([Kind("box", Boxes())])
+
+
 class Life:
     """A machine with constraints, fed with nodes and pods as by the watches."""
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: Kinds, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
         self.machine = Machine("mooring", kinds=kinds)
-        self.now = NOW
+        self.make_node, self.make_pf, self.make_pod = make_node, make_pf, make_pod
+        self.time = 1000.0
+
+    def show_node(self, name: str = "n1", pfs: tuple[Pf, ...] = (), **fields: Any) -> list[Instruction]:
+        """Show a node; in place of ``annotations``, ``box`` is the text of its inventory of that kind."""
+        return self.see(self.make_node(name, pfs, **_kind_annotations(names.INVENTORY_OF, fields)))
+
+    def asking(self, **fields: Any) -> Pod:
+        """Make a pod; in place of ``annotations``, ``box`` is the text of its request of that kind."""
+        return self.make_pod(**_kind_annotations(names.REQUEST_OF, fields))
 
     def see(self, *items: Node | Pod) -> list[Instruction]:
         found = []
         for item in items:
-            identity = Identity(item.metadata.name, item.metadata.namespace, item.metadata.uid)
-            found += self.machine.handle(type(item), Changed(identity, item), self.now)
+            found += self.machine.handle(type(item), Changed(identity(item), item), self.time)
         return found
 
     def end(self, pod: Pod) -> None:
-        identity = Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-        self.machine.pods(Removed(identity), self.now)
+        self.machine.pods(Removed(identity(pod)), self.time)
 
-    def step(self) -> Bind | Report | None:
+    def decide(self) -> Bind | Report | None:
         """Decide until a pod is bound, which succeeds, or a new report appears; None if neither happens."""
-        self.now += 20.0
-        while (instructions := self.machine.step(self.now)) is not None:
+        self.time += 20.0
+        while (instructions := self.machine.step(self.time)) is not None:
             for one in instructions:
                 if isinstance(one, Bind):
-                    self.machine.finished(one, BOUND, self.now)
+                    self.machine.finished(one, BOUND, self.time)
                     return one
                 if isinstance(one, Report):
                     return one
@@ -68,9 +80,16 @@ class Life:
     def place(self, pod: Pod) -> Bind | str:
         """Add a pod and decide about it; return its bind, or the reason why no node fits."""
         self.see(pod)
-        found = self.step()
+        found = self.decide()
         assert found is not None
         return found if isinstance(found, Bind) else refusal(found.message)
+
+
+def _kind_annotations(prefix: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with the annotations of the kinds that they name."""
+    kinds = {kind: fields.pop(kind) for kind in ("box", "licence", "fpga", "gpu") if kind in fields}
+    annotations = {prefix + kind: text for kind, text in kinds.items() if text is not None}
+    return fields | {"annotations": annotations | fields.get("annotations", {})}
 
 
 Found = Bind | Report | str | None
@@ -81,10 +100,10 @@ def assignment_of(bind: Found) -> Assignment:
     return read_assignment(bind.annotations["mooring.dev/assignment"])
 
 
-def units_of(bind: Found, kind: str) -> object:
+def units_of(bind: Found, kind: str) -> list[str]:
     section = assignment_of(bind).ext[kind]
     assert isinstance(section, Mapping)
-    return section["units"]
+    return list(section["units"])
 
 
 def bound(pod: Pod, bind: Found) -> Pod:

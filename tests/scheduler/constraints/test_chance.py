@@ -13,12 +13,11 @@ from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.reservations import Reservations
 from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -28,63 +27,48 @@ NODES, STEPS = 6, 120
 class World:
     """A random cluster: its events go to the machine, and what the machine gave is recorded."""
 
-    def __init__(self, seed: int, life: Life, kinds: Kinds, makers: tuple[MakeNode, MakePf, MakePod]) -> None:
-        self.random = Random(seed)
-        self.life = life
-        self.kinds = kinds
-        self.make_node, self.make_pf, self.make_pod = makers
-        self.given: dict[str, tuple[Pod, str, tuple[str, ...]]] = {}
+    def __init__(self, seed: int, life: Life) -> None:
+        self.random, self.life = Random(seed), life
+        self.given: dict[str, tuple[Pod, str, list[str]]] = {}
         self.waiting: dict[str, Pod] = {}
 
-    def node(self) -> Node:
-        random, name = self.random, f"n{self.random.randrange(NODES)}"
-        fpgas = [
-            {"pci": f"0000:{switch + 1}{number}:00.0", "pcie": _path(switch)}
-            for switch in range(2)
-            for number in range(random.randrange(4))
-        ]
-        pfs = tuple(self.make_pf(index, random.randrange(1, 4), pcie=_path(index)) for index in range(2))
-        text = random.choice((dump({"v": 1, "fpgas": fpgas}), dump({"v": 1, "fpgas": fpgas}), "{"))
-        return self.make_node(name, pfs, annotations={"mooring.dev/inventory.fpga": text})
+    def show_node(self) -> None:
+        counts = [(switch, number) for switch in range(2) for number in range(self.random.randrange(4))]
+        fpgas = [{"pci": f"0000:{switch + 1}{number}:00.0", "pcie": _path(switch)} for switch, number in counts]
+        pfs = tuple(self.life.make_pf(index, self.random.randrange(1, 4), pcie=_path(index)) for index in range(2))
+        text = dump({"v": 1, "fpgas": fpgas}) if self.random.random() < 0.7 else "{"
+        self.life.show_node(f"n{self.random.randrange(NODES)}", pfs, fpga=text)
 
     def pod(self) -> Pod:
         interfaces = self.random.randrange(3)
         beside = [self.random.choice([None, *range(interfaces)]) for _ in range(self.random.randrange(4))]
-        asked = dump([{} if index is None else {"beside": index} for index in beside])
-        wishes = {"mooring.dev/request.fpga": asked} if beside else {}
-        return self.make_pod(request=[{}] * interfaces or None, annotations=wishes)
+        asked = dump([{} if index is None else {"beside": index} for index in beside]) if beside else None
+        return self.life.asking(request=[{}] * interfaces or None, fpga=asked)
 
     def act(self) -> None:
         chance = self.random.random()
         if chance < 0.25:
-            self.life.see(self.node())
+            self.show_node()
         elif chance < 0.3:
-            self.life.machine.nodes(Removed(Identity(f"n{self.random.randrange(NODES)}")), self.life.now)
+            self.life.machine.nodes(Removed(Identity(f"n{self.random.randrange(NODES)}")), self.life.time)
         elif chance < 0.75 or not self.given:
             pod = self.pod()
             self.waiting[pod.metadata.uid] = pod
             self.life.see(pod)
         else:
-            uid = self.random.choice(sorted(self.given))
-            self.life.end(self.given.pop(uid)[0])
+            self.life.end(self.given.pop(self.random.choice(sorted(self.given)))[0])
 
     def decide(self) -> None:
         """Let the machine decide until no pod is ready; what it gives must belong to no other pod."""
-        for _ in range(200):
-            found = self.life.step()
+        while (found := self.life.decide()) is not None:
             if not isinstance(found, Bind):
-                if found is None:
-                    return
                 continue
-            pod = self.waiting.pop(found.pod_info.uid)
-            units = tuple(units_of(found, "fpga")) if found.pod_info.wishes else ()  # type: ignore[arg-type]
-            taken = {unit for _, node, others in self.given.values() if node == found.assigned.node for unit in others}
-            assert not taken & set(units)
-            self.given[found.pod_info.uid] = (
-                bound(pod, found) if found.annotations else pod,
-                found.assigned.node,
-                units,
+            pod, node = self.waiting.pop(found.pod_info.uid), found.assigned.node
+            units = units_of(found, "fpga") if found.pod_info.wishes else []
+            assert not {unit for _, other, others in self.given.values() if other == node for unit in others} & set(
+                units
             )
+            self.given[found.pod_info.uid] = bound(pod, found) if found.annotations else pod, node, units
 
 
 def _path(switch: int) -> tuple[str, ...]:
@@ -106,24 +90,19 @@ def _says(signature_scores: SignatureScores) -> object:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_actions_keep_every_guarantee(
-    seed: int, fpgas: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
+def test_random_actions_keep_every_guarantee(seed: int, fpgas: Kinds, start_life: StartLife) -> None:
     """Nodes, inventories and pods come, change and go: after each step the state equals one derived from scratch."""
     life = start_life(fpgas)
-    world = World(seed, life, fpgas, (make_node, make_pf, make_pod))
-    nodes = life.machine.cache.nodes
+    world, cache = World(seed, life), life.machine.cache
     shapes = [_pod_info(world.pod(), fpgas) for _ in range(3)]
-    kept = [SignatureScores(pod_info, nodes, Steps()) for pod_info in shapes]
+    kept = [SignatureScores(pod_info, cache.nodes, Steps()) for pod_info in shapes]
     for step in range(STEPS):
         world.act()
         world.decide()
         life.machine.check()
-        which = step % 3
-        kept[which].refresh(Steps())
-        assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes, Steps())), f"seed {seed}, step {step}"
+        kept[step % 3].refresh(Steps())
+        assert _says(kept[step % 3]) == _says(SignatureScores(shapes[step % 3], cache.nodes, Steps())), f"step {step}"
         reservations = Reservations(Queue())
-        preemption = Preemption(life.machine.cache, reservations, Budgets())
-        fresh = SchedulingCycle(life.machine.cache, reservations, preemption)
+        fresh = SchedulingCycle(cache, reservations, Preemption(cache, reservations, Budgets()))
         for pod in world.waiting.values():
-            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.now), Unschedulable), f"seed {seed}, step {step}"
+            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.time), Unschedulable), f"step {step}"

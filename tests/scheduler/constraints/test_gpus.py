@@ -1,22 +1,22 @@
 """Mooring's own kind, GPUs: from a pod's limits and annotation to the assignment in its Binding."""
 
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
-from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
+from mooring.gpu.inventory import Gpu, GpuInventory, GpuOut, dump_gpu_inventory
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.kube.objects import Node, Pod
+from scheduler.kube.objects import Pod
 from scheduler.placement.gpus import gpu_kind
 from scheduler.server.startup import GROUP, load_kinds
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import Life, assignment_of, bound
+from tests.scheduler.constraints.life import Found, Life, assignment_of, bound
+from tests.scheduler.reference.messages import refusal
+from tests.scheduler.story import play
 
-KINDS = Kinds([gpu_kind()])
+GPU = "mooring.dev/gpu"
 
 
 def _pci(number: int) -> str:
@@ -27,109 +27,119 @@ def _path(switch: int, port: int) -> tuple[str, ...]:
     return (f"0000:0{switch}:01.0", f"0000:0{switch}:02.0", f"0000:0{switch}:{port + 3:02x}.0")
 
 
-@pytest.fixture
-def make_host(make_node: MakeNode, make_pf: MakePf) -> Callable[..., Node]:
-    """Make a node with two switches, each with a PF and two GPUs; ``out`` are the numbers of GPUs that are out."""
+def _limits(**counts: int) -> list[dict[str, object]]:
+    """Return containers with so many GPUs."""
+    amounts = [(name, {GPU: str(count)} if count else {}) for name, count in counts.items()]
+    return [{"name": name, "resources": {"limits": found, "requests": found}} for name, found in amounts]
 
-    def make(name: str = "n1", vfs: int = 4, out: tuple[int, ...] = (), capacity: int = 4) -> Node:
-        pfs = tuple(make_pf(switch, vfs, pcie=_path(switch, 9)) for switch in range(2))
+
+def _given(found: Found) -> GpuAssignment:
+    gpus = assigned_gpus(assignment_of(found))
+    assert gpus is not None
+    return gpus
+
+
+class Hosts:
+    """Nodes with two switches, each with a PF and two GPUs, and the verbs of the stories of pods."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.pods: dict[str, Pod] = {}
+
+    def show(self, name: str = "n1", vfs: int = 4, out: tuple[int, ...] = (), resource: str = GPU) -> None:
+        """Show a node; ``out`` are the numbers of GPUs that are out."""
+        pfs = tuple(self.life.make_pf(switch, vfs, pcie=_path(switch, 9)) for switch in range(2))
         every = [Gpu(_pci(n), f"GPU-{name}-{n}", "nvidia", "H100", 80000, 0, _path(n // 2, n), 0) for n in range(4)]
         inventory = GpuInventory(
             tuple(one for n, one in enumerate(every) if n not in out), tuple(GpuOut(_pci(n), "Xid 79") for n in out)
         )
-        annotations = {KEY: dump_gpu_inventory(inventory)}
-        return make_node(name, pfs, annotations=annotations, allocatable={"mooring.dev/gpu": str(capacity)})
+        self.life.show_node(name, pfs, gpu=dump_gpu_inventory(inventory), allocatable={GPU: "4", resource: "4"})
 
-    return make
+    def host(self, vfs: str = "4") -> None:
+        self.show(vfs=int(vfs))
 
+    def host_without(self, number: str) -> None:
+        self.show(out=(int(number),))
 
-def _limits(**counts: int) -> list[dict[str, object]]:
-    """Return containers with so many GPUs."""
-    amounts = [(name, {"mooring.dev/gpu": str(count)} if count else {}) for name, count in counts.items()]
-    return [{"name": name, "resources": {"limits": found, "requests": found}} for name, found in amounts]
+    def foreign(self) -> None:
+        """Show a node of which another program has published a resource of that name."""
+        self.life.show_node(allocatable={GPU: "4"})
 
-
-@pytest.fixture
-def ask(make_pod: MakePod) -> Callable[..., Pod]:
-    """Make a pod whose containers limit so many GPUs, with VFs and the annotation where given."""
-
-    def make(annotation: str | None = None, vfs: int = 0, early: object = None, **counts: int) -> Pod:
-        notes = {} if annotation is None else {"mooring.dev/request.gpu": annotation}
+    def asking(self, annotation: str | None = None, vfs: int = 0, early: object = None, **counts: int) -> Pod:
+        """Make a pod whose containers limit so many GPUs, with VFs and the annotation where given."""
         spec = {"containers": _limits(**counts)} | ({"initContainers": early} if early else {})
-        return make_pod(request=[{}] * vfs or None, annotations=notes, spec=spec)
+        return self.life.asking(gpu=annotation, request=[{}] * vfs or None, spec=spec)
 
-    return make
+    def pod(self, name: str, count: str, *words: str) -> str:
+        """Place a pod with so many GPUs, VFs and an annotation; return its GPUs by number, or why it waits."""
+        vfs, annotation = int(words[0]) if words else 0, words[1] if len(words) > 1 else None
+        self.pods[name] = self.asking(annotation, vfs, main=int(count))
+        self.life.see(self.pods[name])
+        return self.decide(name)
 
+    def decide(self, name: str) -> str:
+        found = self.life.decide()
+        if not isinstance(found, Bind):
+            return refusal(found.message).removeprefix("0/1 nodes are available: 1 ") if found is not None else ""
+        self.life.see(pod := bound(self.pods[name], found))
+        self.pods[name] = pod
+        return " ".join(str(int(pci[5:7], 16) - 16) for pci in _given(found).units)
 
-Ask = Callable[..., Pod]
+    def gone(self, name: str) -> None:
+        self.life.end(self.pods[name])
 
 
 @pytest.fixture
-def life(start_life: StartLife) -> Life:
-    return start_life(KINDS)
+def hosts(start_life: StartLife) -> Hosts:
+    return Hosts(start_life(Kinds([gpu_kind()])))
 
 
-def _gpus(life: Life, pod: Pod) -> GpuAssignment:
-    bind = life.place(pod)
-    assignment = assignment_of(bind)
-    life.see(bound(pod, bind))
-    found = assigned_gpus(assignment)
-    assert found is not None
-    return found
+STORIES = {
+    "a GPU is given once, and again when its pod is gone": f"""
+        host | pod a 3 > 0 1 2 | pod b 2 > Insufficient {GPU}. | gone a | decide b > 0 1""",
+    # One decision: the first switch has GPUs and no VF any more.
+    "a full PF moves the GPUs to the other switch": """
+        host 1 | pod a 1 1 {"vfs":"switch"} > 0 | pod b 1 1 {"vfs":"switch"} > 2""",
+    # A pod has it: then the kubelet must still admit that pod.
+    "a GPU that is out is not given though the capacity counts it": """
+        host_without 0 | pod a 1 > 1 | pod b 3 > not enough free GPUs.""",
+    # Another program may publish a resource of that name.
+    "a node without an inventory of GPUs gives none": "foreign | pod a 1 > node(s) had no gpu inventory.",
+}
 
 
-def test_limits_alone_are_a_request(life: Life, make_host: MakeNode, ask: Ask) -> None:
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_gpus(story: str, hosts: Hosts) -> None:
+    play(hosts, story)
+
+
+def test_limits_alone_are_a_request(hosts: Hosts) -> None:
     """The assignment has the GPUs by address and UUID, and each container's, the init container's shared."""
-    life.see(make_host())
-    early = _limits(warm=2)
-    found = _gpus(life, ask(main=1, log=0, eval=1, early=early))
-    assert found == GpuAssignment(
+    hosts.show()
+    assert _given(hosts.life.place(hosts.asking(main=1, log=0, eval=1, early=_limits(warm=2)))) == GpuAssignment(
         units=(_pci(0), _pci(1)),
         uuids=("GPU-n1-0", "GPU-n1-1"),
         containers={"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)},
     )
 
 
-def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(
-    life: Life, make_host: MakeNode, ask: Ask
-) -> None:
+def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(hosts: Hosts) -> None:
     """A choice depends on no UUID, so that equal GPUs of two nodes are judged once; each assignment has its node's."""
-    life.see(make_host("n1"), make_host("n2"))
-    column, row_of = life.machine.cache.nodes.unit_pools["gpu"], life.machine.cache.nodes.row_of
-    assert column[row_of["n1"]] is column[row_of["n2"]]
-    found = [assignment_of(life.place(ask(main=4))) for _ in range(2)]
-    given = {one.node: gpus.uuids for one in found if (gpus := assigned_gpus(one)) is not None}
+    hosts.show("n1")
+    hosts.show("n2")
+    nodes = hosts.life.machine.cache.nodes
+    assert nodes.unit_pools["gpu"][nodes.row_of["n1"]] is nodes.unit_pools["gpu"][nodes.row_of["n2"]]
+    found = [hosts.life.place(hosts.asking(main=4)) for _ in range(2)]
+    given = {assignment_of(one).node: _given(one).uuids for one in found}
     assert given == {name: tuple(f"GPU-{name}-{number}" for number in range(4)) for name in ("n1", "n2")}
 
 
-def test_a_gpu_is_given_once_and_again_when_its_pod_is_gone(life: Life, make_host: MakeNode, ask: Ask) -> None:
-    life.see(make_host())
-    first = ask(main=3)
-    bind = life.place(first)
-    life.see(bound(first, bind))
-    second = ask(main=2)
-    assert "Insufficient mooring.dev/gpu" in str(life.place(second))
-    life.end(bound(first, bind))
-    assert assignment_of(life.step()).ext["gpu"]
-
-
-def test_each_interface_lies_under_the_switch_of_its_gpu(life: Life, make_host: MakeNode, ask: Ask) -> None:
+def test_each_interface_lies_under_the_switch_of_its_gpu(hosts: Hosts) -> None:
     """The assignment says which; a GPU more is free."""
-    life.see(make_host())
-    pod = ask('{"vfs":"switch"}', vfs=2, main=3)
-    assignment = assignment_of(life.place(pod))
-    found = assigned_gpus(assignment)
-    assert found is not None
-    assert dict(found.beside) == {_pci(0): 0, _pci(1): 1}
-    assert [vf.pf for vf in assignment.vfs] == ["pf0", "pf0"]
-
-
-def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: MakeNode, ask: Ask) -> None:
-    """One decision: the first switch has GPUs and no VF any more."""
-    life.see(make_host(vfs=1))
-    first = _gpus(life, ask('{"vfs":"switch"}', vfs=1, main=1))
-    second = _gpus(life, ask('{"vfs":"switch"}', vfs=1, main=1))
-    assert (first.units, second.units) == ((_pci(0),), (_pci(2),))
+    hosts.show()
+    found = hosts.life.place(hosts.asking('{"vfs":"switch"}', vfs=2, main=3))
+    assert dict(_given(found).beside) == {_pci(0): 0, _pci(1): 1}
+    assert [vf.pf for vf in assignment_of(found).vfs] == ["pf0", "pf0"]
 
 
 @pytest.mark.parametrize(
@@ -145,42 +155,21 @@ def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: Mak
         ('{"together":"switch"}', {"main": 3}, "not enough free GPUs under one PCIe switch"),
     ],
 )
-def test_why_a_pod_waits_is_said(
-    life: Life, make_host: MakeNode, ask: Ask, annotation: str | None, counts: dict[str, int], reason: str
-) -> None:
-    life.see(make_host())
-    assert reason in str(life.place(ask(annotation, **counts)))
-
-
-def test_a_gpu_that_is_out_is_not_given_though_the_capacity_counts_it(
-    life: Life, make_host: MakeNode, ask: Ask
-) -> None:
-    """A pod has it: then the kubelet must still admit that pod."""
-    life.see(make_host(out=(0,)))
-    assert _gpus(life, ask(main=1)).units == (_pci(1),)
-    assert "not enough free GPUs" in str(life.place(ask(main=3)))
-
-
-def test_a_node_without_an_inventory_of_gpus_gives_none(life: Life, make_node: MakeNode, ask: Ask) -> None:
-    """Another program may publish a resource of that name."""
-    life.see(make_node("n1", allocatable={"mooring.dev/gpu": "4"}))
-    assert "node(s) had no gpu inventory" in str(life.place(ask(main=1)))
+def test_why_a_pod_waits_is_said(hosts: Hosts, annotation: str | None, counts: dict[str, int], reason: str) -> None:
+    hosts.show()
+    assert reason in str(hosts.life.place(hosts.asking(annotation, **counts)))
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu"])
-def test_no_device_plugin_gives_gpus_where_mooring_does(
-    life: Life, make_host: MakeNode, make_node: MakeNode, make_pod: MakePod, resource: str
-) -> None:
+def test_no_device_plugin_gives_gpus_where_mooring_does(hosts: Hosts, resource: str) -> None:
     """Two accounts of the same GPUs would give one to two pods. Other nodes serve such pods, this one others."""
-    ours = make_host()
-    ours.status.allocatable = {**(ours.status.allocatable or {}), resource: "4"}
-    life.see(ours)
-    amounts = {"limits": {resource: "1"}, "requests": {resource: "1"}}
-    refused = life.place(make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
-    assert f"1 node(s) offered GPUs as 'mooring.dev/gpu', not as '{resource}'." in str(refused)
-    assert not isinstance(life.place(make_pod()), str)
-    life.see(make_node("n2", allocatable={resource: "4"}))
-    found = life.step()
+    life, amounts = hosts.life, {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    hosts.show(resource=resource)
+    refused = life.place(life.make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
+    assert f"1 node(s) offered GPUs as '{GPU}', not as '{resource}'." in str(refused)
+    assert not isinstance(life.place(life.make_pod()), str)
+    life.show_node("n2", allocatable={resource: "4"})
+    found = life.decide()
     assert isinstance(found, Bind)
     assert found.assigned.node == "n2"
 

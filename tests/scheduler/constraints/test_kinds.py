@@ -13,12 +13,9 @@ from scheduler.constraints.protocol import NodeSide, Proposal, Units, Unmet
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.server.startup import GROUP, load_kinds
-from tests.scheduler.conftest import MakeNode, MakePod
 from tests.scheduler.constraints.conftest import StartLife
-from tests.scheduler.constraints.life import Boxes, bound, units_of
+from tests.scheduler.constraints.life import BOXES, Boxes, bound, units_of
 
-ASKING = {"mooring.dev/request.box": "1"}
-HAVING = {"mooring.dev/inventory.box": "a b"}
 LEFT: Units[str] = Units((("a", ""), ("b", "")), 2)
 
 
@@ -71,20 +68,18 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     behaviour: Callable[..., Any],
     words: str,
     start_life: StartLife,
-    make_node: MakeNode,
-    make_pod: MakePod,
 ) -> None:
     """Whatever it does wrong, wherever: its pods wait, with its name in the reason; the next pod is bound."""
     life = start_life(_faulty(method, behaviour))
-    life.see(make_node(annotations=HAVING))
-    told = life.place(make_pod(annotations=ASKING))
+    life.show_node(box="a b")
+    told = life.place(life.asking(box="1"))
     assert isinstance(told, str)
     assert "constraint 'box' failed in " + method in told
     assert words in told
-    assert isinstance(life.place(make_pod()), Bind)
-    (notice,) = [one for one in life.machine.tick(life.now) if isinstance(one, Notice)]
+    assert isinstance(life.place(life.make_pod()), Bind)
+    (notice,) = [one for one in life.machine.tick(life.time) if isinstance(one, Notice)]
     assert (notice.subject, notice.fields["constraint"]) == ("constraint", "box")
-    assert life.machine.tick(life.now) == []
+    assert life.machine.tick(life.time) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +87,7 @@ def test_a_failed_constraint_is_named_to_its_own_pods_and_others_go_on(
     [_raise, _exit, _raising(asyncio.CancelledError()), lambda _: 5, lambda _: {"a": []}, lambda _: {1: ""}],
 )
 def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
-    behaviour: Callable[..., Any], start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+    behaviour: Callable[..., Any], start_life: StartLife
 ) -> None:
     """The other nodes are read and used; the log names node and constraint."""
 
@@ -100,12 +95,12 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
         return behaviour(node) if node.text == "bad" else dict.fromkeys(node.text.split(), "")
 
     life = start_life(_faulty("read_inventory", picky))
-    (notice,) = life.see(make_node("bad", annotations={"mooring.dev/inventory.box": "bad"}))
+    (notice,) = life.show_node("bad", box="bad")
     assert isinstance(notice, Notice)
     assert (notice.fields["node"], notice.fields["constraint"]) == ("bad", "box")
-    assert "1 constraint 'box' failed on the node(s)" in str(life.place(make_pod(annotations=ASKING)))
-    life.see(make_node("good", annotations=HAVING))
-    bind = life.step()
+    assert "1 constraint 'box' failed on the node(s)" in str(life.place(life.asking(box="1")))
+    life.show_node("good", box="a b")
+    bind = life.decide()
     assert isinstance(bind, Bind)
     assert bind.assigned.node == "good"
 
@@ -147,9 +142,7 @@ def test_a_judgement_is_an_integer_or_words(score: object) -> None:
 
 
 @pytest.mark.parametrize("method", ["read_request", "judge", "place"])
-def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
-    method: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(method: str, start_life: StartLife) -> None:
     """A lone surrogate or a very long text would prevent the pod's condition from being written."""
     said = "\ud800" + "x" * 10_000
 
@@ -159,8 +152,8 @@ def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
         raise ValueError(said) if method == "read_request" else Unmet(said)
 
     life = start_life(_faulty(method, say))
-    life.see(make_node(annotations=HAVING))
-    told = life.place(make_pod(annotations=ASKING))
+    life.show_node(box="a b")
+    told = life.place(life.asking(box="1"))
     assert isinstance(told, str)
     assert "?xxx" in told
     assert len(told.encode()) < 400
@@ -178,15 +171,15 @@ def test_a_message_with_invalid_unicode_is_shown_as_far_as_it_is_valid(
     ],
 )
 def test_a_pod_that_requests_a_kind_that_is_not_loaded_waits_with_the_reason(
-    value: str, words: str, start_life: StartLife, make_node: MakeNode, make_pod: MakePod
+    value: str, words: str, start_life: StartLife
 ) -> None:
     """It is not bound without the units, and no other pod is affected."""
     life = start_life(load_kinds([EntryPoint("box", value, GROUP)] if value else []))
-    life.see(make_node(annotations=HAVING))
-    told = str(life.place(make_pod(annotations=ASKING)))
+    life.show_node(box="a b")
+    told = str(life.place(life.asking(box="1")))
     assert re.search(words, told)
     assert "constraint 'box'" in told
-    assert isinstance(life.place(make_pod()), Bind)
+    assert isinstance(life.place(life.make_pod()), Bind)
 
 
 @pytest.mark.parametrize("name", ["vfs", "Box", "a/b", "a" * 33])
@@ -194,16 +187,14 @@ def test_a_kinds_name_must_be_valid_in_annotation_keys(name: str) -> None:
     assert list(load_kinds([EntryPoint(name, "json:dumps", GROUP)])) == []
 
 
-def test_units_stay_taken_while_their_constraint_is_broken(
-    start_life: StartLife, make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_units_stay_taken_while_their_constraint_is_broken(start_life: StartLife) -> None:
     """The scheduler itself reads the claims: when the constraint works again, nothing is given twice."""
-    before = start_life(Kinds([Kind("box", Boxes())]))
-    before.see(make_node(annotations=HAVING))
-    pod = make_pod(annotations=ASKING)
+    before = start_life(BOXES)
+    before.show_node(box="a b")
+    pod = before.asking(box="1")
     life = start_life(_faulty("read_inventory", lambda node: _raise() if node.text == "bad" else {"a": "", "b": ""}))
-    life.see(make_node(annotations={"mooring.dev/inventory.box": "bad"}), bound(pod, before.place(pod)))
-    waiting = life.place(make_pod(annotations=ASKING))
-    assert isinstance(waiting, str)
-    life.see(make_node(annotations=HAVING))
-    assert units_of(life.step(), "box") == ["b"]
+    life.show_node(box="bad")
+    life.see(bound(pod, before.place(pod)))
+    assert isinstance(life.place(before.asking(box="1")), str)
+    life.show_node(box="a b")
+    assert units_of(life.decide(), "box") == ["b"]

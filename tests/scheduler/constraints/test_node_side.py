@@ -16,23 +16,19 @@ from mooring.annotations.assignment import dump_assignment, read_assignment
 from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name, read_pod_record
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.constraints.conftest import StartLife
 
 RULES = Rules("n1")
 
 
 @pytest.fixture
-def bind(
-    licences: Kinds, start_life: StartLife, make_node: MakeNode, make_pod: MakePod, make_pf: MakePf
-) -> Callable[[object], Bind]:
+def bind(licences: Kinds, start_life: StartLife) -> Callable[[object], Bind]:
     """Bind a pod with a licence, and with interfaces or without."""
 
     def make(request: object) -> Bind:
         life = start_life(licences)
-        life.see(make_node(pfs=(make_pf(),), annotations={"mooring.dev/inventory.licence": '{"v":1,"cad":2}'}))
-        asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
-        found = life.place(make_pod(request=request, annotations=asking))
+        life.show_node("n1", (life.make_pf(),), licence='{"v":1,"cad":2}')
+        found = life.place(life.asking(request=request, licence='{"name":"cad","count":1}'))
         assert isinstance(found, Bind)
         return found
 

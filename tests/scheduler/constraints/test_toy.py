@@ -1,74 +1,74 @@
 """The toy constraint of docs/constraints.md, run from the page: its whole life cycle."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import DeleteVictims, Instruction, Notice
-from scheduler.kube.objects import Node, Pod
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from scheduler.cycle.instructions import DeleteVictims, Notice
+from scheduler.kube.objects import Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
-from tests.scheduler.constraints.life import Life, assignment_of, bound, units_of
+from tests.scheduler.constraints.life import Found, Life, assignment_of, bound, units_of
+from tests.scheduler.reference.messages import refusal
+from tests.scheduler.story import play
 
-SellerLife = Callable[[], Life]
+FULL = "0/1 nodes are available: 1 not enough free cad licences."
 
 
-def _asking(count: int = 1, name: str = "cad") -> dict[str, str]:
-    return {"mooring.dev/request.licence": f'{{"name":"{name}","count":{count}}}'}
+class Seller:
+    """The verbs of the stories: nodes with licences, and pods that want some."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.pods: dict[str, Pod] = {}
+
+    def node(self, name: str, cad: str, sim: str = "0", *flags: str) -> None:
+        """Show a node with so many licences; with the flag ``pf`` it has VFs, with ``unready`` it is not Ready."""
+        pfs = (self.life.make_pf(),) if "pf" in flags else ()
+        text = dump({"v": 1, "cad": int(cad), "sim": int(sim)})
+        self.life.show_node(name, pfs, licence=text, ready="unready" not in flags)
+
+    def wait(self, seconds: str) -> None:
+        self.life.time += float(seconds)
+
+    def pod(self, name: str, count: str, licence: str = "cad", priority: str = "0", interfaces: str = "0") -> None:
+        """Let a pod come, or show it with another request."""
+        text = dump({"name": licence, "count": int(count)})
+        old = self.pods.get(name)
+        metadata = {"metadata": {"uid": old.metadata.uid}} if old is not None else {}
+        fields: dict[str, Any] = {"spec": {"priority": int(priority)}, "request": [{}] * int(interfaces) or None}
+        self.pods[name] = self.life.asking(name=name, licence=text, **fields, **metadata)
+        self.life.see(self.pods[name])
+
+    def decide(self) -> str:
+        """Decide until a pod is bound or told why not; return its units and VFs, or the reason."""
+        found = self.life.decide()
+        if not isinstance(found, Bind):
+            return refusal(found.message) if found is not None else ""
+        return " ".join([*units_of(found, "licence"), *(vf.pf for vf in assignment_of(found).vfs)])
+
+    def run(self, name: str) -> None:
+        """Decide about a pod, and let the watch show it bound."""
+        self.pods[name] = bound(self.pods[name], self.life.decide())
+        self.life.see(self.pods[name])
+
+    def preempt(self) -> str:
+        """Decide; return the victims."""
+        found = self.life.machine.step(self.life.time)
+        self.life.machine.check()
+        orders = [one for one in found or () if isinstance(one, DeleteVictims)]
+        return " ".join(victim.pod.removeprefix("default/") for order in orders for victim in order.victims)
+
+    def gone(self, name: str) -> None:
+        self.life.end(self.pods[name])
 
 
 @pytest.fixture
-def seller(make_node: MakeNode) -> MakeNode:
-    """Make a node with licences."""
-
-    def make(text: str = '{"v":1,"cad":2}', name: str = "n1", **fields: Any) -> Node:
-        return make_node(name, annotations={"mooring.dev/inventory.licence": text}, **fields)
-
-    return make
-
-
-@pytest.fixture
-def user(make_pod: MakePod) -> MakePod:
-    """Make a pod that wants licences."""
-
-    def make(count: int = 1, name: str = "cad", **fields: Any) -> Pod:
-        return make_pod(annotations=_asking(count, name), **fields)
-
-    return make
-
-
-@pytest.fixture
-def start(licences: Kinds, start_life: StartLife, seller: MakeNode) -> SellerLife:
-    """Start a machine that sees a node with two licences."""
-
-    def make() -> Life:
-        life = start_life(licences)
-        life.see(seller())
-        return life
-
-    return make
-
-
-@pytest.fixture
-def life(start: SellerLife) -> Life:
-    return start()
-
-
-def _run(life: Life, pod: Pod) -> Pod:
-    """Place a pod, and let the machine see it bound."""
-    shown = bound(pod, life.place(pod))
-    life.see(shown)
-    return shown
-
-
-def _victims(instructions: list[Instruction] | None) -> list[str]:
-    orders = [one for one in instructions or () if isinstance(one, DeleteVictims)]
-    return [assigned.uid for order in orders for assigned in order.victims]
+def seller(licences: Kinds, start_life: StartLife) -> Seller:
+    return Seller(start_life(licences))
 
 
 def test_the_toy_is_as_short_as_its_page_says(toy: Path) -> None:
@@ -79,115 +79,84 @@ def test_the_toy_is_as_short_as_its_page_says(toy: Path) -> None:
     assert (toy / "mooring_licences.py").read_text() in page
 
 
-def test_a_pod_gets_its_units_in_the_one_write(life: Life, user: MakePod) -> None:
-    """The units are in the assignment, without VFs; what is left goes to the next pod, and then no pod gets any."""
-    first = life.place(user())
-    assert assignment_of(first).vfs == ()
-    assert units_of(first, "licence") == ["cad/0"]
-    assert isinstance(first, Bind)
-    assert first.why["ext"] == {"licence": {"units": ["cad/0"]}}
-    assert units_of(life.place(user()), "licence") == ["cad/1"]
-    assert life.place(user()) == "0/1 nodes are available: 1 not enough free cad licences."
+STORIES = {
+    "what is left goes to the next pod, and then no pod gets any": f"""
+        node n1 2 | pod a 1 | decide > cad/0 | pod b 1 | decide > cad/1 | pod c 1 | decide > {FULL}""",
+    # A deleted pod frees its units, a node whose inventory grows has more: both help at once.
+    "an unschedulable pod is requeued when units are free": f"""
+        node n1 2 | pod a 2 | decide > cad/0 cad/1 | pod b 1 | decide > {FULL} | decide | gone a | decide > cad/0
+        | pod c 2 | decide > {FULL} | node n1 3 | decide > cad/1 cad/2""",
+    # No other pod, and it gets them when that pod is gone.
+    "a pod that holds the units is preempted for them": """
+        node n1 3 1 | pod other 1 cad | run other | pod holder 2 | run holder | pod high 2 cad 1 | preempt > holder
+        | gone holder | decide > cad/1 cad/2 | pod last 1 | decide > 0/1 nodes are available: 1 not enough free cad
+        licences.""",
+    "a pod that holds other units is not preempted": """
+        node n1 3 1 | pod other 1 sim | run other | pod holder 2 | run holder | pod high 3 cad 1 | preempt > holder
+        | gone holder | decide > cad/0 cad/1 cad/2""",
+    "no pod is preempted for more units than the node has": """
+        node n1 2 | pod holder 2 | run holder | pod high 3 cad 1 | preempt""",
+    # A node with only one of them does not fit, and each node's reason is what it lacks.
+    "VFs and units come together": """
+        node units 1 | node vfs 0 0 pf | pod a 1 cad 0 1
+        | decide > 0/2 nodes are available: 1 node(s) had no RDMA inventory, 1 not enough free cad licences.
+        | node vfs 1 0 pf | decide > cad/0 pf0""",
+    # After 60 s, as with VFs, and again when it is Ready; also if a pod leaves meanwhile.
+    "a node that is not Ready gives nothing new": """
+        node n1 2 | pod a 1 | decide > cad/0 | node n1 2 0 unready | wait 100 | pod b 1
+        | decide > 0/1 nodes are available: 1 node(s) were not Ready for over 60 s. | gone a | decide | node n1 2
+        | decide > cad/0""",
+    # The constraint's own words name the annotation, the field and the rule; fixing the annotation helps at once.
+    "a request that cannot be read is refused in words": """
+        node n1 2 | pod a 0 | decide > annotation 'mooring.dev/request.licence'.count: 0 is not an integer from 1 to 100
+        | pod a 1 | decide > cad/0""",
+}
 
 
-def test_an_unschedulable_pod_is_requeued_when_units_are_free(life: Life, seller: MakeNode, user: MakePod) -> None:
-    """A deleted pod frees its units, a node whose inventory grows has more: both help at once."""
-    holder = user(2)
-    assert units_of(life.place(holder), "licence") == ["cad/0", "cad/1"]
-    assert isinstance(life.place(user()), str)
-    assert life.step() is None
-    life.end(holder)
-    assert units_of(life.step(), "licence") == ["cad/0"]
-    assert isinstance(life.place(user(2)), str)
-    life.see(seller('{"v":1,"cad":3}'))
-    assert units_of(life.step(), "licence") == ["cad/1", "cad/2"]
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_licences(story: str, seller: Seller) -> None:
+    play(seller, story)
 
 
+def test_a_pod_gets_its_units_in_the_one_write(seller: Seller) -> None:
+    """The units are in the assignment, without VFs."""
+    play(seller, "node n1 2 | pod a 1")
+    found = seller.life.decide()
+    assert assignment_of(found).vfs == ()
+    assert isinstance(found, Bind)
+    assert found.why["ext"] == {"licence": {"units": ["cad/0"]}}
+
+
+@pytest.mark.parametrize(
+    ("order", "owner", "unit"),
+    [("node pod", "a", "cad/1"), ("pod node", "a", "cad/1"), ("node pod", "other", "cad/0")],
+)
 def test_use_is_read_from_the_assignments_of_bound_pods(
-    licences: Kinds, start_life: StartLife, start: SellerLife, seller: MakeNode, user: MakePod
+    order: str, owner: str, unit: str, seller: Seller, licences: Kinds, start_life: StartLife
 ) -> None:
     """A restarted scheduler gives nothing twice, in whatever order nodes and pods come.
 
     As with VFs, a claim counts only for the pod that it names.
     """
-    pod = user()
-    bind = start().place(pod)
-    shown, forged = bound(pod, bind), bound(user(), bind)
-    for things, unit in (((seller(), shown), "cad/1"), ((shown, seller()), "cad/1"), ((seller(), forged), "cad/0")):
-        after = start_life(licences)
-        after.see(*things)
-        assert units_of(after.place(user()), "licence") == [unit]
+    play(seller, "node n1 2 | pod a 1 | pod other 1")
+    bind: Found = seller.life.decide()
+    after = Seller(start_life(licences))
+    for kind in order.split():
+        if kind == "node":
+            after.node("n1", "2")
+        else:
+            after.life.see(bound(seller.pods[owner], bind))
+    play(after, f"pod b 1 | decide > {unit}")
 
 
-@pytest.mark.parametrize(("name", "units"), [("cad", ["cad/1", "cad/2"]), ("sim", ["cad/0", "cad/1", "cad/2"])])
-def test_a_pod_that_holds_the_units_is_preempted_for_them(
-    life: Life, seller: MakeNode, user: MakePod, name: str, units: list[str]
-) -> None:
-    """A more important pod preempts the pod whose units it needs and no other, and gets them when that pod is gone."""
-    life.see(seller('{"v":1,"cad":3,"sim":1}'))
-    other, holder = _run(life, user(1, name)), _run(life, user(2))
-    life.see(user(len(units), spec={"priority": 1}))
-    assert _victims(life.machine.step(life.now)) == [holder.metadata.uid]
-    life.machine.check()
-    life.end(holder)
-    assert units_of(life.step(), "licence") == units
-    assert life.machine.cache.assigned(other.metadata.uid) is not None
-
-
-def test_no_pod_is_preempted_for_more_units_than_the_node_has(life: Life, user: MakePod) -> None:
-    holder = _run(life, user(2))
-    life.see(user(3, spec={"priority": 1}))
-    assert _victims(life.machine.step(life.now)) == []
-    life.machine.check()
-    assert life.machine.cache.assigned(holder.metadata.uid) is not None
-
-
-def test_vfs_and_units_come_together(
-    licences: Kinds, start_life: StartLife, seller: MakeNode, user: MakePod, make_pf: MakePf
-) -> None:
-    """A node with only one of them does not fit, and each node's reason is what it lacks."""
-    life = start_life(licences)
-    life.see(seller('{"v":1,"cad":1}', "units"), seller('{"v":1,"cad":0}', "vfs", pfs=(make_pf(),)))
-    message = "0/2 nodes are available: 1 node(s) had no RDMA inventory, 1 not enough free cad licences."
-    assert life.place(user(request=[{}])) == message
-    life.see(seller('{"v":1,"cad":1}', "vfs", pfs=(make_pf(),)))
-    bind = life.step()
-    assert [vf.pf for vf in assignment_of(bind).vfs] == ["pf0"]
-    assert units_of(bind, "licence") == ["cad/0"]
-
-
-def test_a_node_that_is_not_ready_gives_nothing_new(life: Life, seller: MakeNode, user: MakePod) -> None:
-    """After 60 s, as with VFs, and again when it is Ready; also if a pod leaves meanwhile."""
-    holder = user()
-    life.place(holder)
-    life.see(seller(ready=False))
-    life.now += 100.0
-    assert "were not Ready for over 60 s" in str(life.place(user()))
-    life.end(holder)
-    assert life.step() is None
-    life.see(seller())
-    assert units_of(life.step(), "licence") == ["cad/0"]
-
-
-def test_a_request_that_cannot_be_read_is_refused_in_words(life: Life, user: MakePod) -> None:
-    """The constraint's own words name the annotation, the field and the rule; fixing the annotation helps at once."""
-    pod = user(0)
-    assert life.place(pod) == "annotation 'mooring.dev/request.licence'.count: 0 is not an integer from 1 to 100"
-    mended = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=_asking(1)))
-    assert units_of(life.place(mended), "licence") == ["cad/0"]
-
-
-def test_an_inventory_that_cannot_be_read_leaves_the_node_out_for_this_kind(
-    life: Life, seller: MakeNode, user: MakePod, make_pod: MakePod
-) -> None:
+def test_an_inventory_that_cannot_be_read_leaves_the_node_out_for_this_kind(seller: Seller) -> None:
     """The log names node, kind and rule; other pods go there."""
-    (notice,) = life.see(seller('{"v":2}'))
+    (notice,) = seller.life.show_node(licence='{"v":2}')
     assert isinstance(notice, Notice)
     assert notice.fields == {
         "node": "n1",
         "constraint": "licence",
         "reason": "annotation 'mooring.dev/inventory.licence'.v: 2 is not an integer from 1 to 1",
     }
-    said = "0/1 nodes are available: 1 node(s) had an unreadable licence inventory."
-    assert life.place(user()) == said
-    assert isinstance(life.place(make_pod()), Bind)
+    play(seller, "pod a 1 | decide > 0/1 nodes are available: 1 node(s) had an unreadable licence inventory.")
+    assert isinstance(seller.life.place(seller.life.make_pod()), Bind)

@@ -1,277 +1,227 @@
 """With ``--evict-lost-vfs`` running pods whose VFs are lost are evicted, whole groups together; without it, none is."""
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
-from scheduler.cycle.instructions import Evict, Instruction, Report
+from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import TRAIN, Life, binds, changed, identity
+from tests.scheduler.group_life import Life, binds, changed
+from tests.scheduler.story import play
 
-AFTER_S = 120.0
-EVICTS = LostVfOptions(after_s=AFTER_S, per_minute=2)
-RUNS: dict[str, Any] = {"status": {"phase": "Running"}}
+EVICTS = LostVfOptions(after_s=120.0, per_minute=2)
 GOES: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
-@pytest.fixture(params=[EVICTS])
-def life(request: pytest.FixtureRequest, life: Life) -> Iterator[Life]:
-    life = life.successor(Machine("mooring", lost_vf_options=request.param))
-    yield life
-    life.machine.check()
+class Losses:
+    """The verbs of the stories: pods that want two VFs, which is all that a node has, and run where they are placed."""
 
+    def __init__(self, life: Life, options: LostVfOptions) -> None:
+        self.life = life.successor(Machine("mooring", lost_vf_options=options))
+        self.machine = self.life.machine
+        self.pods: dict[str, Pod] = {}
+        self.orders: list[Evict] = []
 
-@pytest.fixture
-def alone(life: Life) -> Pod:
-    """Let a pod run alone on n1."""
-    life.nodes("n1")
-    (pod,) = running(life, life.make_pod("a", [{}, {}]))
-    return pod
+    def nodes(self, *nodes: str) -> None:
+        self.life.nodes(*nodes)
 
+    def run(self, *names: str, request: object = ({}, {})) -> str:
+        """Let pods be placed and run; return their nodes."""
+        return self._start([self.life.make_pod(name, request) for name in names])
 
-@pytest.fixture
-def members(life: Life) -> list[Pod]:
-    """Let a group of three run."""
-    life.nodes("n1", "n2", "n3")
-    return running(life, *(life.member(f"m{number}") for number in range(3)))
+    def small(self, *names: str) -> str:
+        """Let pods with one VF be placed and run."""
+        return self.run(*names, request=[{}])
 
+    def group(self, fields: str, *names: str) -> str:
+        return self._start([self.life.member(name, f'{{"name":"train",{fields}}}') for name in names])
 
-def running(life: Life, *pods: Pod) -> list[Pod]:
-    """Place pods on nodes of two VFs each, and let them run."""
-    life.see(*pods)
-    started = [changed(pod, **RUNS) for pod in life.bound(*binds(life.work()))]
-    life.see(*started)
-    return started
+    def place(self, name: str) -> None:
+        """Let a pod be placed that never starts."""
+        self.pods[name] = self.life.place(self.life.make_pod(name, [{}, {}]))[0]
 
+    def down(self, *nodes: str) -> None:
+        for node in nodes:
+            self.publish(node, up=False)
 
-def publish(life: Life, name: str, **fields: Any) -> None:
-    """Publish a node's PF anew."""
-    life.show_node(name, life.make_pf(**({"vfs": 2} | fields)))
+    def up(self, node: str) -> None:
+        self.publish(node)
 
+    def unready(self, node: str) -> None:
+        self.life.nodes(node, ready=False)
 
-def orders(life: Life, later_s: float = 0.0) -> list[Evict]:
-    return [one for one in life.work(later_s) if isinstance(one, Evict)]
+    def leaves(self, name: str) -> None:
+        self.life.see(changed(self.pods[name], **GOES))
 
+    def gone(self, name: str) -> None:
+        self.life.gone(self.pods[name])
 
-def finish(life: Life, decided: Iterable[Evict], *evicted: str) -> None:
-    """Let the API server evict the named pods, and refuse the others."""
-    for order in decided:
-        life.machine.finished(order, "evicted" if order.pod.metadata.name in evicted else "refused", life.now)
+    def wait(self, seconds: str) -> str:
+        """Let time pass; return the pods that are evicted then."""
+        found = [one for one in self.life.work(float(seconds)) if isinstance(one, Evict)]
+        assert all(one.cause == "LostVfs" for one in found)
+        self.orders = found or self.orders
+        return " ".join(one.pod.metadata.name for one in found)
 
+    def reasons(self) -> str:
+        return "; ".join(one.reason for one in self.orders)
 
-def evicted(found: Iterable[Instruction]) -> dict[str, str]:
-    """Return the reason of each eviction, by the pod's name."""
-    return {one.pod.metadata.name: one.reason for one in found if isinstance(one, Evict) and one.cause == "LostVfs"}
+    def accept(self, *names: str) -> str:
+        """Let the API server evict these of the ordered pods, and reject the others; return what is told."""
+        found = []
+        for order in self.orders:
+            found += self.machine.finished(
+                order, "evicted" if order.pod.metadata.name in names else "refused", self.life.now
+            )
+        reports = [one for one in found if isinstance(one, Report)]
+        return "; ".join(f"{one.pod.metadata.name} {one.reason}: {one.message}" for one in reports)
+
+    def obey(self) -> None:
+        """Let the API server evict all."""
+        self.accept(*(order.pod.metadata.name for order in self.orders))
+
+    def reject(self) -> None:
+        self.accept()
+
+    def due(self) -> str:
+        return str(self.machine.next_due())
+
+    def publish(self, node: str, **fields: Any) -> None:
+        """Publish a node's PF anew."""
+        self.life.show_node(node, self.life.make_pf(**({"vfs": 2} | fields)))
+
+    def _start(self, pods: list[Pod]) -> str:
+        self.life.see(*pods)
+        started = [changed(pod, status={"phase": "Running"}) for pod in self.life.bound(*binds(self.life.work()))]
+        self.life.see(*started)
+        self.pods |= {pod.metadata.name: pod for pod in started}
+        return " ".join(
+            f"{name}@{self.pods[name].spec.node_name}" for name in sorted(pod.metadata.name for pod in started)
+        )
 
 
 BACK = (Out(Indexes.of([0]), f"{LOST}on the host although pod uid-a holds it"),)
 OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
+DOWN = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"
 
 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
         ({"vfs": 0}, "VF 0000:04:00.2 (pf0/0) no longer exists"),
-        ({"up": False}, "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"),
+        ({"up": False}, DOWN),
         ({"out": BACK}, "VF 0000:04:00.2 (pf0/0) is back in the host's network namespace"),
         ({"out": OUT}, "VF 0000:04:00.2 (pf0/0) cannot be used: bound to vfio-pci"),
     ],
 )
 def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
-    life: Life, alone: Pod, fields: dict[str, Any], why: str
+    life: Life, fields: dict[str, Any], why: str
 ) -> None:
     """Not a second before, whatever the node publishes meanwhile; its owner is told which VF, and why."""
-    publish(life, "n1", **fields)
-    assert life.machine.next_due() == AFTER_S
-    assert evicted(life.work(AFTER_S - 1.0)) == {}
-    publish(life, "n1", **fields, numa=1)
-    found = life.work(1.0)
-    assert evicted(found) == {"a": f"{why}, for 120 s"}
-    (order,) = (one for one in found if isinstance(one, Evict))
-    (report,) = life.machine.finished(order, "evicted", life.now)
+    losses = Losses(life, EVICTS)
+    play(losses, "nodes n1 | run a > a@n1")
+    losses.publish("n1", **fields)
+    play(losses, "due > 120.0 | wait 119")
+    losses.publish("n1", **fields, numa=1)
+    play(
+        losses, f"wait 1 > a | reasons > {why}, for 120 s | accept a > a LostVfs: evicted: {why}, for 120 s | wait 1200"
+    )
+
+
+RANKS = "nodes n1 n2 n3 | group {} m0 m1 m2 > m0@n1 m1@n2 m2@n3"
+THREE = RANKS.format('"min":3')
+
+STORIES = {
+    # Neither is one of a node of which nothing fresh is known: the time starts again.
+    "a VF that comes back in time is no loss": """
+        nodes n1 | run a > a@n1 | down n1 | wait 119 | up n1 | wait 2 | down n1 | wait 119 | unready n1 | down n1
+        | wait 2 | wait 120 > a""",
+    # Ranks wait for each other, on whatever node.
+    "the placed members of its group go with it, and no pod of another group or that leaves": f"""
+        {THREE} | nodes n4 | run alone > alone@n4 | leaves m1 | down n1 | wait 120 > m0 m2
+        | reasons > {DOWN}, for 120 s; pod default/m0 of the same group: {DOWN}, for 120 s""",
+    # As for preemption.
+    "a member beyond min goes alone": f"""{RANKS.format('"min":2')} | down n1 | wait 120 > m0""",
+    "a member of a group whose pods go one by one goes alone": f"""
+        {RANKS.format('"min":3,"disruption":"pod"')} | down n1 | wait 120 > m0""",
+    # A group counts as one; those that wait keep their turn.
+    "only so many are evicted in a minute": f"""
+        {THREE} | nodes n4 n5 n6 | run p0 p1 p2 > p0@n4 p1@n5 p2@n6 | down n1 n2 n3 n4 n5 n6 | wait 120 > m0 m1 m2 p0
+        | obey | wait 59 | wait 1.1 > p1 p2""",
+    # One may lie of its own VFs: then its own pods are evicted.
+    "two nodes that have lost all their VFs take turns": """
+        nodes n1 n2 | small p0 p1 p2 p3 > p0@n1 p1@n1 p2@n2 p3@n2 | down n1 | wait 1 | down n2 | wait 1
+        | wait 120 > p0 p2 | obey | wait 60.1 > p1 p3""",
+    # No turn is lost in the next minute.
+    "three nodes that have lost all their VFs take turns": """
+        nodes n1 n2 n3 | small p0 p1 p2 p3 p4 p5 > p0@n1 p1@n1 p2@n2 p3@n2 p4@n3 p5@n3 | down n1 | wait 1 | down n2
+        | wait 1 | down n3 | wait 1 | wait 120 > p0 p2 | obey | wait 60.1 > p4 p1 | obey | wait 60.1 > p3 p5""",
+    # A minute later, and ten times: what is left then may have become whole with new members.
+    "what is rejected of a group is ordered again whatever became of the others": f"""
+        {THREE} | down n1 | wait 120 > m0 m1 m2 | accept m0 > m0 LostVfs: evicted: {DOWN}, for 120 s | gone m0 | wait 59
+        | {"wait 60 > m1 m2 |" * 9} wait 60""",
+    # The first is the business of `NeverStarts`, the others nobody's.
+    "a pod that never started, leaves or is gone is not looked at": """
+        nodes n1 | place waits | nodes n2 n3 | run runs goes > goes@n3 runs@n2 | leaves goes | down n1 n2 n3 | gone runs
+        | wait 1200""",
+    # Such as for a disruption budget.
+    "a pod that could not be evicted stays when its VF comes back": """
+        nodes n1 | run a > a@n1 | down n1 | wait 120 > a | reject | up n1 | wait 61 | down n1 | wait 120 > a | reject
+        | up n1 | wait 61""",
+    # Once one member is gone the others go too, whatever becomes of the link.
+    "a group that could not be evicted stays only if it is whole": f"""
+        {THREE} | down n1 | wait 120 > m0 m1 m2 | reject | up n1 | wait 61 | down n1 | wait 120 > m0 m1 m2
+        | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same group: {DOWN}, for 120 s | up n1
+        | wait 61 > m0 m1""",
+}
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_lost_vfs(story: str, life: Life) -> None:
+    losses = Losses(life, EVICTS)
+    play(losses, story)
+    losses.machine.check()
+
+
+SOON = LostVfOptions(after_s=10.0)
+
+OTHER_OPTIONS = {
+    "without the option nobody is evicted": (
+        LostVfOptions(),
+        "nodes n1 | run a > a@n1 | down n1 | due > None | wait 1e6",
+    ),
+    # A minute after each rejection, not twice in a minute.
+    "a pod whose VFs are lost again is evicted for its newest loss only": (
+        SOON,
+        """nodes n1 | run a > a@n1 | down n1 | wait 9 | wait 1 > a | reject | wait 5 | up n1 | wait 5 | down n1 | wait 9
+        | wait 1 > a | reject | wait 59 | wait 1 > a | reject | wait 59 | wait 1 > a""",
+    ),
+    # One of them is gone, so the others are evicted whatever becomes of the VFs, but each once a minute.
+    "members that leave already are evicted for the newest loss of their group only": (
+        SOON,
+        f"""{THREE} | down n1 | wait 9 | wait 1 > m0 m1 m2 | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same
+        group: {DOWN}, for 10 s | wait 2 | gone m2 | wait 3 | up n1 | wait 5 | down n1 | wait 9 | wait 1 > m0 m1
+        | reject | wait 59 | wait 1 > m0 m1""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "story"), OTHER_OPTIONS.values(), ids=OTHER_OPTIONS)
+def test_lost_vfs_with_other_options(options: LostVfOptions, story: str, life: Life) -> None:
+    losses = Losses(life, options)
+    play(losses, story)
+    losses.machine.check()
+
+
+def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life) -> None:
+    losses = Losses(life, LostVfOptions(after_s=120.0, dry_run=True))
+    play(losses, "nodes n1 | run a > a@n1 | down n1")
+    (report,) = losses.life.work(120.0)
     assert isinstance(report, Report)
-    assert (report.reason, report.message) == ("LostVfs", f"evicted: {why}, for 120 s")
-    assert evicted(life.work(10 * AFTER_S)) == {}
-
-
-@pytest.mark.parametrize("life", [LostVfOptions()], indirect=True)
-def test_without_the_option_nobody_is_evicted(life: Life, alone: Pod) -> None:
-    publish(life, "n1", up=False)
-    assert life.machine.next_due() is None
-    assert evicted(life.work(1e6)) == {}
-
-
-def test_a_vf_that_comes_back_in_time_is_no_loss(life: Life, alone: Pod) -> None:
-    """Neither is one of a node of which nothing fresh is known: the time starts again."""
-    publish(life, "n1", up=False)
-    life.work(AFTER_S - 1.0)
-    publish(life, "n1")
-    assert evicted(life.work(2.0)) == {}
-    publish(life, "n1", up=False)
-    life.work(AFTER_S - 1.0)
-    life.nodes("n1", ready=False)
-    publish(life, "n1", up=False)
-    assert evicted(life.work(2.0)) == {}
-    assert list(evicted(life.work(AFTER_S))) == ["a"]
-
-
-def test_the_placed_members_of_its_group_go_with_it(life: Life) -> None:
-    """Ranks wait for each other, on whatever node; those of another group and those that leave by themselves stay."""
-    life.nodes("n1", "n2", "n3", "n4")
-    first = running(life, *(life.member(f"m{number}") for number in range(3)))
-    running(life, life.make_pod("alone", [{}, {}]))
-    life.see(changed(first[1], **GOES))
-    publish(life, first[0].spec.node_name or "", up=False)
-    about = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down, for 120 s"
-    assert evicted(life.work(AFTER_S)) == {"m0": about, "m2": f"pod default/m0 of the same group: {about}"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "others"), [('"min":2', []), ('"min":3,"disruption":"pod"', []), ('"min":3', ["m1", "m2"])]
-)
-def test_a_member_that_its_group_can_spare_goes_alone(life: Life, fields: str, others: list[str]) -> None:
-    """As for preemption: one beyond ``min``, or one of a group whose pods go one by one."""
-    life.nodes("n1", "n2", "n3")
-    first, *_ = running(life, *(life.member(f"m{number}", f'{{"name":"train",{fields}}}') for number in range(3)))
-    publish(life, first.spec.node_name or "", up=False)
-    assert sorted(evicted(life.work(AFTER_S))) == ["m0", *others]
-
-
-def test_only_so_many_are_evicted_in_a_minute(life: Life) -> None:
-    """A group counts as one; those that wait keep their turn."""
-    life.nodes(*(f"n{number}" for number in range(6)))
-    running(life, *(life.make_pod(f"p{number}", [{}, {}]) for number in range(3)))
-    running(life, *(life.member(f"m{number}") for number in range(3)))
-    for number in range(6):
-        publish(life, f"n{number}", up=False)
-    gone = []
-    for later_s in (AFTER_S, 59.0, 1.1):
-        decided = orders(life, later_s)
-        gone.append(sorted(evicted(decided)))
-        finish(life, decided, *evicted(decided))
-    assert gone[1] == []
-    together = sorted(gone[0] + gone[2])
-    assert together == ["m0", "m1", "m2", "p0", "p1", "p2"]
-    assert {len(gone[0]), len(gone[2])} == {2, 4}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "pods", "turns"), [(2, 4, [["n1", "n2"]] * 2), (3, 6, [["n1", "n2"], ["n3", "n1"], ["n2", "n3"]])]
-)
-def test_nodes_that_have_lost_all_their_vfs_take_turns(
-    life: Life, nodes: int, pods: int, turns: list[list[str]]
-) -> None:
-    """One may lie of its own VFs: then its own pods are evicted, two in a minute. No turn is lost in the next one."""
-    names = [f"n{number}" for number in range(1, nodes + 1)]
-    life.nodes(*names)
-    started = running(life, *(life.make_pod(f"p{number}", [{}]) for number in range(pods)))
-    node_of = {pod.metadata.name: pod.spec.node_name for pod in started}
-    for name in names:
-        publish(life, name, up=False)
-        life.work(1.0)
-    for number, nodes_of_turn in enumerate(turns):
-        decided = orders(life, 60.1 if number else AFTER_S)
-        assert [node_of[name] for name in evicted(decided)] == nodes_of_turn
-        finish(life, decided, *evicted(decided))
-
-
-def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(
-    life: Life, members: list[Pod]
-) -> None:
-    """A minute later, and ten times: what is left then may have become whole with new members."""
-    publish(life, members[0].spec.node_name or "", up=False)
-    decided = orders(life, AFTER_S)
-    assert len(decided) == 3
-    finish(life, decided, "m0")
-    life.gone(members[0])
-    assert evicted(life.work(59.0)) == {}
-    times = 0
-    while again := evicted(life.work(60.0)):
-        assert sorted(again) == ["m1", "m2"]
-        times += 1
-    assert times == 9
-
-
-@pytest.mark.parametrize("life", [LostVfOptions(after_s=AFTER_S, dry_run=True)], indirect=True)
-def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life, alone: Pod) -> None:
-    publish(life, "n1", up=False)
-    (report,) = life.work(AFTER_S)
-    assert isinstance(report, Report)
-    assert (report.pod.key, report.reason) == (alone.key, "LostVfs")
-    assert report.message.startswith("would be evicted (dry run): VF 0000:04:00.2 (pf0/0) has no network")
-    assert life.work(10 * AFTER_S) == []
-
-
-def test_a_pod_that_never_started_leaves_or_is_gone_is_not_looked_at(life: Life) -> None:
-    """The first is `NeverStarts`' business; the others nobody's."""
-    life.nodes("n1", "n2")
-    life.see(life.make_pod("waits", [{}, {}]))
-    life.bound(*binds(life.work()))
-    life.nodes("n3")
-    (pod,) = running(life, life.make_pod("runs", [{}, {}]))
-    (leaves,) = running(life, life.make_pod("leaves", [{}, {}]))
-    life.see(changed(leaves, **GOES))
-    for name in ("n1", "n2", "n3"):
-        publish(life, name, up=False)
-    life.gone(pod)
-    assert identity(pod).uid not in life.machine.cache.uids()
-    assert evicted(life.work(10 * AFTER_S)) == {}
-
-
-@pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
-def test_a_pod_whose_vfs_are_lost_again_is_evicted_for_its_newest_loss_only(life: Life, alone: Pod) -> None:
-    """A minute after each rejection, not twice in a minute."""
-    times = []
-    for now in range(200):
-        if now in (0, 20):
-            publish(life, "n1", up=False)
-        if now == 15:
-            publish(life, "n1")
-        decided = orders(life)
-        times += [now] * len(decided)
-        finish(life, decided)
-        life.now += 1.0
-    assert times == [10, 30, 90, 150]
-
-
-@pytest.mark.parametrize("life", [LostVfOptions(after_s=10.0)], indirect=True)
-def test_members_that_leave_already_are_evicted_for_the_newest_loss_of_their_group_only(
-    life: Life, members: list[Pod]
-) -> None:
-    """One of them is gone, so the others are evicted whatever becomes of the VFs, but each once a minute."""
-    node, times = members[0].spec.node_name or "", list[tuple[int, str]]()
-    for now in range(100):
-        if now in (0, 20):
-            publish(life, node, up=False)
-        if now == 15:
-            publish(life, node)
-        decided = orders(life)
-        times += [(now, order.pod.metadata.name) for order in decided]
-        finish(life, decided, "m2")
-        if now == 12:
-            life.gone(members[2])
-        life.now += 1.0
-    assert times == [(10, "m0"), (10, "m1"), (10, "m2"), (30, "m0"), (30, "m1"), (90, "m0"), (90, "m1")]
-
-
-@pytest.mark.parametrize("names", [["m0"], ["m0", "m1", "m2"]], ids=["a pod", "a group"])
-def test_what_could_not_be_evicted_stays_when_its_vf_comes_back(life: Life, names: list[str]) -> None:
-    """Such as for a disruption budget. Once one member is gone the others go too, whatever becomes of the link."""
-    life.nodes("n1", "n2", "n3")
-    first, *_ = running(life, *(life.member(name, TRAIN if len(names) == 3 else "") for name in names))
-    node = first.spec.node_name or ""
-    publish(life, node, up=False)
-    finish(life, orders(life, AFTER_S))
-    publish(life, node)
-    assert evicted(life.work(61.0)) == {}
-    publish(life, node, up=False)
-    decided = orders(life, AFTER_S)
-    assert sorted(evicted(decided)) == names
-    finish(life, decided, "m2")
-    publish(life, node)
-    assert sorted(evicted(life.work(61.0))) == (["m0", "m1"] if len(names) == 3 else [])
+    assert (report.pod.key, report.reason) == ("default/a", "LostVfs")
+    assert report.message.startswith(f"would be evicted (dry run): {DOWN}")
+    assert losses.life.work(1200.0) == []
