@@ -1,138 +1,109 @@
-"""What happens while the pods are searched for that a group sends away."""
+"""What happens during a search for the victims of a group, which takes many turns."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
-import msgspec
 import pytest
 
-from mooring.kube.events import Changed, Identity
 from scheduler.cycle.groups import group_snapshot, rails
 from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, fill, orders, pair, victims
+from tests.scheduler.cycle.groups.preemption.scene import POLICY, WHOLE, Scene, show_budget
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders, victims
 
-# How many steps are done of a search whose turns are as short as they can be.
-STEPS = range(0, 16, 2)
-
-
-@pytest.fixture
-def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
-    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
-    yield life
-    life.machine.check()
+MANY_NODES = Scene(" ".join(f"n{number}:p{number}" for number in range(30)))
 
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a turn be as short as it can be, also while networks are counted."""
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
+    monkeypatch.setattr(rails, "_NODE_PORTION", 1)
+
+
+@pytest.fixture
+def short_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
+    """Return a machine that sets a search aside after each turn."""
+    return Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
 
 
 def _steps(life: Life, count: int) -> list[Instruction]:
     return [one for _ in range(count) for one in life.machine.step(life.now) or []]
 
 
-@pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("steps", STEPS)
-def test_nobody_goes_on_a_node_that_is_cordoned_during_the_search(life: Life, steps: int) -> None:
-    """It is not tried again as if it was only its pods that have changed."""
-    fill(life, "n1", "n2", "n3")
-    pair(life)
-    found = _steps(life, steps)
-    assert not orders(found)
+def _cordon(life: Life) -> None:
     life.nodes("n1", spec={"unschedulable": True})
-    assert victims(life.work()) == ["on-n2", "on-n3"]
+
+
+def _grow(life: Life) -> None:
+    """Start another member on a node that the search reads for nothing else."""
+    spec = {"schedulingGroup": {"podGroupName": "low"}, "nodeName": "n3"}
+    life.see(life.member("low2", "", request=None, spec=spec))
+
+
+CHANGES = [
+    pytest.param(Scene("n1:a n2:b n3:c"), _cordon, "b c", id="no victim is on a node that is cordoned"),
+    pytest.param(
+        Scene("n1:a n2:b n3:c", group={"rails": "same"}),
+        lambda life: life.remove_node("n3"),
+        "a b",
+        id="a node that is removed is not waited for, though its pod is not",
+    ),
+    pytest.param(
+        Scene("n1:low0 n2:low1 n3:a@20", pod_groups={"low": WHOLE}),
+        _grow,
+        "low0 low1 low2",
+        id="a group that grows leaves as a whole",
+    ),
+    pytest.param(
+        Scene("n1:low0 n2:b@5 n3:c@5", pod_groups={"low": POLICY}),
+        lambda life: life.pod_group("low", **POLICY, priority=30),
+        "b c",
+        id="a victim stays that becomes more important by its PodGroup",
+    ),
+    pytest.param(
+        Scene("n1:kept n2:b@5 n3:c@5"),
+        lambda life: show_budget(life, "kept"),
+        "b c",
+        id="a victim stays for which a budget is created",
+    ),
+]
 
 
 @pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("steps", STEPS)
-def test_a_node_that_goes_during_the_search_is_not_waited_for(
-    life: Life, steps: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("steps", range(0, 16, 2))
+@pytest.mark.parametrize(("scene", "change", "expected"), CHANGES)
+def test_a_change_during_a_search_counts(
+    life: Life, scene: Scene, change: Callable[[Life], None], expected: str, steps: int
 ) -> None:
-    """Also while it is looked at what its PFs would have left; its pod is known longer than it."""
-    monkeypatch.setattr(rails, "_NODE_PORTION", 1)
-    fill(life, "n1", "n2", "n3")
-    pair(life, group='{"name":"pair","min":2,"rails":"same"}')
+    scene.show(life)
+    scene.come(life)
     assert not orders(_steps(life, steps))
-    life.remove_node("n3")
-    assert victims(life.work()) == ["on-n1", "on-n2"]
+    change(life)
+    assert " ".join(victims(life.work())) == expected
 
 
 @pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("steps", STEPS)
-def test_a_whole_group_that_grows_during_the_search_goes_as_a_whole(life: Life, steps: int) -> None:
-    """Its new member runs on a node that nothing else of the search rests on."""
-    life.pod_group("low", schedulingPolicy={"gang": {"minCount": 2}}, disruptionMode="PodGroup")
-    member = {"schedulingGroup": {"podGroupName": "low"}}
-    life.nodes("n1", "n2")
-    life.see(*(life.member(f"low{k}", "", spec=member) for k in range(2)))
-    life.bound(*binds(life.work()))
-    fill(life, "n3", spec={"priority": 20})
-    pair(life)
-    assert not orders(_steps(life, steps))
-    life.see(life.member("low2", "", request=None, spec={**member, "nodeName": "n3"}))
-    assert victims(life.work()) == ["low0", "low1", "low2"]
-
-
-@pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("steps", STEPS)
-def test_a_victim_that_becomes_more_important_during_the_search_stays(life: Life, steps: int) -> None:
-    """Its PodGroup gets a priority."""
-    policy = {"gang": {"minCount": 1}}
-    life.pod_group("low", schedulingPolicy=policy)
-    life.nodes("n1")
-    life.see(life.member("low0", "", spec={"schedulingGroup": {"podGroupName": "low"}}))
-    life.bound(*binds(life.work()))
-    fill(life, "n2", "n3", spec={"priority": 5})
-    pair(life)
-    assert not orders(_steps(life, steps))
-    life.pod_group("low", schedulingPolicy=policy, priority=30)
-    assert victims(life.work()) == ["on-n2", "on-n3"]
-
-
-@pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("steps", STEPS)
-def test_a_budget_that_comes_during_the_search_is_honoured(life: Life, steps: int) -> None:
-    fill(life, "n1", metadata={"labels": {"app": "kept"}})
-    fill(life, "n2", "n3", spec={"priority": 5})
-    pair(life)
-    assert not orders(_steps(life, steps))
-    budget: dict[str, Any] = {
-        "metadata": {"name": "kept", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
-    }
-    item = msgspec.convert(budget, PodDisruptionBudget)
-    life.machine.handle(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
-    assert victims(life.work()) == ["on-n2", "on-n3"]
-
-
-@pytest.mark.usefixtures("short_turns")
-def test_others_are_decided_about_during_a_long_search(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-    """The search is set aside as other decisions about groups are, and goes on."""
-    life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
-    names = [f"n{number}" for number in range(30)]
-    fill(life, *names)
-    pair(life)
+def test_other_pods_are_scheduled_during_a_long_search(short_life: Life) -> None:
+    """The search is set aside as other decisions about groups are, and continues."""
+    life = short_life
+    MANY_NODES.show(life)
+    MANY_NODES.come(life)
     assert not orders(_steps(life, 20))
-    innocent = life.make_pod("innocent")
-    life.see(innocent)
-    found = _steps(life, 10)
-    assert [one.pod_info.uid for one in binds(found)] == [innocent.metadata.uid]
-    assert not orders(found)
-    life.bound(*binds(found))
+    life.see(life.make_pod("innocent"))
+    instructions = _steps(life, 10)
+    assert [one.pod_info.pod.metadata.name for one in binds(instructions)] == ["innocent"]
+    assert not orders(instructions)
+    life.bound(*binds(instructions))
     assert len(victims(life.work())) == 2
     life.machine.check()
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_a_search_that_was_set_aside_ends_with_a_member_that_goes(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
-) -> None:
-    life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
-    fill(life, *(f"n{number}" for number in range(30)))
-    members = pair(life)
+def test_a_search_that_was_set_aside_ends_with_a_member_that_is_deleted(short_life: Life) -> None:
+    life = short_life
+    MANY_NODES.show(life)
+    members = MANY_NODES.come(life)
     _steps(life, 20)
     life.see(life.make_pod("innocent"))
     while not life.machine.group_scheduling.paused_decisions:
@@ -143,26 +114,20 @@ def test_a_search_that_was_set_aside_ends_with_a_member_that_goes(
     life.machine.check()
 
 
-def test_a_search_that_nodes_have_kept_from_its_end_comes_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nothing happens afterwards."""
-    fill(life, "n1", "n2")
+def test_a_search_that_changes_have_kept_from_its_end_starts_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No event has to come first."""
     monkeypatch.setattr(preempt, "_MAX_ROUNDS", 0)
-    pair(life)
-    assert victims(life.work()) == []
+    assert victims(Scene("n1:a n2:b").play(life)) == []
     monkeypatch.undo()
-    assert victims(life.work(15.0)) == ["on-n1", "on-n2"]
+    assert victims(life.work(15.0)) == ["a", "b"]
 
 
 def test_a_turn_ends_in_domains_that_no_member_may_be_in(life: Life) -> None:
-    """What is tried there costs no dry run, and time all the same."""
-    life.nodes(*(f"n{number}" for number in range(200)), vfs=1)
-    for number in range(200):
-        life.nodes(f"n{number}", vfs=1, labels={"host": f"n{number}"})
-    life.nodes("large", vfs=4, labels={"host": "large"})
-    life.see(life.make_pod("low", [{}] * 4))
-    life.bound(*binds(life.work()))
-    pair(life, group='{"name":"pair","min":2,"within":"host"}')
-    steps, found = 0, list[Instruction]()
-    while not orders(found):
-        found, steps = _steps(life, 1), steps + 1
+    """A trial there needs no dry run, but takes time."""
+    scene = Scene(" | ".join([*(f"n{number}/1" for number in range(200)), "large:a*4"]), group={"within": "rack"})
+    scene.show(life)
+    scene.come(life)
+    steps, instructions = 0, list[Instruction]()
+    while not orders(instructions):
+        instructions, steps = _steps(life, 1), steps + 1
     assert steps > 2

@@ -1,0 +1,136 @@
+"""A cluster in one line, and the group or pod that comes to it: for tables of who leaves.
+
+``"n1:a+b@5 n2/4:c*3~7 | n3"``: a and b run on n1, b with priority 5. n2 has 4 VFs, of which c takes 3 since minute 7.
+n3, in another rack, is free. By default a pod takes 2 VFs, and a node has as many as its pods take, at least 2. A
+pod's family is its name without digits.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.instructions import Instruction
+from scheduler.kube.objects import Pod
+from scheduler.kube.selecting_objects import PodDisruptionBudget
+from tests.scheduler.group_life import Life, changed, claiming
+
+Json = dict[str, Any]
+POLICY: Json = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+WHOLE: Json = POLICY | {"disruptionMode": "PodGroup"}
+GONE: Json = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+_NODE = re.compile(r"([a-z]+\d*)(?:/(\d+))?(?::(.+))?")
+_POD = re.compile(r"([a-z]+\d*)(?:\*(\d+))?(?:@(\d+))?(?:~(\d+))?")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Nodes with pods, and ``members`` of a group by their VFs; if ``pod`` is not 0, a pod of so many VFs instead.
+
+    ``groups`` are annotations, or only their min, and ``pod_groups`` specs of PodGroups, both by family. ``overrides``
+    are annotations and ``specs`` fields by pod, ``budgets`` the allowed disruptions by family or pod. The group that
+    comes has ``group`` in its annotation, or the PodGroup ``own``. Its members have ``label`` with their rank.
+    """
+
+    nodes: str
+    members: tuple[int, ...] = (2, 2)
+    pod: int = 0
+    priority: int = 10
+    group: Json = field(default_factory=dict)
+    own: Json = field(default_factory=dict)
+    spec: Json = field(default_factory=dict)
+    label: str = ""
+    groups: Mapping[str, Json | int] = field(default_factory=dict)
+    overrides: Mapping[str, Json] = field(default_factory=dict)
+    pod_groups: Mapping[str, Json] = field(default_factory=dict)
+    specs: Mapping[str, Json] = field(default_factory=dict)
+    budgets: Mapping[str, int] = field(default_factory=dict)
+
+    def show(self, life: Life) -> dict[str, Pod]:
+        """Show the nodes and their pods, and return these by name."""
+        for name, spec in self.pod_groups.items():
+            life.pod_group(name, **spec)
+        pods = dict[str, Pod]()
+        for number, rack in enumerate(self.nodes.split("|")):
+            for text in rack.split():
+                pods |= self._show_node(life, text, f"r{number}")
+        for name, allowed in self.budgets.items():
+            show_budget(life, name, allowed)
+        return pods
+
+    def _show_node(self, life: Life, text: str, rack: str) -> dict[str, Pod]:
+        node, vfs, running = _parts(_NODE, text)
+        pods, used = dict[str, Pod](), 0
+        for pod_text in running.split("+") if running else ():
+            name, size, priority, minute = _parts(_POD, pod_text)
+            pod = self._running(life, name, int(size or 2), node, int(priority or 0))
+            if minute:
+                pod = changed(pod, status={"startTime": f"2026-01-01T00:{int(minute):02}:00Z", "phase": "Running"})
+            pods[name] = claiming(pod, *range(used, used + int(size or 2)))
+            used += int(size or 2)
+        life.nodes(node, vfs=int(vfs or max(used, 2)), labels={"rack": rack, "kubernetes.io/hostname": node})
+        life.see(*pods.values())
+        return pods
+
+    def _running(self, life: Life, name: str, vfs: int, node: str, priority: int) -> Pod:
+        family = name.rstrip("0123456789")
+        group = self.overrides.get(name, self.groups.get(family))
+        if isinstance(group, int):
+            group = {"min": group}
+        spec = {"priority": priority, "nodeName": node} | self.specs.get(name, {})
+        if family in self.pod_groups:
+            spec["schedulingGroup"] = {"podGroupName": family}
+        text = json.dumps({"name": family} | group) if group else ""
+        metadata = {"labels": {"app": family, "pod": name}}
+        return life.member(name, text, request=[{}] * vfs, spec=spec, metadata=metadata)
+
+    def come(self, life: Life) -> list[Pod]:
+        """Let the group or the pod come."""
+        text = json.dumps({"name": "train", "min": len(self.members)} | self.group)
+        spec: Json = {"priority": self.priority} | self.spec
+        if self.own:
+            life.pod_group("train", **self.own)
+            spec["schedulingGroup"] = {"podGroupName": "train"}
+        pods = []
+        for rank, vfs in enumerate((self.pod,) if self.pod else self.members):
+            labels = {"app": "train"} | ({self.label: str(rank)} if self.label else {})
+            group = "" if self.pod or self.own else text
+            fields = {"request": [Json()] * vfs, "spec": spec, "metadata": {"labels": labels}}
+            pods.append(life.member(f"m{rank}", group, **fields))
+        life.see(*pods)
+        return pods
+
+    def play(self, life: Life) -> list[Instruction]:
+        """Show all, and return what is decided."""
+        self.show(life)
+        self.come(life)
+        return life.work(15.0)
+
+
+def row(name: str, text: str, **fields: Any) -> ParameterSet:
+    """Return a row of a table: ``text`` has the nodes, an arrow, and the victims' names as a regular expression."""
+    nodes, _, expected = text.partition("->")
+    return pytest.param(Scene(nodes, **fields), expected.strip(), id=name)
+
+
+def show_budget(life: Life, name: str, allowed: int = 0) -> None:
+    """Show a budget of a family's pods, or of one pod."""
+    document = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"pod" if name[-1].isdigit() else "app": name}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    budget = msgspec.convert(document, PodDisruptionBudget)
+    life.machine.handle(PodDisruptionBudget, Changed(Identity(name, "default"), budget), life.now)
+
+
+def _parts(pattern: re.Pattern[str], text: str) -> list[str]:
+    match = pattern.fullmatch(text)
+    assert match is not None, text
+    return [part or "" for part in match.groups()]
