@@ -1,6 +1,7 @@
 """The scheduling queue: priority, age, backoff, and requeueing by events that may help."""
 
-from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 import pytest
 from hypothesis import settings
@@ -11,15 +12,89 @@ from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.queue.queue import Queue
 
 
-@pytest.fixture
-def queue() -> Queue:
-    return Queue()
+class Story:
+    """Plays steps ``verb words``, separated by semicolons; "
+    "entries are as old as their names, ``a^7`` has a priority."""
 
+    def __init__(self) -> None:
+        self.queue, self.now = Queue(), 0.0
 
-def _add(queue: Queue, uids: Iterable[str]) -> None:
-    """Add pods whose age is the order of their uids."""
-    for uid in uids:
-        queue.add(uid, 0, uid, 0.0)
+    def play(self, text: str) -> None:
+        for step in text.split(";"):
+            verb, *words = step.split()
+            getattr(self, verb.replace("-", "_"))(*words)
+        self.queue.check()
+
+    def at(self, time: str) -> None:
+        self.now = float(time)
+
+    def after(self, seconds: str) -> None:
+        self.now += float(seconds)
+
+    def add(self, *pods: str) -> None:
+        for pod in pods:
+            uid, _, priority = pod.partition("^")
+            self.queue.add(uid, int(priority or 0), uid, self.now)
+
+    def group(self, name: str, backoff_s: str = "0") -> None:
+        """Add a group that is complete from now on."""
+        uid, _, priority = name.partition("^")
+        self.queue.add(uid, int(priority or 0), uid, self.now, since=self.now, backoff_s=float(backoff_s))
+
+    def delete(self, *uids: str) -> None:
+        for uid in uids:
+            self.queue.delete(uid)
+
+    def event(self, name: str) -> None:
+        self.queue.move_on_event(ClusterEvent[name], self.now)
+
+    def pop(self, *uids: str) -> None:
+        """Expect that exactly these are ready, in this order."""
+        assert _pop_all(self.queue, self.now) == list(uids)
+
+    def pop_one(self, uid: str) -> None:
+        assert self.queue.pop(self.now) == uid
+
+    def retry(self, uid: str) -> None:
+        self.queue.retry(uid)
+
+    def placed(self, uid: str) -> None:
+        self.queue.note_placement(uid)
+
+    def reject(self, uid: str, events: str, signature: str | None = None, *others: str) -> None:
+        """Let a pod wait for events, and expect that those of these other pods change with its."""
+        waits_for = reduce(or_, (ClusterEvent[name] for name in events.split("|") if name != "-"), NO_EVENT)
+        assert self.queue.add_unschedulable(uid, waits_for, signature) == set(others)
+
+    def fail(self, *uids: str) -> None:
+        """Expect that exactly these are ready, and let each wait for a node."""
+        assert _fail(self.queue, self.now) == list(uids)
+
+    def fail_alike(self, *uids: str) -> None:
+        """Do so with pods of one signature that wait for VFs."""
+        assert _fail(self.queue, self.now, ClusterEvent.VFS_FREED, "alike") == list(uids)
+
+    def fail_often(self, name: str, tries: str) -> None:
+        """Let a group fail so often that its backoff is long."""
+        uid = name.partition("^")[0]
+        self.group(name)
+        for _ in range(int(tries)):
+            self.queue.move_on_event(ClusterEvent.NODE, self.now)
+            self.now = max(self.now, self.queue.next_ready() or 0.0)
+            assert self.queue.pop(self.now) == uid
+            self.queue.add_unschedulable(uid, ClusterEvent.NODE)
+
+    def earliest(self, uid: str, *uids: str) -> None:
+        """Expect which of these groups comes first."""
+        assert self.queue.earliest(uids) == uid
+
+    def ready(self, time: str = "") -> None:
+        """Expect when the next entry is ready; empty for never."""
+        assert self.queue.next_ready() == (float(time) if time else None)
+
+    def depths(self, *depths: str) -> None:
+        """Expect how many are active, in backoff, unschedulable and in flight."""
+        assert list(self.queue.depths().values()) == list(map(int, depths))
 
 
 def _pop_all(queue: Queue, now: float) -> list[str]:
@@ -27,62 +102,6 @@ def _pop_all(queue: Queue, now: float) -> list[str]:
     while (uid := queue.pop(now)) is not None:
         popped.append(uid)
     return popped
-
-
-def test_pods_go_by_priority_then_age(queue: Queue) -> None:
-    for uid, priority, created in (("young", 0, "b"), ("old", 0, "a"), ("urgent", 7, "c"), ("idle", -1, "a")):
-        queue.add(uid, priority, created, 0.0)
-    assert _pop_all(queue, 0.0) == ["urgent", "old", "young", "idle"]
-
-
-def test_backoff_doubles_from_one_second_to_ten(queue: Queue) -> None:
-    """Each attempt waits longer than the one before, up to ten seconds, from the time of the attempt."""
-    now, waits = 0.0, []
-    queue.add("a", 0, "", now)
-    for _ in range(6):
-        assert queue.pop(now) == "a"
-        queue.retry("a")
-        assert queue.pop(now) is None
-        ready = queue.next_ready()
-        assert ready is not None
-        waits.append(ready - now)
-        now = ready
-    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-
-
-def test_an_unschedulable_pod_is_requeued_only_by_events_that_it_waits_for(queue: Queue) -> None:
-    """A deleted pod does not help one that waits for a node; only its own change helps a malformed one."""
-    _add(queue, ("1 node", "2 both", "3 never"))
-    for waits_for in (ClusterEvent.NODE, ClusterEvent.NODE | ClusterEvent.POD_GONE, NO_EVENT):
-        queue.add_unschedulable(queue.pop(0.0) or "", waits_for)
-    queue.move_on_event(ClusterEvent.POD_GONE, 0.0)
-    assert _pop_all(queue, 100.0) == ["2 both"]
-    queue.move_on_event(ClusterEvent.NODE_LABELS, 100.0)
-    assert _pop_all(queue, 100.0) == ["1 node"]
-    queue.add("3 never", 0, "", 100.0)
-    assert _pop_all(queue, 100.0) == ["3 never"]
-
-
-def test_a_requeued_pod_still_waits_out_its_backoff(queue: Queue) -> None:
-    queue.add("a", 0, "", 0.0)
-    queue.pop(0.0)
-    queue.add_unschedulable("a", ClusterEvent.NODE)
-    queue.move_on_event(ClusterEvent.NODE, 0.0)
-    assert queue.pop(0.9) is None
-    assert queue.pop(1.0) == "a"
-
-
-def test_a_deleted_pod_is_never_popped_again(queue: Queue) -> None:
-    _add(queue, ("active", "backoff", "unschedulable"))
-    assert queue.pop(0.0) == "active"
-    queue.retry("active")
-    assert queue.pop(0.0) == "backoff"
-    queue.add_unschedulable("backoff", ClusterEvent.NODE)
-    for uid in ("active", "backoff", "unschedulable"):
-        queue.delete(uid)
-    queue.move_on_event(ClusterEvent.NODE, 0.0)
-    assert _pop_all(queue, 100.0) == []
-    assert queue.next_ready() is None
 
 
 def _fail(
@@ -96,116 +115,90 @@ def _fail(
     return popped
 
 
-def _fail_replicas(queue: Queue, now: float) -> list[str]:
-    """Try all that are ready, which have one signature, each in vain."""
-    return _fail(queue, now, ClusterEvent.VFS_FREED, "signature")
+PROBE = "; fail-alike {}; at 5; event VFS_FREED; "
+STORIES = {
+    "pods go by priority, then age": "add c b d^7 a^-1; pop d b c a",
+    "backoff doubles from one second to ten": (
+        "add a; pop a; retry a; pop; ready 1; at 1; pop a; retry a; ready 3; at 3; pop a; retry a; ready 7; at 7; "
+        "pop a; retry a; ready 15; at 15; pop a; retry a; ready 25; at 25; pop a; retry a; ready 35"
+    ),
+    # A deleted pod does not help one that waits for a node; only its own change helps a malformed one.
+    "a pod is requeued only by events that it waits for": (
+        "add a b c; pop a b c; reject a NODE; reject b NODE|POD_GONE; reject c -; event POD_GONE; at 100; pop b; "
+        "event NODE_LABELS; pop a; add c; pop c"
+    ),
+    "a requeued pod waits out its backoff": "add a; fail a; event NODE; at 0.9; pop; at 1; pop a",
+    "a deleted pod is never popped again": (
+        "add a b c; pop-one a; retry a; pop-one b; reject b NODE; delete a b c; event NODE; at 100; pop; ready"
+    ),
+    # Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other.
+    "a tried pod is queued behind those added before the attempt": (
+        "add b; at 0.5; add a; at 1; pop-one b; retry b; at 5; pop a b"
+    ),
+    "a probe that finds a node requeues the next": (
+        "add a b c d e" + PROBE.format("a b c d e") + "pop-one a; placed a; pop-one b; placed b; pop-one c; placed c; "
+        "pop-one d; reject d VFS_FREED alike; pop; depths 0 0 2 3"
+    ),
+    # The event that requeued it may help the others all the same.
+    "a probe that is deleted is replaced": "add a b" + PROBE.format("a b") + "delete a; pop b; depths 0 0 0 1",
+    "a probe that changes is replaced": "add a b" + PROBE.format("a b") + "add a; pop b a; depths 0 0 0 2",
+    "a probe that is refused for good is replaced": (
+        "add a b" + PROBE.format("a b") + "pop-one a; reject a -; pop b; depths 0 0 1 1"
+    ),
+    # All of them wait for other events, and are returned for a new message.
+    "a rejection by other plugins holds for the signature": (
+        "add a b c" + PROBE.format("a b c") + "pop a; reject a NODE_TAINTS alike b c; at 50; event VFS_FREED; pop; "
+        "event NODE_TAINTS; pop b"
+    ),
+    "groups that an event brings back go by age and not by backoff": (
+        "fail-often a 4; group b; fail b; event NODE; after 0.9; fail; after 0.2; fail a b"
+    ),
+    # It has no backoff. Without an event the older one has nothing to hope for, and is not tried.
+    "a new group, but no pod, ends the backoff of an older one that an event can help": (
+        "fail-often a 4; group b; fail b; event NODE; add p; fail p; group c; fail a b c"
+    ),
+    "a younger group of lower priority waits": "fail-often z^1 4; event NODE; group a; fail z a",
+    "a younger group of higher priority does not": "fail-often a^-1 4; event NODE; group b; fail b",
+    "a younger group does not end the backoff of a failed write": "group a 8; group b; fail b",
+    # Though events bring it back after each try.
+    "an older group goes once before a younger one, and has a turn of its own": (
+        "fail-often a 4; event NODE; group b; add p; pop-one a; reject a NODE; event NODE; pop-one b; reject b NODE; "
+        "event NODE; pop-one p; reject p POD_GONE; event NODE; pop; group d; after 0.5; fail a b d"
+    ),
+    # Decisions that take too long do not let it wait for ever.
+    "a group that has been ready for 15 s goes before older ones": (
+        "fail-often a 2; after -0.5; group b; after 0.5; event NODE; after 15; pop-one b"
+    ),
+    # A decision that others interrupt keeps its turn among groups.
+    "a group, but no pod, waits while an older one is decided about": (
+        "group a; pop-one a; group b; pop; add p; group c^1; pop c p; earliest c a c; reject a NODE; reject c NODE; "
+        "pop b"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", STORIES.values(), ids=STORIES.keys())
+def test_what_is_tried_next(text: str) -> None:
+    Story().play(text)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
 
 
 def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe(queue: Queue) -> None:
     """However many wait, and however often an event comes, one attempt answers for all of them."""
-    _add(queue, (f"p{number:05}" for number in range(10_000)))
-    assert len(_fail_replicas(queue, 0.0)) == 10_000
+    for number in range(10_000):
+        queue.add(f"p{number:05}", 0, "", 0.0)
+    assert len(_fail(queue, 0.0, ClusterEvent.VFS_FREED, "alike")) == 10_000
     tried = 0
     for second in range(20, 120, 10):
         for _ in range(100):
             queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
-        tried += len(_fail_replicas(queue, float(second)))
+        tried += len(_fail(queue, float(second), ClusterEvent.VFS_FREED, "alike"))
     assert tried == 10
     queue.check()
-
-
-def test_a_probe_that_finds_a_node_requeues_the_next(queue: Queue) -> None:
-    """Three VFs are free for five replicas: three are placed, the fourth answers for the fifth."""
-    places, tried = 3, []
-    _add(queue, "abcde")
-    _fail_replicas(queue, 0.0)
-    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
-    while (uid := queue.pop(5.0)) is not None:
-        tried.append(uid)
-        if places:
-            places -= 1
-            queue.note_placement(uid)
-        else:
-            queue.add_unschedulable(uid, ClusterEvent.VFS_FREED, "signature")
-    assert tried == ["a", "b", "c", "d"]
-    assert queue.depths() == {"active": 0, "backoff": 0, "unschedulable": 2, "in_flight": 3}
-    queue.check()
-
-
-@pytest.mark.parametrize("lost", ["deleted", "changed", "refused for good"])
-def test_a_probe_without_an_outcome_is_replaced(queue: Queue, lost: str) -> None:
-    """The event that requeued it may help the others all the same."""
-    _add(queue, "ab")
-    _fail_replicas(queue, 0.0)
-    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
-    if lost == "deleted":
-        queue.delete("a")
-    elif lost == "changed":
-        queue.add("a", 0, "a", 5.0)
-        assert queue.pop(5.0) in ("a", "b")
-    else:
-        assert queue.pop(5.0) == "a"
-        queue.add_unschedulable("a", NO_EVENT)
-    assert len(_pop_all(queue, 5.0)) == 1
-    assert queue.depths()["in_flight"] == (2 if lost == "changed" else 1)
-
-
-def test_a_pods_rejection_holds_for_its_signature(queue: Queue) -> None:
-    """Rejected by other plugins than before: all of them wait for other events, and are returned for a new message."""
-    _add(queue, "abc")
-    _fail_replicas(queue, 0.0)
-    queue.move_on_event(ClusterEvent.VFS_FREED, 5.0)
-    assert queue.pop(5.0) == "a"
-    assert queue.add_unschedulable("a", ClusterEvent.NODE_TAINTS, "signature") == {"b", "c"}
-    queue.move_on_event(ClusterEvent.VFS_FREED, 50.0)
-    assert _pop_all(queue, 50.0) == []
-    queue.move_on_event(ClusterEvent.NODE_TAINTS, 50.0)
-    assert _pop_all(queue, 50.0) == ["b"]
-
-
-def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt(queue: Queue) -> None:
-    """Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other."""
-    queue.add("old", 0, "a", 0.0)
-    assert queue.pop(1.0) == "old"
-    queue.add("young", 0, "b", 0.5)
-    queue.retry("old")
-    assert _pop_all(queue, 5.0) == ["young", "old"]
-
-
-def _tried(queue: Queue, uid: str, tries: int, created: str, priority: int = 0) -> float:
-    """Let a group fail so often that its backoff is long; return when it was tried last."""
-    now = 0.0
-    queue.add(uid, priority, created, now, since=now)
-    for _ in range(tries):
-        queue.move_on_event(ClusterEvent.NODE, now)
-        ready = queue.next_ready()
-        now = now if ready is None else ready
-        assert queue.pop(now) == uid
-        queue.add_unschedulable(uid, ClusterEvent.NODE)
-    return now
-
-
-def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff(queue: Queue) -> None:
-    """The older group has failed more often and would wait for longer."""
-    now = _tried(queue, "old", 4, "a")
-    queue.add("young", 0, "b", now, since=now)
-    assert _fail(queue, now) == ["young"]
-    queue.move_on_event(ClusterEvent.NODE, now)
-    assert _fail(queue, now + 0.9) == []
-    assert _fail(queue, now + 1.0) == ["old", "young"]
-    queue.check()
-
-
-def test_a_new_group_and_no_pod_ends_the_backoff_of_an_older_one_that_an_event_can_help(queue: Queue) -> None:
-    """It has no backoff; without an event the older one has nothing to hope for, and is not tried."""
-    now = _tried(queue, "old", 4, "a")
-    queue.add("new", 0, "b", now, since=now)
-    assert _fail(queue, now) == ["new"]
-    queue.move_on_event(ClusterEvent.NODE, now)
-    queue.add("pod", 0, "b", now)
-    assert _fail(queue, now) == ["pod"]
-    queue.add("newer", 0, "c", now, since=now)
-    assert _fail(queue, now) == ["old", "new", "newer"]
 
 
 def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run(queue: Queue) -> None:
@@ -229,62 +222,6 @@ def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run(queue: Queue) 
             now += 5.1
         assert _fail(queue, now)[:51] == [*(f"old-{old:02}" for old in range(50)), "new-0"]
         queue.delete(f"pod-{number}")
-
-
-@pytest.mark.parametrize(("priority", "order"), [(1, ["other", "new"]), (-1, ["new"])])
-def test_groups_go_by_priority_whichever_is_older(queue: Queue, priority: int, order: list[str]) -> None:
-    now = _tried(queue, "other", 4, "z" if priority > 0 else "a", priority)
-    queue.move_on_event(ClusterEvent.NODE, now)
-    queue.add("new", 0, "b", now, since=now)
-    assert _fail(queue, now) == order
-
-
-def test_the_backoff_of_a_group_whose_write_failed_does_not_end_early(queue: Queue) -> None:
-    """A younger group does not make it write more often."""
-    queue.add("old", 0, "a", 0.0, since=0.0, backoff_s=8.0)
-    queue.add("new", 0, "b", 0.0, since=0.0)
-    assert _fail(queue, 0.0) == ["new"]
-
-
-def test_each_older_group_goes_once_before_a_younger_one(queue: Queue) -> None:
-    """Though events bring it back after each try."""
-    popped = list[str]()
-    now = _tried(queue, "old", 4, "a")
-    queue.move_on_event(ClusterEvent.NODE, now)
-    queue.add("young", 0, "b", now, since=now)
-    queue.add("pod", 0, "c", now)
-    while len(popped) < 9 and (uid := queue.pop(now)) is not None:
-        popped.append(uid)
-        queue.add_unschedulable(uid, ClusterEvent.POD_GONE if uid == "pod" else ClusterEvent.NODE)
-        queue.move_on_event(ClusterEvent.NODE, now)
-    assert popped == ["old", "young", "pod"]
-    queue.check()
-    queue.add("newer", 0, "d", now, since=now)
-    assert _fail(queue, now + 0.5) == ["old", "young", "newer"], "each group has a turn of its own"
-
-
-def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_older_ones(queue: Queue) -> None:
-    """Decisions that take too long do not let it wait for ever."""
-    now = _tried(queue, "old", 2, "a")
-    queue.add("young", 0, "b", now - 0.5, since=now)
-    queue.move_on_event(ClusterEvent.NODE, now)
-    assert queue.first(now) is not None
-    assert queue.pop(now + 15.0) == "young"
-
-
-def test_a_group_waits_while_an_older_one_is_decided_about_and_a_pod_does_not(queue: Queue) -> None:
-    """A decision that others interrupt keeps its turn among groups."""
-    queue.add("old", 0, "a", 0.0, since=0.0)
-    assert queue.pop(0.0) == "old"
-    queue.add("young", 0, "b", 0.0, since=0.0)
-    assert queue.first(0.0) is None
-    queue.add("pod", 0, "c", 0.0)
-    queue.add("important", 1, "c", 0.0, since=0.0)
-    assert _pop_all(queue, 0.0) == ["important", "pod"]
-    assert queue.earliest(["old", "important"]) == "important"
-    for uid in ("old", "important"):
-        queue.add_unschedulable(uid, ClusterEvent.NODE)
-    assert _pop_all(queue, 0.0) == ["young"]
 
 
 class QueueMachine(RuleBasedStateMachine):
