@@ -1,6 +1,7 @@
-"""The life of groups as a story: steps ``verb words``, separated by semicolons."""
+"""The life of groups as a story: steps ``verb words``, separated by semicolons. ``m0..2`` stands for m0, m1 and m2."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,20 +15,9 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
-from scheduler.kube.outcomes import Outcome
+from scheduler.kube.outcomes import Kind, Outcome
 from scheduler.kube.workload_objects import CoschedulingPodGroup, Job
-from tests.scheduler.group_life import (
-    TRAIN,
-    Life,
-    annotated,
-    binds,
-    bound_names,
-    changed,
-    changed_event,
-    claiming,
-    told,
-    victims,
-)
+from tests.scheduler.group_life import TRAIN, Life, annotated, binds, changed, changed_event, claiming, told, victims
 
 # What each word of a story in capitals stands for: such a story is played once for each.
 VARIANTS = {
@@ -36,6 +26,7 @@ VARIANTS = {
     "LEADER": {"new leader": "lead", "new leader, shown backwards": "lead backwards"},
 }
 LEAVING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
+PREEMPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
 Stories = Mapping[str, str]
 
 
@@ -49,6 +40,12 @@ def stories(table: Stories, **more: Stories) -> pytest.MarkDecorator:
             for variant, steps in (variants.items() if word in text else [("", "")])
         }
     return pytest.mark.parametrize("text", rows.values(), ids=rows.keys())
+
+
+def _words(step: str) -> Iterable[str]:
+    for word in step.split():
+        span = re.fullmatch(r"(\D*)(\d+)\.\.(\d+)", word)
+        yield from [f"{span[1]}{number}" for number in range(int(span[2]), int(span[3]) + 1)] if span else [word]
 
 
 class Story:
@@ -65,27 +62,28 @@ class Story:
         self.fields: dict[str, Any] = {}
         self.pods: dict[str, Pod] = {}
         self.node_fields: dict[str, dict[str, Any]] = {}
-        # What was decided last, and what the machine has answered to events since then.
+        # What was decided last, the Bindings that are being written, and the machine's answers to events since then.
         self.found: list[Instruction] = []
+        self.decided: dict[str, Bind] = {}
         self._answers: list[Instruction] = []
 
     def play(self, text: str) -> None:
         for step in filter(None, map(str.strip, text.split(";"))):
-            verb, *words = step.split()
+            verb, *words = _words(step)
             try:
                 getattr(self, verb.replace("-", "_"))(*words)
             except AssertionError as error:
                 error.add_note(f"at step {step!r}")
                 raise
 
-    # What a user does.
+    # What later pods and nodes are like.
 
     def of(self, name: str, count: str) -> None:
-        """Let later members name this group and its ``min``."""
+        """Let members name this group and its ``min``."""
         self.name(f'annotation={{"name":"{name}","min":{count}}}')
 
     def name(self, *ways: str) -> None:
-        """Let later members name their group by ``spec=train``, ``label=train`` or ``annotation=JSON`` or labels."""
+        """Let members name their group by ``spec=train``, ``label=train``, ``annotation=JSON`` or other labels."""
         self.labels = dict(way.split("=", 1) for way in ways)
         self.group, pod_group = self.labels.pop("annotation", ""), self.labels.pop("spec", "")
         self.fields["schedulingGroup"] = {"podGroupName": pod_group} if pod_group else None
@@ -93,21 +91,26 @@ class Story:
             self.labels[names.POD_GROUP_LABEL] = self.labels.pop("label")
 
     def spec(self, field: str) -> None:
-        """Let later pods have this field, ``name=value``, in their spec."""
+        """Let pods have this field, ``name=value``, in their spec."""
         name, _, value = field.partition("=")
         self.fields[name] = int(value) if value.isdecimal() else value
 
     def request(self, count: str) -> None:
-        """Let later pods request so many VFs; two are all that a node has."""
+        """Let pods request so many VFs; two are all that a node has."""
         self.vf_count = int(count)
 
     def owned_by(self, owner: str) -> None:
-        """Let later pods have this controller."""
         self.owner = owner
 
     def created(self, hour: str) -> None:
-        """Let later pods have been created at this hour."""
+        """Let pods have been created at this hour."""
         self.hour = int(hour)
+
+    def rack(self, name: str) -> None:
+        """Let nodes be in this rack."""
+        self.node_labels = {"rack": name}
+
+    # What users do.
 
     def come(self, *pods: str, group: str | None = None) -> None:
         for pod in pods:
@@ -132,18 +135,10 @@ class Story:
 
     def label(self, pod: str, label: str) -> None:
         key, _, value = label.partition("=")
-        self._show(changed(self.pods[pod], metadata={"labels": {key: value}}))
+        self._change([pod], metadata={"labels": {key: value}})
 
-    def leave(self, *pods: str) -> None:
-        """Show victims of a preemption that are being deleted."""
-        marked = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
-        self._show(*(changed(self.pods[name], metadata=LEAVING, status=marked) for name in pods))
-
-    def nominate(self, *pods: str) -> None:
-        """Show which node the status of each pod names, ``pod>node``; without pods, as the scheduler has decided."""
-        for pod in pods or [f"{name}>{node}" for name, node in self._kept()]:
-            name, _, node = pod.partition(">")
-            self._show(changed(self.pods[name], status={"nominatedNodeName": node}))
+    def terminate(self, *pods: str) -> None:
+        self._change(pods, metadata=LEAVING)
 
     def delete(self, *pods: str) -> None:
         self.life.gone(*(self.pods.pop(name) for name in pods))
@@ -163,16 +158,17 @@ class Story:
     def later(self, seconds: str) -> None:
         self.life.now += float(seconds)
 
-    def rack(self, name: str) -> None:
-        """Let later nodes be in this rack."""
-        self.node_labels = {"rack": name}
-
     def nodes(self, *nodes: str) -> None:
         """Show nodes; ``n1*4`` has four VFs."""
         for node in nodes:
             name, _, vf_count = node.partition("*")
             self.node_fields[name] = {"vfs": int(vf_count or 2), "labels": self.node_labels}
             self.life.nodes(name, **self.node_fields[name])
+
+    def fill(self, *nodes: str) -> None:
+        """Show nodes, each full with a pod: ``on-n1`` and so on."""
+        self.nodes(*nodes)
+        self.alone(*(f"on-{node}@{node}" for node in nodes))
 
     def hold(self, node: str) -> None:
         """Show a node that still holds a VF of a pod that is gone."""
@@ -186,24 +182,20 @@ class Story:
     def lose_node_of(self, *pods: str) -> None:
         self.lose(*(self.pods[name].spec.node_name or "" for name in pods))
 
-    def fill(self, *nodes: str) -> None:
-        """Fill new nodes with a pod each: ``on-n1`` and so on."""
-        self.nodes(*nodes)
-        for node in nodes:
-            self.alone(f"on-{node}@{node}")
-
-    def fail_often(self) -> None:
-        """Let nodes come that are too small for all that wait, which are tried each time."""
-        for number in range(5):
-            self.nodes(f"small-{number}*1")
-            self.later("10")
-            self.at_once()
-
     def succeed(self, *pods: str) -> None:
-        self._show(*(changed(self.pods[name], status={"phase": "Succeeded"}) for name in pods))
+        self._change(pods, status={"phase": "Succeeded"})
 
     def fail(self, *pods: str) -> None:
-        self._show(*(changed(self.pods[name], status={"phase": "Failed"}) for name in pods))
+        self._change(pods, status={"phase": "Failed"})
+
+    def leave(self, *pods: str) -> None:
+        """Let victims of a preemption be deleted."""
+        self._change(pods, metadata=LEAVING, status=PREEMPTED)
+
+    def nominate(self, *pods: str) -> None:
+        """Let the status of each ``pod>node`` name the node; without pods, as the scheduler has decided."""
+        for name, node in [(name, node) for name, _, node in (pod.partition(">") for pod in pods)] or self._kept():
+            self._change([name], status={"nominatedNodeName": node})
 
     def job(self, count: str) -> None:
         """Show how many pods have succeeded by the Job's status."""
@@ -234,68 +226,48 @@ class Story:
 
     def bound(self, *pods: str) -> None:
         """Let exactly these be bound within five seconds, which is when incomplete groups are reported too."""
-        self._decide(5.0, pods)
+        self.later("5")
+        self.at_once(*pods)
 
     def at_once(self, *pods: str) -> None:
-        self._decide(0.0, pods)
+        self.decide(*pods)
+        self.carry_out(*pods)
 
-    def _decide(self, later_s: float, pods: tuple[str, ...]) -> None:
-        self.found, self._answers = self._answers + self.life.work(later_s), []
-        assert bound_names(self.found) == sorted(pods)
-        self._bind(binds(self.found))
+    def decide(self, *pods: str) -> None:
+        """Expect that exactly these get nodes, but do not write their Bindings yet."""
+        self._take_in(self.life.work(), pods)
 
-    def cut(self, *pods: str) -> None:
-        """Let all waiting members be decided about, and these be bound; the Bindings of the others are refused."""
-        decided = binds(self.life.work(5.0))
-        assert {bind.pod_info.pod.metadata.name for bind in decided} > set(pods)
-        self._bind([bind for bind in decided if bind.pod_info.pod.metadata.name in pods])
-        for bind in decided:
-            if bind.pod_info.pod.metadata.name not in pods:
-                self.life.machine.finished(bind, Outcome("changed", ""), self.life.now)
+    def last_step(self, *pods: str) -> None:
+        """Let the decision end with one step, and exactly these be bound."""
+        self._take_in(self.life.machine.step(self.life.now) or [], pods)
+        self.carry_out(*pods)
 
-    def steps(self, count: str) -> None:
-        """Take short steps of a decision that does not end with them, and has no effect until then."""
-        self.life.machine.group_scheduling.portion, cache = 1, self.life.machine.cache
+    def _take_in(self, found: list[Instruction], pods: tuple[str, ...]) -> None:
+        self.found, self._answers = self._answers + found, []
+        self.decided = {bind.pod_info.pod.metadata.name: bind for bind in binds(self.found)}
+        assert sorted(self.decided) == sorted(pods)
+
+    def carry_out(self, *pods: str) -> None:
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.clock()}
+        bound = self.life.bound(*(self.decided[name] for name in pods))
+        self._show(*(changed(pod, status={"conditions": [scheduled]}) for pod in bound))
+
+    def refuse(self, kind: Kind, *pods: str) -> None:
+        for name in pods:
+            self._answers += self.life.machine.finished(self.decided[name], Outcome(kind, "why"), self.life.now)
+
+    def portion(self, count: str) -> None:
+        self.life.machine.group_scheduling.portion = int(count)
+
+    def step(self) -> None:
+        """Take a step of a decision that does not end with it, and has no effect until then."""
+        cache = self.life.machine.cache
         assigned_pods = list(cache.assigned_pods())
-        for _ in range(int(count)):
-            assert self.life.machine.step(self.life.now) == []
-            assert list(cache.assigned_pods()) == assigned_pods
-
-    def no_step(self) -> None:
-        assert self.life.machine.step(self.life.now) is None
-
-    def take_over(self) -> None:
-        """Do what comes before the next decision."""
         self.life.machine.tick(self.life.now)
         assert self.life.machine.step(self.life.now) == []
+        assert list(cache.assigned_pods()) == assigned_pods
 
-    def evicted(self, *pods: str) -> None:
-        """Expect that exactly these were evicted by the last decision."""
-        assert victims(self.found) == sorted(pods)
-
-    def on(self, *nodes: str) -> None:
-        """Expect that the pods of the last decision are on these nodes."""
-        assert sorted(one.assigned.node for one in binds(self.found)) == sorted(nodes)
-
-    def kept(self, *rooms: str) -> None:
-        """Expect that room is kept for exactly these pods, each as ``pod>node``; ``>node`` is for a spare."""
-        assert sorted(f"{name}>{node}" for name, node in self._kept()) == sorted(rooms)
-
-    def kept_vfs(self, count: str) -> None:
-        """Expect that each room has exactly so many VFs."""
-        assignments = [room.assignment for room in self._rooms()]
-        assert [len(one.vfs) if one is not None else 0 for one in assignments] == [int(count)] * len(assignments)
-
-    def _kept(self) -> list[tuple[str, str]]:
-        pods = self.life.machine.pending_pods.pending
-        return [(pods[room.uid].pod.metadata.name if room.uid in pods else "", room.node) for room in self._rooms()]
-
-    def _rooms(self) -> list[AssignedPod]:
-        return [room for one in self.life.machine.reservations.all() for room in one.rooms.values()]
-
-    def no_record(self) -> None:
-        """Expect that nothing is known of any spares."""
-        assert self.life.machine.group_scheduling.spares._times == {}
+    # What a test expects.
 
     def told(self, *words: str) -> None:
         """Expect ``pods: message`` of exactly the pods that were told; ``...`` at the end of a message stands for more.
@@ -305,7 +277,7 @@ class Story:
         messages = told(self.found)
         for part in " ".join(words).split(" | "):
             pods, _, message = part.partition(": ")
-            for pod in pods.split():
+            for pod in _words(pods):
                 text = messages.pop(pod)
                 assert text == message or (message.endswith("...") and text.startswith(message[:-3])), text
         assert messages == {}
@@ -316,11 +288,32 @@ class Story:
         (report,) = [one for one in self.found if isinstance(one, Report) and one.pod.metadata.name == pod]
         assert part in report.message
 
+    def evicted(self, *pods: str) -> None:
+        """Expect that exactly these were evicted by the last decision."""
+        assert victims(self.found) == sorted(pods)
+
+    def on(self, *nodes: str) -> None:
+        """Expect that the pods of the last decision are on these nodes."""
+        assert sorted(one.assigned.node for one in self.decided.values()) == sorted(nodes)
+
+    def kept(self, *rooms: str) -> None:
+        """Expect that room is kept for exactly these pods, each as ``pod>node``; ``>node`` is for a spare."""
+        assert sorted(f"{name}>{node}" for name, node in self._kept()) == sorted(rooms)
+
+    def kept_vfs(self, count: str) -> None:
+        """Expect that each room has exactly so many VFs."""
+        assignments = [room.assignment for room in self._rooms()]
+        assert [len(one.vfs) if one is not None else 0 for one in assignments] == [int(count)] * len(assignments)
+
+    def no_record(self) -> None:
+        """Expect that nothing is known of any spares."""
+        assert self.life.machine.group_scheduling.spares._times == {}
+
     def due(self, time: str) -> None:
         assert self.life.machine.next_due() == float(time)
 
     def idle(self) -> None:
-        """Expect that nothing is due or to be done."""
+        """Expect that there is nothing to do now."""
         assert self.life.work() == []
 
     def urgent(self) -> None:
@@ -329,9 +322,15 @@ class Story:
     def not_urgent(self) -> None:
         assert not self.life.is_urgent()
 
-    def _bind(self, decided: list[Bind]) -> None:
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.clock()}
-        self._show(*(changed(pod, status={"conditions": [scheduled]}) for pod in self.life.bound(*decided)))
+    def _kept(self) -> list[tuple[str, str]]:
+        pods = self.life.machine.pending_pods.pending
+        return [(pods[room.uid].pod.metadata.name if room.uid in pods else "", room.node) for room in self._rooms()]
+
+    def _rooms(self) -> list[AssignedPod]:
+        return [room for one in self.life.machine.reservations.all() for room in one.rooms.values()]
+
+    def _change(self, pods: Iterable[str], **fields: Any) -> None:
+        self._show(*(changed(self.pods[name], **fields) for name in pods))
 
     def _show(self, *pods: Pod) -> None:
         self._answers += self.life.see(*pods)

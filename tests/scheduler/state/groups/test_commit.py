@@ -1,6 +1,5 @@
 """A decision about a group takes steps, with events between them: what still holds in the end is carried out."""
 
-import json
 from typing import Any
 
 import pytest
@@ -11,66 +10,62 @@ from mooring.indexes import Indexes
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.kube.objects import Pod
-from scheduler.kube.outcomes import Kind, Outcome
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, annotated, binds, changed, claiming, told
+from tests.scheduler.group_life import Life, annotated, binds, changed, claiming
+from tests.scheduler.state.groups.story import Story, stories
+
+TWO_STEPS = "portion 1; step; step"
 
 
-def _steps(life: Life, count: int) -> None:
-    """Take steps of a decision that does not end with them."""
-    life.machine.group_scheduling.portion = 1
-    for _ in range(count):
-        assert binds(life.machine.step(life.now) or []) == []
-        assert list(life.machine.cache.assigned_pods()) == []
+@stories(
+    {
+        # The others stay where they were, though the free node is as good.
+        "only the member whose node was lost goes elsewhere": (f"nodes n0..3; come m0..2; {TWO_STEPS}; LOSS"),
+        "nobody is placed where one has no place any more": (
+            f"nodes n0..2; come m0..2; {TWO_STEPS}; GONE; at-once; told m0..2: group train: 2 of 3 members fit: ..."
+        ),
+        # A smaller rack comes when all members have their places.
+        "what still holds is carried out though something better exists": (
+            'name annotation={"name":"train","min":3,"within":"rack"}; rack a; nodes a0..3; come m0..2; '
+            f"{TWO_STEPS}; rack b; nodes b0..2; at-once m0..2; on a0..2"
+        ),
+        "a member beyond the minimum whose node was taken is told, and placed later": (
+            f"nodes n0..2; of train 2; come m0..2; {TWO_STEPS}; nodes n1*1; at-once m0 m2; on n0 n2; "
+            "told m1: group train: "
+            "enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free RDMA VFs.; "
+            "nodes n3; later 20; at-once m1; on n3"
+        ),
+        "a large group is decided in portions, and nothing else meanwhile": (
+            "nodes n0..39; of train 40; come m0..39; alone other; step; step; last-step m0..39"
+        ),
+    },
+    LOSS={
+        "n0 taken": "nodes n0*1; at-once m0..2; on n1..3",
+        "n0 removed": "lose n0; at-once m0..2; on n1..3",
+        "n1 taken": "nodes n1*1; at-once m0..2; on n0 n2 n3",
+        "n1 removed": "lose n1; at-once m0..2; on n0 n2 n3",
+    },
+    GONE={"taken": "nodes n1*1", "removed": "lose n1"},
+)
+def test_a_decision_that_takes_several_steps(life: Life, text: str) -> None:
+    Story(life).play(text)
 
 
-def _group(life: Life, count: int, **asks: object) -> None:
-    life.members(count, json.dumps({"name": "train", "min": count, **asks}))
-
-
-def _lose(life: Life, node: str, how: str) -> None:
-    if how == "taken":
-        life.nodes(node, vfs=1)
-    else:
-        life.remove_node(node)
-
-
-LOST_HOW = pytest.mark.parametrize("how", ["taken", "removed"])
-
-
-@LOST_HOW
-@pytest.mark.parametrize("lost", ["n0", "n1"])
-def test_only_the_member_whose_node_was_lost_goes_elsewhere(life: Life, lost: str, how: str) -> None:
-    """The others stay where they were, though the free node is as good."""
-    life.nodes("n0", "n1", "n2", "n3")
-    _group(life, 3)
-    _steps(life, 2)
-    _lose(life, lost, how)
-    assert {one.assigned.node for one in binds(life.work())} == {"n0", "n1", "n2", "n3"} - {lost}
-
-
-@LOST_HOW
-def test_nobody_is_placed_where_one_has_no_place_any_more(life: Life, how: str) -> None:
-    """The group is decided about again as a whole, and waits."""
-    life.nodes("n0", "n1", "n2")
-    _group(life, 3)
-    _steps(life, 2)
-    _lose(life, "n1", how)
-    found = life.work()
-    assert binds(found) == []
-    assert "2 of 3 members fit" in next(iter(told(found).values()))
-    assert list(life.machine.cache.assigned_pods()) == []
-
-
-def test_what_still_holds_is_carried_out_though_something_better_exists(life: Life) -> None:
-    """A smaller rack comes when all members have their places."""
-    life.nodes("a0", "a1", "a2", "a3", labels={"rack": "a"})
-    _group(life, 3, within="rack")
-    _steps(life, 2)
-    life.nodes("b0", "b1", "b2", labels={"rack": "b"})
-    assert {one.assigned.node[0] for one in binds(life.work())} == {"a"}
+@stories(
+    {
+        # Of three that are needed two remain, and one of these waits: it is not placed.
+        "while another is bound": (
+            "carry-out m0; terminate m2; refuse changed m1; later 20; at-once; come m3; later 1; at-once m1 m3"
+        ),
+        # An API server may refuse a Binding before it sees that the pod is being deleted.
+        "and its own Binding fails too": "terminate m2; refuse KIND m0..2; later 20; at-once",
+    },
+    KIND={kind: kind for kind in ("forbidden", "refused", "changed")},
+)
+def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, text: str) -> None:
+    Story(life).play(f"nodes n1..4; come m0..2; decide m0..2; {text}")
 
 
 def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Life) -> None:
@@ -80,23 +75,19 @@ def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Li
     selector = {"labelSelector": {"matchLabels": {"app": "train"}}}
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | selector
     spec, labels = {"topologySpreadConstraints": [spread]}, {"labels": {"app": "train"}}
-    group = '{"name":"train","min":2}'
-    life.members(3, group, spec=spec, metadata=labels)
-    _steps(life, 2)
+    life.members(3, '{"name":"train","min":2}', spec=spec, metadata=labels)
+    Story(life).play(TWO_STEPS)
     for name in ("b0", "b1"):
         life.nodes(name, vfs=1, labels={"zone": "b"})
     # With none in zone b, zone a may have one.
-    found = life.work()
-    assert binds(found) == []
+    assert binds(life.work()) == []
     life.nodes("b0", labels={"zone": "b"})
     assert len(binds(life.work(20.0))) >= 2
 
 
 def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> None:
     """After three rounds they wait for it; their Binds before that have changed the nodes of its members each time."""
-    life.nodes(*(f"n{number}" for number in range(30)))
-    _group(life, 30)
-    life.machine.group_scheduling.portion = 1
+    Story(life).play("nodes n0..29; of train 30; come m0..29; portion 1")
     made, singles = list[Bind](), 0
     for _ in range(2000):
         if not life.machine.pending_pods.uids() or singles == len([one for one in made if not one.pod_info.interfaces]):
@@ -160,72 +151,15 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     assert (fourth == 0) == (step_s == 0.003)
 
 
-def test_a_member_beyond_the_minimum_whose_node_was_taken_is_told_and_placed_later(life: Life) -> None:
-    """Enough others are placed: it waits like any pod, and for room of its own."""
-    life.nodes("n0", "n1", "n2")
-    life.members(3, '{"name":"train","min":2}')
-    _steps(life, 2)
-    life.nodes("n1", vfs=1)
-    found = life.work()
-    assert [one.assigned.node for one in binds(found)] == ["n0", "n2"]
-    assert "3 not enough free RDMA VFs" in told(found)["m1"]
-    life.bound(*binds(found))
-    life.nodes("n3")
-    assert [one.assigned.node for one in binds(life.work(20.0))] == ["n3"]
-
-
-GOING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
-
-
-def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life) -> None:
-    """Of three that are needed two are left, and one of these waits: it is not placed."""
-    life.nodes("n1", "n2", "n3", "n4")
-    life.members(3)
-    first, second, third = binds(life.work())
-    life.bound(first)
-    life.see(changed(third.pod_info.pod, metadata=GOING))
-    life.machine.finished(second, Outcome("changed", ""), life.now)
-    assert binds(life.work(20.0)) == []
-    life.see(life.member())
-    assert len(binds(life.work(1.0))) == 2
-
-
-@pytest.mark.parametrize("kind", ["forbidden", "refused", "changed"])
-def test_a_deleted_member_whose_binding_fails_does_not_wait(life: Life, kind: Kind) -> None:
-    """An API server may refuse a Binding before it sees that the pod is being deleted."""
-    life.nodes("n1", "n2", "n3", "n4")
-    life.members(3)
-    decided = binds(life.work())
-    life.see(changed(decided[2].pod_info.pod, metadata=GOING))
-    for one in decided:
-        life.machine.finished(one, Outcome(kind, "no"), life.now)
-    assert binds(life.work(20.0)) == []
+TRIED = "nodes n0..20; of train 20; come m0..19; step"
 
 
 @pytest.fixture
 def tried(life: Life) -> list[Pod]:
     """Let 20 members be tried on n0 to n19, in the first of two steps; n20 is free."""
-    life.nodes(*(f"n{number}" for number in range(21)))
-    return _try(life)
-
-
-def _try(life: Life) -> list[Pod]:
-    members = life.members(20, '{"name":"train","min":20}')
-    assert life.machine.step(life.now) == []
-    return members
-
-
-def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Life) -> None:
-    """Between two steps none of them is in the cache, told or bound."""
-    life.nodes(*(f"n{number}" for number in range(40)))
-    life.members(40, '{"name":"train","min":40}')
-    life.see(life.make_pod("alone", [{}, {}]))
-    for _ in range(2):
-        assert life.machine.step(0.0) == []
-        assert list(life.machine.cache.assigned_pods()) == []
-    assert len(binds(life.machine.step(0.0) or [])) == 40
-    assert life.machine.step(0.0) is not None
-    life.machine.check()
+    story = Story(life)
+    story.play(TRIED)
+    return list(story.pods.values())
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])
@@ -273,8 +207,7 @@ def test_a_member_that_is_only_tried_disputes_no_vf(life: Life) -> None:
 def test_a_member_that_is_only_tried_has_lost_no_vf(life: Life) -> None:
     """Where the node shows one of them as lost meanwhile, the member is placed elsewhere; it is never evicted."""
     life = life.successor(Machine("mooring", lost_vf_options=LostVfOptions(after_s=60.0)))
-    life.nodes(*(f"n{number}" for number in range(21)))
-    _try(life)
+    Story(life).play(TRIED)
     life.show_node("n0", life.make_pf(vfs=2, out=(Out(Indexes.of([0]), LOST),)))
     assert life.machine.lost_vfs.next_due() is None
     found = binds(life.work())

@@ -21,29 +21,29 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
 @stories(
     {
         "too few fit: nobody is bound, nothing is reserved, and all are told the same": (
-            "nodes n1 n2; come m0 m1 m2 m3; at-once; told m0 m1 m2 m3: group train: 2 of 3 members fit: "
+            "nodes n1 n2; come m0..3; at-once; told m0..3: group train: 2 of 3 members fit: "
             f"0/2 nodes are available for the 3rd member: 2 {NO_VFS}; alone other; at-once other; "
-            "nodes n3 n4; later 1; at-once m0 m1 m2"
+            "nodes n3 n4; later 1; at-once m0..2"
         ),
         "an incomplete group waits without a try, and is told so once, when it is quiet": (
-            f"nodes n1 n2 n3; come m0 m1; idle; due 3; later 3; at-once; "
+            f"nodes n1..3; come m0 m1; idle; due 3; later 3; at-once; "
             f"told m0 m1: group train: 2 of at least 3 members exist ({HINT}); later 100; idle; "
-            "come m2; at-once m0 m1 m2"
+            "come m2; at-once m0..2"
         ),
         "beyond min as many are bound as fit, and the others follow": (
-            f"nodes n1 n2 n3 n4; come m0 m1 m2 m3 m4 m5; at-once m0 m1 m2 m3; told m4 m5: {LEFT_OVER}; "
-            f"come late; later 1; at-once; told late: {LEFT_OVER}; nodes n5 n6 n7; later 2; at-once m4 m5 late"
+            f"nodes n1..4; come m0..5; at-once m0..3; told m4 m5: {LEFT_OVER}; "
+            f"come late; later 1; at-once; told late: {LEFT_OVER}; nodes n5..7; later 2; at-once m4 m5 late"
         ),
         "two groups do not share a cluster that holds one of them": (
-            "nodes n1 n2 n3; of a 3; come a0; of b 3; come b0 b1; of a 3; come a1; of b 3; come b2; of a 3; come a2; "
-            "at-once a0 a1 a2; delete a0 a1 a2; later 1; at-once b0 b1 b2"
+            "nodes n1..3; of a 3; come a0; of b 3; come b0 b1; of a 3; come a1; of b 3; come b2; of a 3; come a2; "
+            "at-once a0..2; delete a0..2; later 1; at-once b0..2"
         ),
         "members that differ are refused alike": (
-            "nodes n1 n2 n3; come m0 m1; of train 2; come m2; later 3; at-once; "
+            "nodes n1..3; come m0 m1; of train 2; come m2; later 3; at-once; "
             "told m0 m1 m2: group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
         ),
         "a succeeded member that a list does not have any more does not count": (
-            "nodes n1 n2 n3; come a@n1 b; succeed b; list-without b; come c; at-once"
+            "nodes n1..3; come a@n1 b; succeed b; list-without b; come c; at-once"
         ),
     }
 )
@@ -53,23 +53,27 @@ def test_enough_members_start_together_or_none(life: Life, text: str) -> None:
 
 @stories(
     {
-        "its rest comes before an older pod": (
-            "nodes n1 n2 n3; come a@n1 b@n2; alone older; later 1; come rest; at-once rest"
-        ),
-        "it reports that it cannot be completed": (
+        "comes before an older pod": ("nodes n1..3; come a@n1 b@n2; alone older; later 1; come rest; at-once rest"),
+        "is told that the group cannot be completed": (
             "nodes n1 n2; come a@n1 b@n2 rest; at-once; told rest: group train: 2 of at least 3 members are placed, "
             f"and 0 of 1 others fit: 0/2 nodes are available for the 1st member: 2 {NO_VFS}"
         ),
-        "it names some pods that block it, neither members nor pods without VFs": (
-            "nodes n0 n1 n2 n3 n4 n5 n6; come a@n0 b@n1; alone o2@n2 o3@n3 o4@n4 o5@n5 o6@n6; request 0; "
+        "is told some of the pods that block it, neither members nor pods without VFs": (
+            "nodes n0..6; come a@n0 b@n1; alone o2@n2 o3@n3 o4@n4 o5@n5 o6@n6; request 0; "
             "alone plain@n2; request 2; come rest; at-once; "
             "told rest: group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
             f"0/7 nodes are available for the 1st member: 7 {NO_VFS} "
             "Blocked by: default/o2 on n2, default/o3 on n3, default/o4 on n4, 2 more."
         ),
+        # At once, as long as its room is free; if it is refused again, after a while.
+        "comes before others after a refused Binding": (
+            "nodes n1..3; come m0..2; decide m0..2; carry-out m1 m2; refuse forbidden m0; alone other; decide m0; "
+            f"told m0: binding forbidden: why | other: 0/3 nodes are available: 3 {NO_VFS}; later 0.2; "
+            "refuse forbidden m0; at-once; later 0.8; decide m0"
+        ),
     }
 )
-def test_a_new_leader_completes_a_group_that_is_half_bound(life: Life, text: str) -> None:
+def test_the_rest_of_a_group_that_is_half_bound(life: Life, text: str) -> None:
     Story(life).play(text)
 
 
@@ -136,24 +140,6 @@ def test_members_that_name_another_scheduler_keep_the_group_waiting(life: Life) 
     assert told(life.work(3.0)) == {"m0": "group mixed: waiting members that name another scheduler: 1"}
 
 
-def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priority(life: Life) -> None:
-    """At once, as long as its room is free; if it is refused again, after a while."""
-    life.nodes("n1", "n2", "n3")
-    life.members(3)
-    first, *others = binds(life.work())
-    life.bound(*others)
-    name = first.pod_info.pod.metadata.name
-    refused = life.machine.finished(first, Outcome("forbidden", "a webhook"), life.now)
-    assert told(refused) == {name: "binding forbidden: a webhook"}
-    life.see(life.make_pod("alone", [{}, {}]))
-    (again,) = binds(life.work())
-    assert again.pod_info.pod.metadata.name == name
-    life.now += 0.2
-    life.machine.finished(again, Outcome("forbidden", "a webhook"), life.now)
-    assert binds(life.work()) == []
-    assert bound_names(life.work(0.8)) == [name]
-
-
 def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life) -> None:
     """One second, two, four, up to ten, as a pod does; a Binding that succeeds ends that."""
     life.nodes("n1", "n2", "n3")
@@ -186,7 +172,7 @@ BY_LABEL = f'name annotation={{"name_from":"{KEY}","min":2}}'
             f"told m0 m1: {NO_POD_GROUP.format('scheduling.x-k8s.io')}; coscheduling train 2; at-once m0 m1"
         ),
         "two PodGroups of one name are two groups": (
-            "nodes n1 n2 n3 n4; pod-group train 3; coscheduling train 2; name spec=train; come own0 own1; "
+            "nodes n1..4; pod-group train 3; coscheduling train 2; name spec=train; come own0 own1; "
             "name label=train; come other0; later 3; at-once; told own0 own1: group train: 2 of at least 3 members "
             f"exist ({HINT}) | other0: {ONE_OF_TWO} ({HINT}); name spec=train label=train; come both; at-once; "
             "refused both: belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' "
@@ -206,7 +192,7 @@ BY_LABEL = f'name annotation={{"name_from":"{KEY}","min":2}}'
             "refused m1: 'other' is not the name of the pod's PodGroup, 'train'"
         ),
         "each replica that a label names starts on its own": (
-            f"nodes n1 n2 n3; {BY_LABEL} {KEY}=a; come a0 a1; {BY_LABEL} {KEY}=b; come b0 b1; at-once a0 a1; nodes n4; "
+            f"nodes n1..3; {BY_LABEL} {KEY}=a; come a0 a1; {BY_LABEL} {KEY}=b; come b0 b1; at-once a0 a1; nodes n4; "
             "later 15; at-once b0 b1"
         ),
         "a pod whose label comes late joins then": (

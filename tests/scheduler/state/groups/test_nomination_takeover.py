@@ -31,7 +31,7 @@ DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-o
             "delete on-n1 on-n2; lead; later 1; at-once m0 m1"
         ),
         "until the last victim is gone": (
-            f"fill n1 n2 n3 n4; {OLDER}; at-once; leave on-n1 on-n2; {PAIR.format('come')}; later 1; at-once; evicted; "
+            f"fill n1..4; {OLDER}; at-once; leave on-n1 on-n2; {PAIR.format('come')}; later 1; at-once; evicted; "
             f"delete on-n1; {STILL_KEPT}; delete on-n2; later 15; at-once m0 m1"
         ),
         "while a node still holds VFs of victims": (
@@ -47,7 +47,7 @@ DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-o
         ),
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
         "for some members, until the decision": (
-            "spec priority=10; fill n1; nodes n2; alone older; later 1; of pair 2; come m0>n2 m1; take-over; "
+            "spec priority=10; fill n1; nodes n2; alone older; later 1; of pair 2; come m0>n2 m1; step; "
             "kept m0>n2; at-once; kept; later 15; at-once older"
         ),
         # It may be made again.
@@ -63,7 +63,7 @@ DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-o
             "nodes n1 n2; spec priority=10; alone older; later 1; spec priority=5; alone low>n1; "
             f"{PAIR.format('come')}; at-once m0 m1"
         ),
-        "where the last leader writes it late": f"nodes n1 n2 n3; {PAIR.format('come')}; take-over; LATE; kept-vfs 2",
+        "where the last leader writes it late": f"nodes n1..3; {PAIR.format('come')}; step; LATE; kept-vfs 2",
         "against pods of lower priority than the PodGroup": (
             f"nodes n1 n2; {OLDER}; spec priority=1; name spec=pair; come m0>n1 m1>n2; pod-group pair 2 10; "
             "at-once m0 m1"
@@ -73,18 +73,18 @@ DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-o
             "come m0>n1 m1>n2; pod-group pair 2 8; at-once older"
         ),
         "not for members that contradict each other": (
-            "nodes n1 n2; of pair 2; come m0>n1; of pair 1; come m1>n2; no-step; kept"
+            "nodes n1 n2; of pair 2; come m0>n1; of pair 1; come m1>n2; idle; kept"
         ),
         # Others may write the status of a pod.
         "as before if the status of a later member names a node": (f"{DECIDED}; come m2>n3; at-once; kept m0>n1 m1>n2"),
     },
     WAITER={"a group": "come", "single pods": "alone"},
-    MISSING={"deleted before": "delete m2; take-over", "deleted after it was seen": "take-over; delete m2"},
+    MISSING={"deleted before": "delete m2; step", "deleted after it was seen": "step; delete m2"},
     LATE={
-        "another node": "nominate m0>n3; take-over; kept m0>n3 m1>n2",
-        "none": "nominate m0>; take-over; kept m1>n2",
-        "none at all": "nominate m0> m1>; take-over; kept",
-        "a node that is gone": "nominate m0>gone; take-over; kept m1>n2",
+        "another node": "nominate m0>n3; step; kept m0>n3 m1>n2",
+        "none": "nominate m0>; step; kept m1>n2",
+        "none at all": "nominate m0> m1>; step; kept",
+        "a node that is gone": "nominate m0>gone; step; kept m1>n2",
     },
 )
 def test_a_new_leader_keeps_room(life: Life, text: str) -> None:

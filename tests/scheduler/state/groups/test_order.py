@@ -9,7 +9,8 @@ from tests.scheduler.group_life import Life, binds, bound_names, fill, orders
 from tests.scheduler.state.groups.story import Story, stories
 
 # Two nodes are full. The older group has failed so often that its backoff is ten seconds; that of the younger is short.
-OLD = "spec priority=5; fill n1 n2; spec priority=0; of old 2; come old-0 old-1; fail-often"
+FAIL_OFTEN = "; ".join(f"nodes small-{number}*1; later 10; at-once" for number in range(5))
+OLD = f"spec priority=5; fill n1 n2; spec priority=0; of old 2; come old-0 old-1; {FAIL_OFTEN}"
 YOUNG = "of young 2; come young-0 young-1"
 
 
@@ -30,7 +31,7 @@ YOUNG = "of young 2; come young-0 young-1"
         ),
         # It waits for one decision about the older one, not for its backoff.
         "a younger one gets room that is of no use to the older one": (
-            "spec priority=5; fill n1 n2; spec priority=0; of old 4; come old-0 old-1 old-2 old-3; fail-often; "
+            f"spec priority=5; fill n1 n2; spec priority=0; of old 4; come old-0..3; {FAIL_OFTEN}; "
             f"delete on-n1 on-n2; {YOUNG}; at-once young-0 young-1"
         ),
     }

@@ -16,7 +16,7 @@ GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
 ASKS = f"rack r1; name annotation={GROUP}"
 ASKS_NO_MORE = ASKS.replace('"spares":1', '"spares":0')
 # The group has n1 and n2 of a rack of three nodes, and the spare n3.
-START = f"{ASKS}; nodes n1 n2 n3; come m0 m1; at-once m0 m1; on n1 n2"
+START = f"{ASKS}; nodes n1..3; come m0 m1; at-once m0 m1; on n1 n2"
 OTHER = "request 1; alone other"
 URGENT = "spec priority=9; alone urgent; at-once urgent"
 
@@ -56,7 +56,7 @@ URGENT = "spec priority=9; alone urgent; at-once urgent"
         ),
         # A member that is made again evicts the pod.
         "evicts nobody": (
-            f"{ASKS}; fill n1 n2 n3; spec priority=9; come m0 m1; at-once; evicted on-n2 on-n3; delete on-n2 on-n3; "
+            f"{ASKS}; fill n1..3; spec priority=9; come m0 m1; at-once; evicted on-n2 on-n3; delete on-n2 on-n3; "
             "later 2; at-once m0 m1; on n2 n3; kept; lose-node-of m0; delete m0; come again; later 2; at-once; "
             "evicted on-n1"
         ),
@@ -93,7 +93,7 @@ def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the
 @pytest.mark.parametrize("order", ["", "backwards"])
 def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(start: Story, order: str) -> None:
     """An earlier leader had lost the room of one group, and given it to the other."""
-    start.play(f"later 3600; rack r2; nodes n4 n5 n6; name annotation={GROUP.replace('train', 'later')}; come l0 l1")
+    start.play(f"later 3600; rack r2; nodes n4..6; name annotation={GROUP.replace('train', 'later')}; come l0 l1")
     start.play("at-once l0 l1")
     record = dump_spares([replace(_spares(start)[0], uid=_spares(start, "l0")[0].uid)])
     start.pods |= {name: annotated(start.pods[name], {names.SPARES: record}) for name in ("l0", "l1")}

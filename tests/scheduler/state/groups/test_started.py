@@ -10,18 +10,18 @@ from scheduler.state.machine import Machine
 from tests.scheduler.group_life import HINT, Life
 from tests.scheduler.state.groups.story import Story, stories
 
-FOUR = "of train 4; nodes n1 n2 n3 n4"
-START = f"{FOUR}; OWNER; come r0 r1 r2 r3; bound r0 r1 r2 r3; later 600"
+FOUR = "of train 4; nodes n1..4"
+START = f"{FOUR}; OWNER; come r0..3; bound r0..3; later 600"
 
 
 @stories(
     {
         "one that fails after two are done": f"{START}; succeed r0 r1; fail r3; THEN; come x; bound x",
-        "the last one fails": f"{START}; succeed r0 r1 r2; fail r3; THEN; come x; bound x",
-        "more completions than parallelism": f"{START}; succeed r0 r1 r2 r3; THEN; come x; bound x",
+        "the last one fails": f"{START}; succeed r0..2; fail r3; THEN; come x; bound x",
+        "more completions than parallelism": f"{START}; succeed r0..3; THEN; come x; bound x",
         "two fail, and do not wait for each other": f"{START}; fail r2 r3; THEN; come x; bound x",
         "all fail, and the group starts as a whole": (
-            f"{START}; fail r0 r1 r2 r3; THEN; come b0 b1 b2; bound; come b3; bound b0 b1 b2 b3"
+            f"{START}; fail r0..3; THEN; come b0..2; bound; come b3; bound b0..3"
         ),
         "deleted ones count": f"{START}; delete r2 r3; fail r1; come x; bound x",
         "deleted ones do not count for a leader that has not seen them": (
@@ -34,8 +34,8 @@ def test_a_member_that_is_made_again_is_placed_alone(life: Life, text: str) -> N
 
 
 JOB = START.replace("OWNER", "owned-by job-1")
-ALL_DONE = f"{JOB}; succeed r0 r1 r2 r3"
-DELETED = f"{JOB}; succeed r0 r1 r2; job 3; delete r0 r1 r2; fail r3"
+ALL_DONE = f"{JOB}; succeed r0..3"
+DELETED = f"{JOB}; succeed r0..2; job 3; delete r0..2; fail r3"
 NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under another controller"
 
 
@@ -44,14 +44,14 @@ NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under anoth
         "deleted pods count as the Job says": f"{DELETED}; job 3; come x; bound x",
         "a new leader waits for the Job": f"{DELETED}; LEADER; come x; bound; job 3; bound x",
         "the group lives no more without the Job": (
-            f"{ALL_DONE}; job 4; delete r0 r1 r2 r3; WITHOUT; come b0 b1 b2; bound; come b3; bound b0 b1 b2 b3"
+            f"{ALL_DONE}; job 4; delete r0..3; WITHOUT; come b0..2; bound; come b3; bound b0..3"
         ),
         "a rerun starts together": (
-            f"{ALL_DONE}; THEN; job 4; owned-by job-2; come b0 b1 b2; bound; "
-            f"told b0 b1 b2: {NEXT_RUN.format(4)}...; come b3; bound b0 b1 b2 b3"
+            f"{ALL_DONE}; THEN; job 4; owned-by job-2; come b0..2; bound; "
+            f"told b0 b1 b2: {NEXT_RUN.format(4)}...; come b3; bound b0..3"
         ),
         "an old rank that still runs counts for a rerun": (
-            f"{JOB}; succeed r0 r1 r2; THEN; job 3; owned-by job-2; come b0 b1; bound; "
+            f"{JOB}; succeed r0..2; THEN; job 3; owned-by job-2; come b0 b1; bound; "
             f"told b0 b1: {NEXT_RUN.format(3)}...; come b3; bound b0 b1 b3"
         ),
         "an old rank joins the old run though the rerun is incomplete": (
@@ -59,7 +59,7 @@ NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under anoth
             f"told b0: {NEXT_RUN.format(2)} (not counted) ({HINT})"
         ),
         "ranks of a rerun that come during the decision about old ones wait for each other": (
-            f"{JOB}; fail r2 r3; come x y; steps 1; owned-by job-2; come b0; succeed r0 r1; at-once x y; bound; "
+            f"{JOB}; fail r2 r3; come x y; step; owned-by job-2; come b0; succeed r0 r1; at-once x y; bound; "
             f"told b0: {NEXT_RUN.format(2)}..."
         ),
         "a relist forgets failed members that are gone": f"{JOB}; fail r3; list-without r3",
@@ -67,8 +67,7 @@ NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under anoth
     WITHOUT={"deleted": "remove-job", "not in a list": "list-no-jobs"},
 )
 def test_what_a_job_has_done_counts_for_its_own_pods(life: Life, text: str) -> None:
-    life.machine.group_scheduling.portion = 1
-    Story(life).play(text)
+    Story(life).play(f"portion 1; {text}")
 
 
 TWO_JOBS = (
@@ -95,32 +94,33 @@ def test_two_jobs_of_one_start_live_as_one_group(life: Life, text: str) -> None:
 
 
 # The pods of an earlier run stay, as those of a Job do.
-RUN = "come f0 f1 f2 f3; bound f0 f1 f2 f3; later 600"
+RUN = "come f0..3; bound f0..3; later 600"
 BEFORE = {
     "first run": "",
-    "after a failed attempt": f"{RUN}; fail f0 f1 f2 f3",
-    "after another run": f"{RUN}; succeed f0 f1 f2 f3; later 3600; owned-by job-2",
-    "after a run that this leader has not seen": f"{RUN}; succeed f0 f1 f2 f3; later 3600; lead; owned-by job-2",
+    "after a failed attempt": f"{RUN}; fail f0..3",
+    "after another run": f"{RUN}; succeed f0..3; later 3600; owned-by job-2",
+    "after a run that this leader has not seen": f"{RUN}; succeed f0..3; later 3600; lead; owned-by job-2",
 }
 
 
 @stories(
     {
         "a start that is cut short is completed as a whole": (
-            f"{FOUR}; owned-by job-1; BEFORE; come r0 r1 r2 r3; cut r0 r1; THEN; urgent; lose n4; bound; "
+            f"{FOUR}; owned-by job-1; BEFORE; come r0..3; decide r0..3; carry-out r0 r1; refuse changed r2 r3; "
+            "THEN; urgent; lose n4; bound; "
             "told r2 r3: group train: 2 of at least 4 members are placed, and 1 of 2 others fit: ...; "
             "nodes n4; later 15; bound r2 r3"
         ),
         "a member that is made again joins": (
-            f"{FOUR}; owned-by job-1; BEFORE; come r0 r1 r2 r3; bound r0 r1 r2 r3; fail r1 r2 r3; come x; bound x"
+            f"{FOUR}; owned-by job-1; BEFORE; come r0..3; bound r0..3; fail r1..3; come x; bound x"
         ),
         "pods that join with a node do not complete a start that was cut short": (
-            f"{FOUR}; come r0 r1 r2 r3; cut r0 r1; alone a0@other-0 a1@other-1; join a0 a1; fail a0 a1; lose n4; "
-            "later 15; bound"
+            f"{FOUR}; come r0..3; decide r0..3; carry-out r0 r1; refuse changed r2 r3; "
+            "alone a0@other-0 a1@other-1; join a0 a1; fail a0 a1; lose n4; later 15; bound"
         ),
         "pods that join with a node neither start a group nor make it half placed": (
-            f"{FOUR}; alone a0@n1 a1@n2 a2@n3; join a0 a1 a2; fail a0 a1; come r0 r1; bound; not-urgent; "
-            "come r2; bound r0 r1 r2"
+            f"{FOUR}; alone a0@n1 a1@n2 a2@n3; join a0..2; fail a0 a1; come r0 r1; bound; not-urgent; "
+            "come r2; bound r0..2"
         ),
     },
     BEFORE=BEFORE,
@@ -132,7 +132,8 @@ def test_each_run_starts_as_a_whole(life: Life, text: str) -> None:
 def test_half_of_a_later_run_is_ended(life: Life) -> None:
     """With ``--end-half-groups``; pods of the run before it do not make it a whole group."""
     story = Story(life.successor(Machine("mooring", group_options=GroupOptions(end_half_s=10))))
-    story.play(f"{FOUR}; owned-by job-1; {BEFORE['after another run']}; come r0 r1 r2 r3; cut r0; lose n2 n3 n4")
+    story.play(f"{FOUR}; owned-by job-1; {BEFORE['after another run']}; come r0..3; decide r0..3")
+    story.play("carry-out r0; refuse changed r1..3; lose n2..4")
     found = [one for _ in range(10) for one in story.life.work(2.0) if isinstance(one, Evict)]
     assert ["only 1 of at least 4 members" in one.reason for one in found] == [True]
 
@@ -152,9 +153,9 @@ def test_a_pod_group_that_is_made_again_does_not_report_members_of_an_earlier_ru
         life.machine.handle(PodGroup, Changed(Identity("train", "default"), item), life.now)
 
     make_pod_group("u1")
-    story.play(f"name spec=train; nodes n1 n2 n3 n4; owned-by job-1; {BEFORE['after another run']}")
+    story.play(f"name spec=train; nodes n1..4; owned-by job-1; {BEFORE['after another run']}")
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     make_pod_group("u2")
     assert _pod_group_conditions(life) == []
-    story.play("come r0 r1 r2 r3; bound r0 r1 r2 r3")
+    story.play("come r0..3; bound r0..3")
     assert _pod_group_conditions(life) == [("True", "members bound: 4, needed: at least 4")]
