@@ -68,7 +68,7 @@ def test_enough_members_start_together_or_none(life: Life, text: str) -> None:
         # At once, as long as its room is free; if it is refused again, after a while.
         "comes before others after a refused Binding": (
             "nodes n1..3; come m0..2; decide m0..2; carry-out m1 m2; refuse forbidden m0; alone other; decide m0; "
-            f"told m0: binding forbidden: why | other: 0/3 nodes are available: 3 {NO_VFS}; later 0.2; "
+            f"told m0: binding forbidden: why | other: 0/3 nodes are available: 3 {NO_VFS}...; later 0.2; "
             "refuse forbidden m0; at-once; later 0.8; decide m0"
         ),
     }
