@@ -126,7 +126,7 @@ def judged(scene: Scene, make_pf: MakePf, make_node: MakeNode) -> Callable[..., 
         # A collection of what the tests before have left is not counted.
         gc.collect()
         began_s = time.process_time()
-        verdict = scene.judge(pod_info, "n1", claimed=claimed)["n1"]
+        verdict = scene.verdicts(pod_info, "n1", claimed=claimed)["n1"]
         spent_s = time.process_time() - began_s
         return verdict, scene.extender_pods.reserve(pod_info, "n1", NOW, claimed), spent_s
 
@@ -151,7 +151,7 @@ def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside
         scene.add_node(f"n{number}", pcie=("0000:04:01.0",))
     scene.try_group()
     pod_info = scene.pod_info([{}], **BESIDE)
-    assert scene.judge(pod_info, "n0", claimed=_claimed(4, node="n0")) == {"n0": Verdict()}
+    assert scene.verdicts(pod_info, "n0", claimed=_claimed(4, node="n0")) == {"n0": Verdict()}
 
 
 def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]) -> None:
@@ -186,7 +186,7 @@ def test_a_pod_that_is_being_bound_fits_only_that_node_whatever_its_claims_say(
 ) -> None:
     """Its VFs are reserved: the claim of a later request cannot change them."""
     _, bind, _ = judged([{}], 4)
-    assert scene.judge(bind.pod_info, "n1", claimed=_claimed(0x99)) == {"n1": Verdict(for_good=True)}
+    assert scene.verdicts(bind.pod_info, "n1", claimed=_claimed(0x99)) == {"n1": Verdict(for_good=True)}
 
 
 @pytest.mark.parametrize("spec", [FOREIGN, {}], ids=["kube-scheduler", "mooring"])

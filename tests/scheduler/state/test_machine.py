@@ -15,7 +15,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.event_handlers import absent_uids
 from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming
-from tests.scheduler.state.bindings import Bindings
+from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
 from tests.scheduler.story import play
@@ -47,13 +47,13 @@ def test_reasons_are_counted_over_the_nodes(life: Life) -> None:
 STORIES = {
     # However late, and whatever unrelated the watch shows meanwhile.
     "an assumed pod never expires without an answer": """
-        node | pod a | bind > a | at 100000 | pod a | pod b | node | bind | at 200000 | relist a b | bind""",
+        node n1 | pod a | bind > a | at 100000 | pod a | pod b | node n1 | bind | at 200000 | relist a b | bind""",
     # The API server does not check whether the node exists: the pod is bound, and a log line says so.
     "a Bind to a node that was deleted meanwhile is reported": """
-        node | pod a | bind > a | lose n1 | at 2 | answer a bound
+        node n1 | pod a | bind > a | lose n1 | at 2 | answer a bound
         > log: pod bound to a node that was deleted meanwhile a n1""",
     "a changed pod is scheduled again": """
-        node | pod a | bind > a | pod a [{"vlan":1}] | answer a changed | at 0.5 | hear
+        node n1 | pod a | bind > a | pod a [{"vlan":1}] | answer a changed | at 0.5 | hear
         | at 1 | hear > a Unschedulable: 0/1 nodes are available: 1 vlan 1 is not allowed on the network.""",
     "a rejected Binding is reported and its pod waits for a change": """
         node n1 0 | pod a none | bind > a | answer a refused etcdserver: too large
@@ -61,12 +61,12 @@ STORIES = {
         | at 50 | node n2 0 | at 100 | bind | hear""",
     # What was assumed for it elsewhere is free at once: our Binding can only be refused now.
     "a pod bound by another scheduler counts on its node": """
-        node | node n2 0 | pod a | pod b | bind > a | watch a n2 | at 2 | bind > b | at 3 | answer a taken
+        node n1 | node n2 0 | pod a | pod b | bind > a | watch a n2 | at 2 | bind > b | at 3 | answer a taken
         | assigned a > n2""",
 }
 STORIES |= {
     f"a Binding that is {kind} ends the reservation": f"""
-        node | pod a | pod b | bind > a | answer a {kind} because{told} | at 0.5 | gone a | at 2 | bind > b"""
+        node n1 | pod a | pod b | bind > a | answer a {kind} because{told} | at 0.5 | gone a | at 2 | bind > b"""
     for kind, told in {
         "taken": "",
         "changed": "",
@@ -79,15 +79,15 @@ STORIES |= {
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_bindings(story: str, bindings: Bindings) -> None:
-    play(bindings, story)
+def test_bindings(story: str, cluster: Cluster) -> None:
+    play(cluster, story)
 
 
-def test_what_is_bound_is_not_forgotten(bindings: Bindings) -> None:
+def test_what_is_bound_is_not_forgotten(cluster: Cluster) -> None:
     """A second answer to a Binding, which comes late, takes no pod off its node."""
-    play(bindings, "node | pod a | bind > a | answer a bound")
-    assert bindings.machine.cache.forget(bindings.pods["a"].metadata.uid, 1.0) is None
-    play(bindings, "assigned a > n1")
+    play(cluster, "node n1 | pod a | bind > a | answer a bound")
+    assert cluster.machine.cache.forget(cluster.pods["a"].metadata.uid, 1.0) is None
+    play(cluster, "assigned a > n1")
 
 
 def test_a_malformed_request_is_named_and_scheduled_once_fixed(life: Life) -> None:

@@ -6,42 +6,44 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.kube.events import Identity, Removed
 from tests.scheduler.group_life import orders
+from tests.scheduler.state.cluster import PREEMPTED, Cluster
 from tests.scheduler.state.life import Life, binds_of, nominated_in
-from tests.scheduler.state.preemptions import PREEMPTED, Preemptions
 from tests.scheduler.story import play
 
 STORIES = {
     "what is kept for a nominated pod goes to a more important one, not to a less important one": f"""
-        {PREEMPTED} | pod late 0 | now | ends low | gone low | now | pod top 9 | now > top@n1 | later > mid: | gone top
+        {PREEMPTED} | pod late 0 | now | leave low | gone low | now | pod top 9 | now > top@n1 | later > mid: | gone top
         | later > mid@n1 | gone mid | later > late@n1""",
     "the rate that is kept for a nominated pod is not given": """
-        node n1 4 | pod low 0 80G | later > low@n1 | pod high 1 60G | later > -low high:n1 | ends low | gone low
+        node n1 4 | pod low 0 80G | later > low@n1 | pod high 1 60G | later > -low high:n1 | leave low | gone low
         | pod fast 0 31G | pod slow 0 30G | now > slow@n1 | later > high@n1""",
     # Its victim goes already.
     "a more important pod takes over a nomination, and the other one is told": f"""
-        {PREEMPTED} | ends low | pod high 2 | now > high:n1 | later > mid:""",
-    "a node that vanishes ends the nomination": """
+        {PREEMPTED} | leave low | pod high 2 | now > high:n1 | later > mid:""",
+    "a node that vanishes leave the nomination": """
         node n1 | node n2 | pod a 0 | pod b 0 | later > a@n1 b@n2 | pod high 1 | later > -a high:n1 | lose n1
         | later > -b high:n2""",
     "a nominated pod goes to another node that is free, and the next pod gets the victim's VF": f"""
-        {PREEMPTED} | pod late 0 | ends low | node n2 | later > mid@n2 | kept > 0 | gone low | later > late@n1""",
+        {PREEMPTED} | pod late 0 | leave low | node n2 | later > mid@n2 | reservations > 0 | gone low
+        | later > late@n1""",
     "a nominated pod takes its node if the victim is gone": f"""
-        {PREEMPTED} | pod late 0 | ends low | gone low | node n2 | later > late@n2 mid@n1 | kept > 0""",
+        {PREEMPTED} | pod late 0 | leave low | gone low | node n2 | later > late@n2 mid@n1 | reservations > 0""",
     # A missing permission to delete pods must be visible; the pod waits out its backoff.
     "a preemption that is rejected is reported and tried again": f"""
-        {PREEMPTED} | reject pods is forbidden > the API server rejected the preemption: pods is forbidden mid: | now
+        {PREEMPTED} | reject pods is forbidden
+        > mid: the API server rejected the preemption: pods is forbidden | now
         | later > -low mid:n1""",
     "a new leader takes the nomination from the status, and preempts no other pod": """
-        node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 nominated=n1 | ends low
+        node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 nominated=n1 | leave low
         | later > high:n1 | gone low | later > high@n1""",
     "a nominated pod that is deleted keeps nothing": f"""
-        {PREEMPTED} | pod late 0 | ends low | gone low | now | gone mid | later > late@n1""",
+        {PREEMPTED} | pod late 0 | leave low | gone low | now | gone mid | later > late@n1""",
 }
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_a_preempting_pod(story: str, preemptions: Preemptions) -> None:
-    play(preemptions, story)
+def test_a_preempting_pod(story: str, cluster: Cluster) -> None:
+    play(cluster, story)
 
 
 def test_what_the_last_leader_still_writes_counts(life: Life) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scheduler.state.bindings import Bindings
+from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.story import play
 
 HOOK = 'Internal error occurred: failed calling webhook "hook.example.com": connection refused'
@@ -20,8 +20,8 @@ def pods(numbers: range) -> str:
 STORIES = {
     # Nothing was written.
     "a denied Bind releases its room at once, its owner is told of the webhook, and it comes again": f"""
-        node | pod bad/a | bind > bad/a | at 0.1 | {denied("a")} | at 0.2 | pod b | bind > b | at 0.3 | answer b bound
-        | at 0.4 | gone b | at 0.5 | bind | at 1.1 | bind > bad/a""",
+        node n1 | pod bad/a | bind > bad/a | at 0.1 | {denied("a")} | at 0.2 | pod b | bind > b | at 0.3
+        | answer b bound | at 0.4 | gone b | at 0.5 | bind | at 1.1 | bind > bad/a""",
     # Its other pods wait in the queue and reserve nothing.
     "a namespace that waits for its webhook takes little room until a Bind succeeds": f"""
         node n1 20 | {pods(range(4))} | bind > bad/0 bad/1 bad/2 bad/3 | at 2 | {pods(range(4, 10))} | pod other
@@ -42,5 +42,5 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_binds_of_a_namespace_in_trouble(story: str, bindings: Bindings) -> None:
-    play(bindings, story)
+def test_binds_of_a_namespace_in_trouble(story: str, cluster: Cluster) -> None:
+    play(cluster, story)

@@ -192,14 +192,14 @@ def test_kube_schedulers_pods_are_held_to_the_same_terms(
         return scene.pod_info(metadata={"namespace": namespace})
 
     first, second = pod_info("team-b"), pod_info("team-b")
-    assert scene.judge(first, "n1", "n2") == {"n1": Verdict(REFUSED, for_good=True), "n2": Verdict()}
+    assert scene.verdicts(first, "n1", "n2") == {"n1": Verdict(REFUSED, for_good=True), "n2": Verdict()}
     assert scene.extender_pods.reserve(first, "n1", NOW) == Refused(f"node 'n1': {REFUSED}")
     assert scene.extender_pods.make_room(first, "n1", Victims((), 0), NOW) is None
-    scene.reserve(first, "n2")
+    scene.given(first, "n2")
     share = "namespace 'team-b' has 1 VFs of network 'rail0' and requests 1 more; max_share 50 allows it 1"
-    assert scene.judge(second, "n2") == {"n2": Verdict(share)}
+    assert scene.verdicts(second, "n2") == {"n2": Verdict(share)}
     assert scene.extender_pods.reserve(second, "n2", NOW) == Refused(f"node 'n2': {share}")
-    assert scene.reserve(pod_info("ml-train"), "n1").assigned.node == "n1"
+    assert scene.given(pod_info("ml-train"), "n1").assigned.node == "n1"
 
 
 def test_an_assignment_that_a_pod_brings_with_it_gives_it_nothing(life: Life) -> None:

@@ -15,8 +15,8 @@ from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import claiming, orders
+from tests.scheduler.state.cluster import PREEMPTED, Cluster
 from tests.scheduler.state.life import Life, binds_of, nominated_in, victims_of
-from tests.scheduler.state.preemptions import PREEMPTED, Preemptions
 from tests.scheduler.story import play
 
 FOR_GOOD = "bound to vfio-pci"
@@ -63,17 +63,17 @@ STORIES = {
     # Whatever else happens meanwhile, also before the watch shows that they terminate.
     "a pod with terminating victims preempts no others": """
         node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 | later > -low high:n1
-        | node n3 0 | later > high:n1 | ends low | node n4 0 | later > high:n1""",
+        | node n3 0 | later > high:n1 | leave low | node n4 0 | later > high:n1""",
     "a pod that cannot be read any more keeps no room": f"""
-        {PREEMPTED} | ends low | gone low | confuse mid | later > mid: | pod other 1 | later > other@n1""",
+        {PREEMPTED} | leave low | gone low | pod mid [{"unknown":1}] | later > mid: | pod other 1 | later > other@n1""",
     "a pod whose decision fails keeps no room": f"""
-        {PREEMPTED} | ends low | gone low | fail > mid: | pod other 1 | later > other@n1""",
+        {PREEMPTED} | leave low | gone low | fail > mid: | pod other 1 | later > other@n1""",
 }
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_victims(story: str, preemptions: Preemptions) -> None:
-    play(preemptions, story)
+def test_victims(story: str, cluster: Cluster) -> None:
+    play(cluster, story)
 
 
 def _stuck(life: Life, why: str = "") -> tuple[Pod, Pod, Callable[[], None]]:
@@ -150,26 +150,26 @@ TWO = "node n1 | pod a 0 | later > a@n1 | node n2 | pod b 0 | later > b@n2"
 DURING_THE_SEARCH = {
     "a victim that leaves makes room": f"{TWO} | pod high 1 | begin | gone b | now > high@n2",
     "a pod that is deleted preempts nothing": f"{TWO} | pod high 1 | begin | gone high | later",
-    "a pod with a smaller request is placed by that": f"{TWO} | pod high 1 | begin | shrink high | later > high@n1",
+    "a pod with a smaller request is placed by that": f"{TWO} | pod high 1 | begin | strip high | later > high@n1",
 }
 
 
 @pytest.fixture
-def slow(life: Life) -> Iterator[Preemptions]:
+def slow(life: Life) -> Iterator[Cluster]:
     """Give a scheduler that examines one node in a step when it searches for victims."""
     slow = life.successor(Machine("mooring", portion=1))
-    yield Preemptions(slow)
+    yield Cluster(slow)
     slow.machine.check()
 
 
 @pytest.mark.parametrize("story", DURING_THE_SEARCH.values(), ids=DURING_THE_SEARCH)
-def test_events_during_the_search_for_victims(story: str, slow: Preemptions) -> None:
+def test_events_during_the_search_for_victims(story: str, slow: Cluster) -> None:
     play(slow, story)
     assert not slow.machine.is_trying
 
 
 @pytest.mark.parametrize("earlier", range(4))
-def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Preemptions, earlier: int) -> None:
+def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Cluster, earlier: int) -> None:
     """A reservation on a node that was examined already has ended: the pod is not left waiting."""
     play(slow, "node n1 | pod low 0 | later > low@n1 | node n2 | pod top 9 | later > top@n2")
     play(slow, "pod rival 5 | later > -low rival:n1")

@@ -2,7 +2,6 @@
 
 import re
 from array import array
-from collections.abc import Iterable
 
 import pytest
 
@@ -10,12 +9,8 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
-from mooring.kube.events import Identity, Removed
-from scheduler.constraints.protocol import VFS
-from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import binds, claiming
-from tests.scheduler.state.bindings import Bindings
+from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
 from tests.scheduler.story import play
@@ -42,25 +37,45 @@ def test_many_pods_at_once_on_one_vf_bind_exactly_one(life: Life) -> None:
     assert reports_of(instructions) == ["0/1 nodes are available: 1 not enough free RDMA VFs."] * 19
 
 
+def disputed(*pods: str) -> str:
+    """Return what is told of the only VF of n1, which these pods claim."""
+    claimants = ", ".join(f"default/{name}" for name in pods)
+    rule = f"is claimed by {claimants}: it is not assigned again until all of them are gone"
+    told = [f"{name} DisputedVf: VF 0000:04:00.2 of node n1 {rule}" for name in pods]
+    return "; ".join([*told, f"log: VF is claimed twice {pods[-1]} n1"])
+
+
+BOTH = disputed("one", "two")
+
 STORIES = {
+    # After a start nodes and pods come in any order: only together they show a dispute.
+    "a VF that two pods claim is reported, by a new leader again as long as it remains": f"""
+        node n1 | claim one 0 | told | claim two 0 | told > {BOTH} | disputes > 1 | repeat > {BOTH} | gone one | repeat
+        | disputes > 0""",
+    "a dispute is reported when the node is listed at last": f"""
+        claim one 0 | claim two 0 | told | node n1 | told > {BOTH} | disputes > 1""",
+    # Not at each heartbeat of the node; a third claimant is news.
+    "a dispute is reported once": f"""
+        node n1 | claim one 0 | claim two 0 | node n1 1 numa=1 | told | claim three 0
+        | told > {disputed("one", "two", "three")}""",
     # Then, and only then, a pod that waits for it is requeued.
     "a VF is free again when its pod has ended or is gone": """
-        node | claim held 0 | pod a | bind | at 5 | gone held | at 6 | bind > a | answer a bound | at 7 | pod b | bind
-        | at 8 | watch a | end a | at 9 | bind > b""",
-    "a claim on a VF that does not exist takes nothing": "node | claim other 3 | pod a | bind > a",
+        node n1 | claim held 0 | pod a | bind | at 5 | gone held | at 6 | bind > a | answer a bound | at 7 | pod b
+        | bind | at 8 | watch a | end a | at 9 | bind > b""",
+    "a claim on a VF that does not exist takes nothing": "node n1 | claim other 3 | pod a | bind > a",
     # Somebody removes it from a running pod: the VF is in the pod all the same.
     "a pod keeps its VF whatever happens to its annotation": """
-        node | pod a | bind > a | watch a | strip a | pod b | bind | gone a | at 100 | bind > b""",
+        node n1 | pod a | bind > a | watch a | strip a | pod b | bind | gone a | at 100 | bind > b""",
     # Neither pod's end frees it, nor both together while the node's ledger holds it for one of them.
     "a disputed VF is given when both pods are gone and the node has it back": """
-        node | claim one 0 | claim two 0 | pod a | bind | at 1 | gone one | at 100 | bind | hold one | at 101 | gone two
-        | at 200 | bind | node | at 300 | bind > a""",
+        node n1 | claim one 0 | claim two 0 | pod a | bind | at 1 | gone one | at 100 | bind
+        | node n1 1 out=0:held_by_pod_uid-0 | at 101 | gone two | at 200 | bind | node n1 | at 300 | bind > a""",
 }
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_claims(story: str, bindings: Bindings) -> None:
-    play(bindings, story)
+def test_claims(story: str, cluster: Cluster) -> None:
+    play(cluster, story)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +96,12 @@ def test_an_assignment_is_valid_for_its_own_pod_and_node_only(life: Life, annota
     assert len(life.binds()) == 1
 
 
-def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(life: Life) -> None:
+def test_the_time_a_vf_became_free_is_kept_only_for_existing_vfs(cluster: Cluster) -> None:
     """Neither forged assignments nor nodes that come and go leave anything behind."""
-    pods = [claiming(life.make_pod(node="n1"), vf) for vf in (0, 1, 3)]
-    life.see(life.n1(vfs=2), *pods)
-    for pod in (pods[0], pods[2]):
-        life.remove(pod, 3.0)
-    assert life.machine.cache.free_since("n1") == {"pf0": array("d", [3.0])}
-    life.machine.nodes(Removed(Identity("n1")), 4.0)
-    life.remove(pods[1], 5.0)
-    assert life.machine.cache.free_since("n1") == {}
+    play(cluster, "claim a 0 | claim b 1 | claim c 3 | node n1 2 | at 3 | gone a | gone c")
+    assert cluster.machine.cache.free_since("n1") == {"pf0": array("d", [3.0])}
+    play(cluster, "at 4 | lose n1 | at 5 | gone b")
+    assert cluster.machine.cache.free_since("n1") == {}
 
 
 def test_a_pf_that_comes_back_has_the_times_of_before(life: Life) -> None:
@@ -122,13 +133,10 @@ def test_a_vf_held_out_by_the_node_keeps_its_rate_once(life: Life) -> None:
     assert (room.vfs, room.mbps) == (2, 10_000)
 
 
-def test_a_returned_vf_is_the_last_to_be_given_again(life: Life) -> None:
+def test_a_returned_vf_is_the_last_to_be_given_again(cluster: Cluster) -> None:
     """Its node may still be restoring it: those that have been free the longest come first."""
-    held = claiming(life.make_pod(node="n1"), 0)
-    life.see(life.n1(vfs=3), held)
-    life.remove(held, 5.0)
-    life.see(*(life.make_pod(request=[{}]) for _ in range(3)), now=6.0)
-    given = [decision.assigned.assignment for decision in life.binds(6.0)]
+    play(cluster, "node n1 3 | claim held 0 | at 5 | gone held | at 6 | pod a | pod b | pod c | bind > a b c")
+    given = [cluster.decisions[name].assigned.assignment for name in "abc"]
     assert [assignment.vfs[0].vf for assignment in given if assignment] == [1, 2, 0]
 
 
@@ -148,44 +156,3 @@ def test_annotations_count_as_they_are_when_a_pod_is_bound(life: Life) -> None:
     assert life.steps(20.0) == []
     life.see(pod, now=30.0)
     assert len(life.binds(30.0)) == 1
-
-
-def _claimant(life: Life, name: str) -> Pod:
-    """Make a bound pod that claims the only VF of n1."""
-    return claiming(life.make_pod(name, node="n1"), 0)
-
-
-def _told(instructions: Iterable[Instruction]) -> tuple[list[str], list[str]]:
-    """Return the pods with a report, and the names in the log."""
-    instructions = list(instructions)
-    reports = [one.pod.key for one in instructions if isinstance(one, Report)]
-    return reports, [one.fields["reason"] for one in notices(instructions) if one.subject == "dispute"]
-
-
-BOTH = (["default/one", "default/two"], ["claimed by default/one, default/two"])
-
-
-@pytest.mark.parametrize("first", ["node", "pods"])
-def test_a_vf_that_two_pods_claim_is_reported_whatever_is_listed_first(first: str, life: Life) -> None:
-    """After a start nodes and pods come in any order: only together they show a dispute."""
-    pods = [_claimant(life, name) for name in ("one", "two")]
-    found = life.see(life.n1(vfs=1), *pods) if first == "node" else life.see(*pods, life.n1(vfs=1))
-    assert _told(found) == BOTH
-    assert all("default/one, default/two" in message for message in reports_of(found))
-    assert life.machine.vf_disputes.dispute_counts == {VFS: 1}
-
-
-def test_a_dispute_is_reported_once(life: Life) -> None:
-    """Not at each heartbeat of the node; a third claimant is news."""
-    life.see(life.n1(vfs=1), _claimant(life, "one"), _claimant(life, "two"))
-    assert _told(life.see(life.n1(vfs=1, numa=1))) == ([], [])
-    assert len(_told(life.see(_claimant(life, "three")))[0]) == 3
-
-
-def test_a_new_leader_reports_the_disputes_that_remain(life: Life) -> None:
-    """The one before may have ended before it reported; a dispute that is over is not reported."""
-    life.see(life.n1(vfs=1), one := _claimant(life, "one"), _claimant(life, "two"))
-    assert _told(life.machine.vf_disputes.repeat_reports()) == BOTH
-    life.remove(one, 1.0)
-    assert life.machine.vf_disputes.repeat_reports() == []
-    assert life.machine.vf_disputes.dispute_counts == {}

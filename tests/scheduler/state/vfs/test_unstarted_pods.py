@@ -11,16 +11,17 @@ from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import changed, claiming
+from tests.scheduler.state.cluster import OWNED, Cluster
 from tests.scheduler.state.life import Life
+from tests.scheduler.story import play
 
-OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 
 
-def publish(life: Life, now: float, vfs: int = 4, *, ready: bool = True, boot: str = "boot-1", **fields: Any) -> None:
+def publish(life: Life, now: float, vfs: int, **fields: Any) -> None:
     """Publish node n1 with these VFs."""
     life.now = now
-    life.show_node("n1", life.make_pf(vfs=vfs, **fields), ready=ready, boot=boot)
+    life.show_node("n1", life.make_pf(vfs=vfs, **fields))
 
 
 def assigned(life: Life, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
@@ -30,68 +31,63 @@ def assigned(life: Life, now: float, vf: int = 3, metadata: dict[str, Any] = OWN
     return pod
 
 
-def show(life: Life, now: float, pod: Pod, **status: Any) -> None:
-    life.see(changed(pod, status=status), now=now)
-
-
 def _evicted(instructions: list[Instruction]) -> list[str]:
     return [one.pod.metadata.uid for one in instructions if isinstance(one, Evict)]
 
 
-def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) -> None:
-    """Not a second before, and once; it is a deadline of the machine, without polling."""
-    publish(life, 0.0)
-    pod = assigned(life, 0.0)
-    publish(life, 100.0, vfs=2, boot="boot-1")
-    assert life.machine.next_due() == 400.0
-    assert life.machine.tick(399.9) == []
-    (order,) = life.machine.tick(400.0)
-    assert isinstance(order, Evict)
-    assert order.pod.metadata.uid == pod.metadata.uid
-    assert order.reason == "cannot start on node n1: VF 0000:04:00.5 (pf0/3) no longer exists"
-    assert life.machine.tick(10_000.0) == []
-    assert life.machine.next_due() is None
+NEVER = "cannot start on node n1: VF 0000:04:00.5 (pf0/3)"
+GONE = f"{NEVER} no longer exists"
+
+STORIES = {
+    # It is a deadline of the machine, without polling.
+    "a VF that is gone after a reboot evicts its pod after five minutes, not a second before, and once": f"""
+        node n1 4 | claim p 3 | at 100 | node n1 2 | due > 400.0 | at 399.9 | tick | at 400 | tick > p: {GONE}
+        | at 10000 | tick | due > None""",
+    # The one contested first. Once it is being deleted nothing contradicts the other.
+    "of two pods that claim one VF and never started one is evicted": f"""
+        node n1 4 | claim first 3 | at 10 | claim rival 3 | due > 310.0 | at 1000
+        | tick > first: {NEVER} is also claimed by another pod: uid uid-1 | at 1001 | gone first | at 5000 | tick""",
+    "two pods that claim one VF no more stay": """
+        node n1 4 | claim first 3 | at 10 | claim rival 3 | due > 310.0 | at 20 | claim rival 2 | due > None | at 5000
+        | tick""",
+    "of two pods that claim one VF the running one stays": f"""
+        node n1 4 | claim late 3 | claim runs 3 | at 1 | claim runs 3 Running | at 301
+        | tick > late: {NEVER} is also claimed by another pod: uid uid-1""",
+    # A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded.
+    "an eviction that was refused is tried again": f"""
+        node n1 2 | claim p 3 | at 300 | tick > p: {GONE} | at 301 | answer p refused | due > 361.0 | at 361
+        | tick > p: {GONE} | at 362 | answer p evicted > p NeverStarts: evicted: {GONE} | answer p gone""",
+}
+# A NIC that was swapped, renamed, recabled; a VF that another pod holds.
+STORIES |= {
+    f"the node's objection is the reason: {words}": f"""
+        node n1 4 | claim p 3 | node n1 4 {words} | at 300 | tick > p: {NEVER} {reason}"""
+    for words, reason in {
+        "vf0=0000:09:00.2": "no longer exists",
+        "name=pf9": "no longer exists",
+        "network=rail7": "is now on ethernet network 'rail7', not on ethernet network 'rail0'",
+        "link=infiniband": "is now on infiniband network 'rail0', not on ethernet network 'rail0'",
+        "out=3:bound_to_vfio-pci": "cannot be used: bound to vfio-pci",
+        "out=3:held_by_pod_another": "cannot be used: held by pod another",
+    }.items()
+}
+# A drained VF still belongs to its holder, one that is being prepared will be there soon.
+STORIES |= {
+    f"a fault that is not about the pod lets it wait: {why}": f"node n1 4 out=3:{why} | claim p 3 | due > None"
+    for why in ("drained", "preparing", "lost_on_the_host_although_pod_uid-0_holds_it")
+}
+# The VF is back, or the inventory is not fresh: of another boot, or of a node that is not Ready.
+STORIES |= {
+    f"the five minutes start again: {between}": f"""
+        node n1 2 | claim p 3 | at 200 | node n1 {between} | at 1000 | tick | node n1 2 | at 1299 | tick | at 1300
+        | tick > p: {GONE}"""
+    for between in ("2 boot=boot-2", "2 ready=false", "4")
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"vf0": "0000:09:00.2"}, "no longer exists"),
-        ({"name": "pf9"}, "no longer exists"),
-        ({"network": "rail7"}, "is now on ethernet network 'rail7', not on ethernet network 'rail0'"),
-        ({"link": "infiniband"}, "is now on infiniband network 'rail0'"),
-        ({"out": (Out(Indexes.of([3]), "bound to vfio-pci"),)}, "cannot be used: bound to vfio-pci"),
-        ({"out": (Out(Indexes.of([3]), "held by pod another"),)}, "cannot be used: held by pod another"),
-    ],
-)
-def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, Any], reason: str, life: Life) -> None:
-    """A NIC that was swapped, renamed, recabled; a VF that another pod holds."""
-    publish(life, 0.0)
-    assigned(life, 0.0)
-    publish(life, 0.0, **change)
-    (order,) = life.machine.tick(300.0)
-    assert isinstance(order, Evict)
-    assert reason in order.reason
-
-
-@pytest.mark.parametrize("why", ["drained", "preparing", "lost on the host although pod uid-0 holds it"])
-def test_a_fault_that_is_not_about_the_pod_lets_it_wait(why: str, life: Life) -> None:
-    """A drained VF still belongs to its holder, one that is being prepared will be there soon."""
-    publish(life, 0.0, out=(Out(Indexes.of([3]), why),))
-    assigned(life, 0.0)
-    assert life.machine.next_due() is None
-
-
-@pytest.mark.parametrize("between", [{"boot": "boot-2"}, {"ready": False}, {"vfs": 4}], ids=str)
-def test_the_five_minutes_start_again_after_a_time_without_a_contradiction(between: dict[str, Any], life: Life) -> None:
-    """The VF is back, or the inventory is not fresh: of another boot, or of a node that is not Ready."""
-    publish(life, 0.0, vfs=2)
-    assigned(life, 0.0)
-    publish(life, 200.0, **{"vfs": 2} | between)
-    assert life.machine.tick(1000.0) == []
-    publish(life, 1000.0, vfs=2)
-    assert life.machine.tick(1299.0) == []
-    assert len(_evicted(life.machine.tick(1300.0))) == 1
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_pods_that_never_start(story: str, cluster: Cluster) -> None:
+    play(cluster, story)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,7 @@ def test_a_pod_that_has_started_is_never_evicted(status: dict[str, Any], is_evic
     """Whatever the inventory shows: it may be running with its VFs. A container that waits has never run."""
     publish(life, 0.0, vfs=2)
     pod = assigned(life, 0.0)
-    show(life, 100.0, pod, **status)
+    life.see(changed(pod, status=status), now=100.0)
     found = life.machine.tick(1000.0)
     assert (len(found), _evicted(found)) == ((1, [pod.metadata.uid]) if is_evicted else (0, []))
 
@@ -128,7 +124,7 @@ def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, 
     assert isinstance(report, Report)
     assert (report.reason, report.message) == (
         "NeverStarts",
-        "cannot start on node n1: VF 0000:04:00.5 (pf0/3) no longer exists; delete it",
+        f"{GONE}; delete it",
     )
     publish(life, 400.0, vfs=1)
     assert life.machine.tick(10_000.0) == []
@@ -149,58 +145,16 @@ def test_pods_that_are_not_ours_to_evict_are_left_alone(
     assert life.machine.tick(1000.0) == []
 
 
-@pytest.mark.parametrize("end", ["eviction", "another VF"])
-def test_of_two_pods_that_claim_one_vf_and_never_started_one_is_evicted(life: Life, end: str) -> None:
-    """The one contested first. Once it is being deleted, or the other claims another VF, nothing contradicts either."""
-    publish(life, 0.0)
-    first = assigned(life, 0.0)
-    rival = assigned(life, 10.0)
-    assert life.machine.next_due() == 310.0
-    if end == "eviction":
-        assert _evicted(life.machine.tick(1000.0)) == [first.metadata.uid]
-        life.remove(first, 1001.0)
-    else:
-        assigned(life, 20.0, vf=2, metadata={**OWNED, "uid": rival.metadata.uid})
-        assert life.machine.next_due() is None
-    assert life.machine.tick(5000.0) == []
-
-
-def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None:
-    publish(life, 0.0)
-    late = assigned(life, 0.0)
-    show(life, 1.0, assigned(life, 0.0), phase="Running")
-    (order,) = life.machine.tick(301.0)
-    assert isinstance(order, Evict)
-    assert order.pod.metadata.uid == late.metadata.uid
-    assert "is also claimed by another pod" in order.reason
-
-
-def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
-    """A minute later, as long as the contradiction lasts; the owner gets a report once it succeeded."""
-    publish(life, 0.0, vfs=2)
-    assigned(life, 0.0)
-    (order,) = life.machine.tick(300.0)
-    assert isinstance(order, Evict)
-    assert life.machine.finished(order, "refused", 301.0) == []
-    assert life.machine.next_due() == 361.0
-    (again,) = life.machine.tick(361.0)
-    assert isinstance(again, Evict)
-    (report,) = life.machine.finished(again, "evicted", 362.0)
-    assert isinstance(report, Report)
-    assert report.message.startswith("evicted: cannot start on node n1")
-    assert life.machine.finished(again, "gone", 362.0) == []
-
-
 def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -> None:
     """Each of its VFs is out for a reason of its own; the pods are settled in portions, each pod once.
 
     Judging all pods again for each, and reading all of the node's reasons for each VF, took minutes.
     """
     count = 600
-    publish(life, 0.0, vfs=count)
+    publish(life, 0.0, count)
     uids = [assigned(life, 0.0, vf=index, name=f"p{index}").metadata.uid for index in range(count)]
     began = time.thread_time()
-    publish(life, 0.0, vfs=count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
+    publish(life, 0.0, count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
     ticks = [_evicted(life.machine.tick(300.0)) for _ in range(20)]
     assert sorted(uid for tick in ticks for uid in tick) == sorted(uids)
     assert max(map(len, ticks)) <= 64
