@@ -1,70 +1,194 @@
-"""A machine and its pods, and which of them an event requeues."""
+"""A cluster, step by step: ``nodes n1 vfs=1; pod a*2 vfs=1; tries a*2; gone a-0; tries a-1``.
 
+``a*2`` are a-0 and a-1. Each step is a method ``step_verb``; its arguments are the names and ``key=value`` of the text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
+import pytest
 
-from mooring import names
-from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.annotations.inventory import HELD_BY, Out
+from mooring.indexes import Indexes
+from mooring.names import PLACEMENT, RUNS
+from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import identity
+from scheduler.kube.outcomes import BOUND, Outcome
+from tests.scheduler.conftest import Json
+from tests.scheduler.group_life import Life, as_bound, binds, changed, claiming
+from tests.scheduler.reference.messages import refusal
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class Scene:
-    """A machine, and its events; ``tries`` counts its decisions."""
+def stories(texts: dict[str, str]) -> pytest.MarkDecorator:
+    """Run a test on each ``text``, by the property that it shows."""
+    return pytest.mark.parametrize("text", texts.values(), ids=texts)
 
-    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine = machine
-        self._make_node = make_node
-        self._make_pf = make_pf
-        self._make_pod = make_pod
-        self.now = 0.0
 
-    def node(self, name: str = "n1", vfs: int = 1, pf: Json | None = None, **fields: Any) -> None:
-        node = self._make_node(name, (self._make_pf(vfs=vfs, **(pf or {})),), **fields)
-        self.machine.nodes(Changed(Identity(name), node), self.now)
+class Steps:
+    """Something with steps."""
 
-    def pod(self, **fields: Any) -> Pod:
-        return self.show(self._make_pod(**fields))
+    def play(self, text: str) -> None:
+        for step in text.split(";"):
+            verb, _, rest = " ".join(step.split()).partition(" ")
+            self.act(verb, rest)
 
-    def holder(self, **fields: Any) -> Pod:
-        """Show a bound pod that has VF 0 of n1."""
-        pod = self._make_pod(node="n1", **fields)
-        vfs = (AssignedVf("pf0", 0, "0000:04:00.2", "ethernet", "rail0"),)
-        text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
-        return self.show(pod, annotations={names.ASSIGNMENT: text})
+    def act(self, verb: str, rest: str) -> None:
+        words = rest.split()
+        fields = dict(word.split("=") for word in words if "=" in word)
+        getattr(self, f"step_{verb}")(*each(word for word in words if "=" not in word), **fields)
 
-    def show(self, pod: Pod, **metadata: Any) -> Pod:
-        document = msgspec.to_builtins(pod)
-        document["metadata"] |= metadata
-        seen = msgspec.convert(document, Pod)
-        self.machine.pods(Changed(identity(pod), seen), self.now)
-        return seen
 
-    def remove(self, pod: Pod) -> None:
-        self.machine.pods(Removed(identity(pod)), self.now)
+class Scene(Steps, Life):
+    """A machine, and the pods on it by name."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.pods: dict[str, Pod] = {}
+        # The last decisions.
+        self.found: list[Instruction] = []
+
+    def node_of(self, name: str) -> str:
+        return self.pods[name].spec.node_name or "" if name in self.pods else name
+
+    def show(self, *pods: Pod) -> None:
+        self.pods |= {pod.metadata.name: pod for pod in pods}
+        self.see(*pods)
+
+    def step_nodes(
+        self,
+        *names: str,
+        vfs: str = "2",
+        cpu: str = "8",
+        held: str = "",
+        ready: str = "yes",
+        taint: str = "",
+        **labels: str,
+    ) -> None:
+        """Show nodes; one ``held`` VF is still in the namespace of a pod that is gone."""
+        out = (Out(Indexes.of([0]), f"{HELD_BY}gone"),) if held else ()
+        taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+        for name in names:
+            pf = self.make_pf(vfs=int(vfs), out=out)
+            fields = {"allocatable": {"cpu": cpu}, "spec": {"taints": taints}, "labels": labels}
+            self.show_node(name, pf, ready=ready == "yes", **fields)
+
+    def step_lose(self, node: str) -> None:
+        self.remove_node(self.node_of(node))
+
+    def step_pod(self, *names: str, holds: str = "", **fields: str) -> None:
+        """Let pods come; with ``nodeName`` they are bound, and one ``holds`` such a VF."""
+        for name in names:
+            pod = self.make_pod(name, **pod_fields(**fields))
+            self.show(claiming(pod, int(holds)) if holds else pod)
+
+    def step_label(self, name: str, **labels: str) -> None:
+        self.show(changed(self.pods[name], metadata={"labels": labels}))
+
+    def step_phase(self, phase: str, *names: str) -> None:
+        self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
+
+    def step_gone(self, *names: str) -> None:
+        self.gone(*(self.pods.pop(name) for name in names))
+
+    def step_gates(self, name: str, gates: str = "") -> None:
+        self.show(changed(self.pods[name], spec={"schedulingGates": [{"name": gate} for gate in gates]}))
+
+    def step_gated(self, count: str) -> None:
+        assert self.machine.pending_pods.depths()["gated"] == int(count)
+
+    def step_decide(self, name: str) -> None:
+        """Let a pod be decided about, whose Binding takes a while."""
+        self.found = self.machine.step(self.now) or []
+        assert [bind.pod_info.pod.metadata.name for bind in binds(self.found)] == [name]
+
+    def step_reject(self) -> None:
+        """Let the API server reject the Binding."""
+        (bind,) = binds(self.found)
+        self.machine.finished(bind, Outcome("gone"), self.now)
+
+    def step_accept(self, **labels: str) -> None:
+        """Let the API server accept the Binding, and write labels on the pod, as it does with the node's zone."""
+        (bind,) = binds(self.found)
+        self.machine.finished(bind, BOUND, self.now)
+        self.show(changed(as_bound(bind), metadata={"labels": labels, "resourceVersion": "9"}))
+
+    def step_idle(self) -> None:
+        assert self.machine.next_due() is None
+
+    def step_assigned(self, name: str) -> None:
+        assert self.machine.cache.assigned(self.pods[name].metadata.uid) is not None
+
+    def step_nominated(self, name: str, node: str) -> None:
+        assert self.machine.reservations.node_of(self.pods[name].metadata.uid) == node
+
+    def step_tries(self, *names: str) -> None:
+        """Let all backoffs end: these pods are tried, in this order, until none is ready."""
+        assert self.tries() == list(names)
+        self.machine.check()
 
     def tries(self) -> list[str]:
-        """Let all backoffs end, and return the pods tried, in order, until none is ready."""
         self.now += 100.0
         tried: list[str] = []
-        while True:
-            uid = self._next()
-            if uid is None:
-                return tried
-            tried.append(uid)
+        while (name := self._next()) is not None:
+            tried.append(name)
+        return tried
+
+    def refusals(self) -> dict[str, str]:
+        """Decide once, and return why nodes reject pods, by name."""
+        reports = [one for one in self.machine.step(self.now) or () if isinstance(one, Report)]
+        return {one.pod.metadata.name: refusal(one.message) for one in reports}
 
     def _next(self) -> str | None:
         before = {uid: one.attempts for uid, one in self.machine.pending_pods.pending.items()}
         if self.machine.step(self.now) is None:
             return None
         after = self.machine.pending_pods.pending.items()
-        (uid,) = [uid for uid, one in after if one.attempts > before.get(uid, 0)]
-        return uid
+        (pod,) = [one.pod for uid, one in after if one.attempts > before.get(uid, 0)]
+        return pod.metadata.name
 
 
-def requesting(cpu: str = "0", **amounts: str) -> Json:
-    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu} | amounts}}]}
+def pod_fields(
+    vfs: str = "", cpu: str = "0", memory: str = "0", port: str = "", runs: str = "", priority: str = "0", **words: Any
+) -> Json:
+    """Return what a pod is made of.
+
+    It may only run ``near`` pods of its zone with such a label, or ``away`` from them; ``created`` is a second, and
+    all other words are fields of its spec.
+    """
+    container: Json = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    if port:
+        container["ports"] = [{"hostPort": int(port), "containerPort": int(port)}]
+    metadata: Json = {"labels": _pair(words.pop("labels", "")), "namespace": words.pop("namespace", "default")}
+    if "created" in words:
+        metadata["creationTimestamp"] = f"1970-01-01T00:00:{words.pop('created'):>02}Z"
+    spec: Json = {"priority": int(priority), "containers": [container], "affinity": {}}
+    for kind, word in (("podAffinity", words.pop("near", "")), ("podAntiAffinity", words.pop("away", ""))):
+        if word:
+            term = {"topologyKey": "zone", "labelSelector": {"matchLabels": _pair(word)}}
+            spec["affinity"][kind] = {REQUIRED: [term]}
+    spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in words.pop("tolerates", "").split()]
+    spec["schedulingGates"] = [{"name": gate} for gate in words.pop("gates", "")]
+    spec["nodeSelector"] = _pair(words.pop("nodeSelector", ""))
+    annotations = {RUNS: runs} if runs else {}
+    if "pfs" in words:
+        annotations[PLACEMENT] = json.dumps({"pfs": words.pop("pfs")})
+    request: list[Json] | None = [{}] * int(vfs) if vfs else None
+    return {"request": request, "annotations": annotations, "metadata": metadata, "spec": spec | words}
+
+
+def _pair(word: str) -> dict[str, str]:
+    key, _, value = word.partition(":")
+    return {key: value} if key else {}
+
+
+def each(words: Iterable[str]) -> Iterator[str]:
+    """Yield what words stand for: themselves, or so many of them."""
+    for word in words:
+        name, _, count = word.partition("*")
+        if not count:
+            yield word
+        for number in range(int(count or 0)):
+            yield name if name[0].isdigit() else f"{name}-{number}"

@@ -10,27 +10,6 @@ from scheduler.pending.debounce import Debounce
 QUIET_S, LOUD_S = 3.0, 10.0
 
 
-@dataclass(slots=True)
-class Scan:
-    """The same by a look at every key at every time."""
-
-    changes: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-    def change(self, key: str, now: float) -> None:
-        first, _ = self.changes.get(key, (now, now))
-        if now + QUIET_S <= first + LOUD_S:
-            self.changes[key] = first, now + QUIET_S
-
-    def take(self, now: float) -> set[str]:
-        due = {key for key, (_, at) in self.changes.items() if at <= now}
-        for key in due:
-            del self.changes[key]
-        return due
-
-    def next_due(self) -> float | None:
-        return min((at for _, at in self.changes.values()), default=None)
-
-
 @dataclass(frozen=True, slots=True)
 class CountingKey:
     """A key that counts how often it is looked up."""
@@ -46,19 +25,24 @@ class CountingKey:
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(["change", "drop", "take"]), st.sampled_from("abc"), st.integers(0, 4))))
 def test_it_is_the_same_as_a_look_at_every_key(steps: list[tuple[str, str, int]]) -> None:
-    debounce, scan, now = Debounce[str](QUIET_S, LOUD_S), Scan(), 0.0
+    debounce, now = Debounce[str](QUIET_S, LOUD_S), 0.0
+    # By key: when it changed first, and when it is due.
+    times: dict[str, tuple[float, float]] = {}
     for step, key, seconds in steps:
         now += seconds
         if step == "change":
             debounce.change(key, now)
-            scan.change(key, now)
+            first, _ = times.get(key, (now, now))
+            if now + QUIET_S <= first + LOUD_S:
+                times[key] = first, now + QUIET_S
         elif step == "drop":
             debounce.drop(key)
-            scan.changes.pop(key, None)
+            times.pop(key, None)
         else:
-            found = list(debounce.take(now))
-            assert (sorted(found), len(found)) == (sorted(scan.take(now)), len(set(found)))
-        assert debounce.next_due() == scan.next_due()
+            due = {key for key, (_, at) in times.items() if at <= now}
+            times = {key: time for key, time in times.items() if key not in due}
+            assert sorted(debounce.take(now)) == sorted(due)
+        assert debounce.next_due() == min((at for _, at in times.values()), default=None)
 
 
 def test_to_find_none_due_takes_the_same_time_with_any_number_of_keys() -> None:

@@ -2,199 +2,158 @@
 
 import pytest
 
-from mooring import names
-from mooring.annotations.inventory import CNI, Inventory, Out, dump_inventory
-from mooring.indexes import Indexes
-from mooring.kube.events import Identity, Removed
-from scheduler.cycle.decisions import Bind
+from mooring.annotations.inventory import CNI, Inventory, dump_inventory
+from mooring.names import INVENTORY
 from scheduler.cycle.instructions import Report
-from scheduler.kube.outcomes import BOUND, Outcome
-from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import as_bound, changed
-from tests.scheduler.pending.scene import Scene, requesting
-from tests.scheduler.reference.messages import refusal
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import changed
+from tests.scheduler.pending.scene import Scene, stories
+
+THEIRS = "nodeName=n1 schedulerName=default-scheduler"
 
 
-def _with_port() -> Json:
-    return {"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]}
+@pytest.fixture
+def scene(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Scene:
+    return Scene(machine, make_node, make_pf, make_pod)
 
 
 def test_a_heartbeat_of_a_node_requeues_no_pod(scene: Scene) -> None:
     """The plugin that rejected it reads neither conditions' times, other annotations, nor versions of programs."""
-    scene.node()
-    scene.pod(request=[{}, {}])
-    assert len(scene.tries()) == 1
-    scene.node(annotations={"other": "value"})
-    inventory = Inventory("boot-1", (scene._make_pf(vfs=1),), {CNI: "2.0"})
-    scene.node(annotations={names.INVENTORY: dump_inventory(inventory)})
-    assert scene.tries() == []
+    scene.play("nodes n1 vfs=1; pod a vfs=2; tries a")
+    inventory = Inventory("boot-1", (scene.make_pf(vfs=1),), {CNI: "2.0"})
+    for annotations in ({"other": "value"}, {INVENTORY: dump_inventory(inventory)}):
+        scene.show_node("n1", scene.make_pf(vfs=1), annotations=annotations)
+    scene.play("tries")
 
 
 @pytest.mark.parametrize(
-    ("change", "helped"),
-    [
-        ({"vfs": 2}, "vfs"),
-        ({"allocatable": {"cpu": "9"}}, "cpu"),
-        ({"labels": {"zone": "a"}}, "zone"),
-        ({"spec": {"taints": None}}, "taint"),
-    ],
-    ids=["inventory", "allocatable", "labels", "taints"],
+    ("change", "helped"), [("vfs=2", "vfs"), ("cpu=9", "cpu"), ("zone=a", "zone"), ("taint=", "taint")]
 )
-def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: Json, helped: str, scene: Scene) -> None:
+def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, helped: str, scene: Scene) -> None:
     """A pod refused for VFs by what the node offers, one for cpu by what it has, and so on; a new node, all of them."""
-    tainted: Json = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
-    tolerating = {"tolerations": [{"key": "k", "operator": "Exists"}]}
-    scene.node(**tainted)
-    waiting = {
-        "vfs": scene.pod(request=[{}, {}, {}], spec=tolerating).metadata.uid,
-        "cpu": scene.pod(spec=requesting("32") | tolerating).metadata.uid,
-        "zone": scene.pod(spec={"nodeSelector": {"zone": "b"}} | tolerating).metadata.uid,
-        "taint": scene.pod().metadata.uid,
+    scene.play("nodes n1 vfs=1 taint=k; pod vfs vfs=3 tolerates=k; pod cpu cpu=32 tolerates=k")
+    scene.play("pod zone nodeSelector=zone:b tolerates=k; pod taint; tries vfs cpu zone taint")
+    scene.play(f"nodes n1 vfs=1 taint=k {change}; tries {helped}; nodes n2 vfs=1 taint=k")
+    assert set(scene.tries()) == {"vfs", "cpu", "zone", "taint"} - ({"taint"} & {helped})
+
+
+@stories(
+    {
+        "a node is deleted whose pods' anti-affinity kept others away": """
+            nodes n1 n2 zone=z; pod there nodeName=n1 labels=a:b; pod a away=a:b; tries a; lose n1; tries a;
+            assigned a""",
+        # A node that stays as it is helps no pod, so no timer requeues one.
+        "a node is Ready again": "nodes n1 ready=no; tries; pod a vfs=1; tries a; idle; nodes n1; tries a",
+        # The VF's pod may be long gone.
+        "a node releases a VF": "nodes n1 vfs=1 held=1; pod a vfs=1; tries a; idle; nodes n1 vfs=1; tries a",
+        # Only what was freed can help: here cpu, there a VF.
+        "a deleted pod without VFs does not help one that waits for VFs": """
+            nodes n1 vfs=1; pod holder nodeName=n1 holds=0; pod plain nodeName=n1 cpu=1; pod a vfs=1; pod b cpu=8; tries
+            a b; gone plain; tries b""",
+        # Whichever scheduler bound it, its resources are free when it has succeeded or failed.
+        "a pod of another scheduler ends": f"""
+            nodes n1; pod theirs {THEIRS} cpu=6; pod a cpu=4; tries a; phase Succeeded theirs; tries a""",
+        "a Binding is rejected": "nodes n1 vfs=1; pod a b vfs=1; decide a; tries b; reject; gone a; tries b",
+        # API servers since 1.35 write the node's zone on a pod that is bound: that frees nothing.
+        "a Binding with new labels helps only those that wait for labels": """
+            nodes n1 vfs=1 zone=z1; pod a vfs=1 cpu=7; decide a; pod b vfs=1; pod c cpu=8; pod d near=zone:z1; tries b c
+            d; accept zone=z1; tries d""",
+        # The plugin that prevented it rejects no node any more; a new pod then gets no old answer.
+        "changed labels make preemption possible": f"""
+            nodes n1 zone=a; pod low {THEIRS} cpu=7; pod other {THEIRS} priority=100 labels=app:y; pod a cpu=4
+            priority=50 away=app:y; tries a; label other app=z; tries a; nominated a n1""",
+        "a pod bound by another scheduler makes preemption possible": f"""
+            nodes n1 zone=a; pod low {THEIRS} cpu=7; pod a cpu=4 priority=50 near=app:y; tries a; pod other {THEIRS}
+            priority=100 labels=app:y; tries a; nominated a n1""",
+        # It was rejected because of that pod only: one more VF is enough. The more important pod is tried first.
+        "a pod fits beside a nominated one": f"""
+            nodes n1 vfs=1; pod low {THEIRS} cpu=8; pod b vfs=1 priority=10; pod a vfs=1 cpu=5 priority=50; tries a b;
+            nodes n1 vfs=2; tries b; assigned b""",
+        # It is counted as gated until it is deleted, requeues no pod, and is tried as soon as it may be.
+        "the last scheduling gate is removed": """
+            nodes n1; pod a b gates=xy; gated 2; gone b; gated 1; tries; gates a gates=y; tries; gates a; tries a; gated
+            0""",
+        # Another request, namespace, label or selector may fit where the first pod does not.
+        "pods that differ are each tried": """
+            nodes n1 vfs=1; pod a vfs=2; pod b vfs=3; pod c vfs=2 labels=app:a; pod d vfs=2 namespace=other; pod e vfs=2
+            nodeSelector=no; pod f vfs=2 pfs=distinct; tries a b c d e f; nodes n2 vfs=1; tries a b c d e f""",
     }
-    assert scene.tries() == list(waiting.values())
-    scene.node(**(tainted | change))
-    assert scene.tries() == [waiting[helped]]
-    scene.node("n2", **tainted)
-    placed = {"taint"} if helped == "taint" else set()
-    assert set(scene.tries()) == {waiting[name] for name in waiting.keys() - placed}
-
-
-def test_a_deleted_node_requeues_pods_that_its_pods_anti_affinity_kept_away(scene: Scene) -> None:
-    away = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
-    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
-    scene.node("n1", labels={"zone": "z"})
-    scene.node("n2", labels={"zone": "z"})
-    scene.show(scene.pod(node="n1"), labels={"a": "b"})
-    waiting = scene.pod(spec={"affinity": anti}).metadata.uid
-    assert scene.tries() == [waiting]
-    scene.machine.nodes(Removed(Identity("n1")), scene.now)
-    assert scene.tries() == [waiting]
-    assert scene.machine.cache.assigned(waiting) is not None
-
-
-@pytest.mark.parametrize(
-    "state", [{"ready": False}, {"pf": {"out": (Out(Indexes.of([0]), "held by pod x"),)}}], ids=["not Ready", "VF held"]
 )
-def test_a_node_that_is_ready_again_or_releases_a_vf_can_help(state: Json, scene: Scene) -> None:
-    """A node that stays as it is helps no pod, so no timer requeues one; a VF's pod may be long gone."""
-    scene.node(**state)
-    scene.now += 100.0
-    pod = scene.pod(request=[{}])
-    assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.next_due() is None
-    scene.node()
-    assert scene.tries() == [pod.metadata.uid]
-
-
-def test_a_deleted_pod_without_vfs_does_not_help_one_that_waits_for_vfs(scene: Scene) -> None:
-    """Only what was freed can help: here cpu, there a VF."""
-    scene.node()
-    scene.holder()
-    plain = scene.pod(node="n1", spec=requesting("1"))
-    waits_for_vf = scene.pod(request=[{}])
-    waits_for_cpu = scene.pod(spec=requesting("8"))
-    assert scene.tries() == [waits_for_vf.metadata.uid, waits_for_cpu.metadata.uid]
-    scene.remove(plain)
-    assert scene.tries() == [waits_for_cpu.metadata.uid]
-
-
-def test_a_pod_of_another_scheduler_that_ends_can_help(scene: Scene) -> None:
-    """Whichever scheduler bound it, its resources are free when it has succeeded or failed."""
-    scene.node()
-    foreign = scene.pod(node="n1", spec=requesting("6") | {"schedulerName": "default-scheduler"})
-    pod = scene.pod(spec=requesting("4"))
-    assert scene.tries() == [pod.metadata.uid]
-    scene.show(changed(foreign, status={"phase": "Succeeded"}))
-    assert scene.tries() == [pod.metadata.uid]
-
-
-def test_a_refused_bind_requeues_the_pods_that_its_resources_may_help(scene: Scene) -> None:
-    scene.node()
-    first, second = scene.pod(request=[{}]), scene.pod(request=[{}])
-    (decision,) = scene.machine.step(scene.now) or []
-    assert isinstance(decision, Bind)
-    assert scene.tries() == [second.metadata.uid]
-    scene.machine.finished(decision, Outcome("gone"), scene.now)
-    scene.remove(first)
-    assert scene.tries() == [second.metadata.uid]
-
-
-def test_a_bind_with_new_labels_requeues_only_the_pods_that_they_may_help(scene: Scene) -> None:
-    """API servers since 1.35 write the node's zone on a pod that is bound: that frees nothing."""
-    zone = {"topology.kubernetes.io/zone": "z1"}
-    term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": zone}}
-    near_it = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    scene.node(vfs=1, labels=zone)
-    scene.pod(request=[{}], spec=requesting("7"))
-    (decision,) = scene.machine.step(scene.now) or []
-    assert isinstance(decision, Bind)
-    scene.pod(request=[{}])
-    scene.pod(spec=requesting("8"))
-    near = scene.pod(spec=near_it)
-    assert len(scene.tries()) == 3
-    scene.machine.finished(decision, BOUND, scene.now)
-    scene.show(as_bound(decision), labels=zone, resourceVersion="9")
-    scene.machine.check()
-    assert scene.tries() == [near.metadata.uid]
-
-
-def _among(kind: str, label: str) -> Json:
-    """Return a pod that may run only, or never, beside pods with such a label."""
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": label}}}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-
-@pytest.mark.parametrize("how", ["labels", "assigned"])
-def test_an_event_that_makes_preemption_possible_requeues_pods_refused_for_cpu(how: str, scene: Scene) -> None:
-    """The plugin that prevented it rejects no node any more; a new pod then gets no old answer."""
-    foreign = {"schedulerName": "default-scheduler", "priority": 100}
-    scene.node(labels={"zone": "a"})
-    scene.pod(node="n1", spec=requesting("7") | foreign | {"priority": 0})
-    other = scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"} if how == "labels" else {}})
-    kind = "podAntiAffinity" if how == "labels" else "podAffinity"
-    pod = scene.pod(spec=requesting("4") | {"priority": 50} | _among(kind, "y"))
-    assert scene.tries() == [pod.metadata.uid]
-    if how == "labels":
-        scene.show(other, labels={"app": "z"})
-    else:
-        scene.pod(node="n1", spec=foreign, metadata={"labels": {"app": "y"}})
-    assert scene.tries() == [pod.metadata.uid]
-    assert scene.machine.reservations.node_of(pod.metadata.uid) == "n1"
-
-
-def test_an_event_that_lets_a_pod_fit_beside_a_nominated_one_requeues_it(scene: Scene) -> None:
-    """It was rejected because of that pod only: one more VF is enough."""
-    scene.node(vfs=1)
-    scene.pod(node="n1", spec=requesting("8") | {"schedulerName": "default-scheduler", "priority": 0})
-    first = scene.pod(spec=requesting("5") | {"priority": 50}, request=[{}])
-    pod = scene.pod(spec={"priority": 10}, request=[{}])
-    assert scene.tries() == [first.metadata.uid, pod.metadata.uid]
-    scene.node(vfs=2)
-    assert pod.metadata.uid in scene.tries()
-
-
-def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:
-    scene.node(vfs=1)
-    low, high = scene.pod(request=[{}]), scene.pod(request=[{}], spec={"priority": 1000})
-    assert scene.tries() == [high.metadata.uid, low.metadata.uid]
+def test_an_event_requeues_the_pods_that_it_may_help(text: str, scene: Scene) -> None:
+    scene.play(text)
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "reason"),
+    ("amount", "reason"),
     [
-        (requesting("6"), requesting("4"), "Insufficient cpu"),
-        (requesting(memory="12Gi"), requesting(memory="8Gi"), "Insufficient memory"),
-        (_with_port(), _with_port(), "node(s) didn't have free ports for the requested pod ports"),
+        ("cpu=6", "Insufficient cpu"),
+        ("memory=12Gi", "Insufficient memory"),
+        ("port=80", "node(s) didn't have free ports for the requested pod ports"),
     ],
-    ids=["cpu", "memory", "ports"],
 )
-def test_pods_that_others_bound_count(theirs: Json, ours: Json, reason: str, scene: Scene) -> None:
+def test_pods_that_others_bound_count(amount: str, reason: str, scene: Scene) -> None:
     """Those of kube-scheduler, and static pods, which no scheduler bound."""
-    scene.node()
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node", "name": "n1"}]}
-    scene.pod(node="n1", spec=theirs | {"schedulerName": "default-scheduler"}, metadata=static)
-    pod = scene.pod(spec=ours)
-    (report,) = scene.machine.step(0.0) or []
-    assert isinstance(report, Report)
-    assert report.pod.metadata.uid == pod.metadata.uid
-    assert refusal(report.message) == f"0/1 nodes are available: 1 {reason}."
+    scene.play(f"nodes n1; pod theirs {THEIRS} {amount}")
+    scene.show(changed(scene.pods["theirs"], metadata=static))
+    scene.play(f"pod a {amount}")
+    assert scene.refusals() == {"a": f"0/1 nodes are available: 1 {reason}."}
+
+
+def test_many_unschedulable_replicas_cost_one_decision_for_each_event(scene: Scene) -> None:
+    """And each one that finds a node one more; the others are not even tried."""
+    scene.play("nodes n1 vfs=4; pod a*4 vfs=1; tries a*4; pod flood*300 vfs=1 labels=app:flood; tries flood*300")
+    for vfs, placed in ((5, 1), (8, 3), (8, 0)):
+        scene.play(f"nodes n1 vfs={vfs} placed={placed}")
+        tried = scene.tries()
+        assert len(tried) == placed + 1 if placed else len(tried) <= 1
+    scene.play("pod other vfs=0 labels=app:other; tries other")
+
+
+def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> None:
+    """Each gets the answer of the first; an event that may help has them tried again."""
+    scene.play("nodes n1 vfs=1; pod holder vfs=1; tries holder")
+    plugins: list[str] = []
+    reports: list[Report] = []
+
+    def come(name: str, count: int) -> None:
+        for number in range(count):
+            scene.play(f"pod {name}-{number} vfs=1")
+            found = scene.machine.step(scene.now, plugins.append) or []
+            reports.extend(one for one in found if isinstance(one, Report))
+
+    come("a", 300)
+    assert plugins.count("PreFilter") == 1
+    assert len({one.pod.metadata.uid for one in reports}) == 300
+    assert len({one.message for one in reports}) == 1
+    scene.play("nodes n1 vfs=2")
+    come("b", 1)
+    # It comes before the probe, whose backoff is not over, and takes the VF that is free now.
+    assert plugins.count("PreFilter") == 2
+    come("c", 2)
+    assert plugins.count("PreFilter") == 3, "the first of them says again that nothing is left"
+    scene.machine.check()
+
+
+def test_a_volume_named_after_its_pod_does_not_give_it_a_signature_of_its_own(scene: Scene) -> None:
+    """Each pod's service account volume has a random name; they are replicas all the same."""
+    scene.play("nodes n1 vfs=1")
+    for number in range(10):
+        volumes = [{"name": f"kube-api-access-{number}"}]
+        scene.show(scene.make_pod(f"a-{number}", [{}, {}], spec={"volumes": volumes}))
+    scene.play("tries a*10; nodes n2 vfs=1")
+    assert len(scene.tries()) == 1
+
+
+def test_pods_of_one_signature_get_a_new_message_when_other_plugins_reject_them(scene: Scene) -> None:
+    """The probe's answer is theirs too: no pod keeps a reason that is no longer true."""
+    scene.play("nodes n1 vfs=1 taint=k; pod a*3 vfs=2; tries a*3; nodes n1 vfs=1")
+    scene.now += 100.0
+    assert scene.refusals() == {f"a-{one}": "0/1 nodes are available: 1 not enough free RDMA VFs." for one in range(3)}
+
+
+def test_a_new_pods_message_counts_the_present_nodes(scene: Scene) -> None:
+    """Not the nodes at the time when pods of its signature became unschedulable."""
+    scene.play("nodes n1; pod a cpu=32; tries a; lose n1; pod b cpu=32")
+    assert set(scene.refusals().values()) == {"no nodes available to schedule pods"}

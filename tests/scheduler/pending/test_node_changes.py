@@ -1,6 +1,6 @@
 """Whichever fact of a node a plugin reads: a change of it that lets a rejected pod fit requeues that pod."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import msgspec
@@ -22,77 +22,68 @@ from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import BOOT, Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import identity
-from tests.scheduler.pending.scene import requesting
 
 KINDS = Kinds([gpu_kind()])
 PROGRAMS = {ADVERTISER: "0.10.0", CNI: "0.10.0", CRI_SHIM: "0.10.0"}
 ONE_GPU = {"mooring.dev/gpu": "1"}
 
 
-def _limits(amounts: dict[str, str]) -> Json:
+def _requests(amounts: dict[str, str]) -> Json:
     return {"containers": [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]}
 
 
 # Pods by what they request.
 PODS: dict[str, Json] = {
     "nothing": {},
-    "cpu": {"spec": requesting("4")},
+    "cpu": {"spec": _requests({"cpu": "4"})},
     "label": {"spec": {"nodeSelector": {"zone": "a"}}},
     "vfs": {"request": [{}, {}]},
     "class": {"request": [{}], "spec": {"runtimeClassName": "virtual"}},
     "link state": {"request": [{"link_state": "enable"}]},
-    "gpu": {"spec": _limits(ONE_GPU)},
-    "other gpu": {"spec": _limits({"nvidia.com/gpu": "1"})},
+    "gpu": {"spec": _requests(ONE_GPU)},
+    "other gpu": {"spec": _requests({"nvidia.com/gpu": "1"})},
 }
+ROOM = ONE_GPU | {"nvidia.com/gpu": "1", "cpu": "8"}
+PLAIN: Json = {"vfs": 4, "boot_id": BOOT, "programs": PROGRAMS, "handlers": ["runc", "kata"], "without": ""}
+PLAIN |= {"labels": {"zone": "a"}, "allocatable": ROOM}
 # What differs between nodes, each in one fact.
-NODES = (
-    *("plain", "cordoned", "tainted", "unlabelled", "small", "few VFs", "no PF", "other boot", "no shim", "no kata"),
-    *("old cni", "old shim", "no inventory", "no GPUs", "unreadable GPUs", "not Ready"),
-)
-
-
-class _Nodes:
-    """Makes the node in each of its states."""
-
-    def __init__(self, make_node: MakeNode, make_pf: MakePf) -> None:
-        self._make_node, self._make_pf = make_node, make_pf
-
-    def make(self, state: str) -> Node:
-        gpus = GpuInventory((Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0),), ())
-        annotations = {KEY: dump_gpu_inventory(gpus), names.INVENTORY: dump_inventory(self._inventory(state))}
-        if state == "no inventory":
-            del annotations[names.INVENTORY]
-        if state == "no GPUs":
-            del annotations[KEY]
-        if state == "unreadable GPUs":
-            annotations[KEY] = "{"
-        taint = {"key": "k", "effect": "NoSchedule"}
-        return self._make_node(
-            labels={} if state == "unlabelled" else {"zone": "a"},
-            ready=state != "not Ready",
-            spec={"unschedulable": state == "cordoned", "taints": [taint] if state == "tainted" else []},
-            allocatable=ONE_GPU | {"nvidia.com/gpu": "1", "cpu": "2" if state == "small" else "8"},
-            annotations=annotations,
-        )
-
-    def _inventory(self, state: str) -> Inventory:
-        old = {"old cni": CNI, "old shim": CRI_SHIM}.get(state)
-        programs = PROGRAMS | ({old: "0.9.0"} if old else {})
-        if state == "no shim":
-            del programs[CRI_SHIM]
-        return Inventory(
-            "boot-0" if state == "other boot" else BOOT,
-            () if state == "no PF" else (self._make_pf(vfs=1 if state == "few VFs" else 4),),
-            programs,
-            rates=True,
-            handlers=frozenset({"runc"} if state == "no kata" else {"runc", "kata"}),
-        )
+NODES: dict[str, Json] = {
+    "plain": {},
+    "cordoned": {"spec": {"unschedulable": True}},
+    "tainted": {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}},
+    "unlabelled": {"labels": {}},
+    "small": {"allocatable": ROOM | {"cpu": "2"}},
+    "not Ready": {"ready": False},
+    "few VFs": {"vfs": 1},
+    "no PF": {"vfs": 0},
+    "other boot": {"boot_id": "boot-0"},
+    "old cni": {"programs": PROGRAMS | {CNI: "0.9.0"}},
+    "old shim": {"programs": PROGRAMS | {CRI_SHIM: "0.9.0"}},
+    "no shim": {"programs": {ADVERTISER: "0.10.0", CNI: "0.10.0"}},
+    "no kata": {"handlers": ["runc"]},
+    "no inventory": {"without": names.INVENTORY},
+    "no GPUs": {"without": KEY},
+    "unreadable GPUs": {"gpus": "{"},
+}
+GPUS = GpuInventory((Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0),), ())
+NodeIn = Callable[[str], Node]
 
 
 @pytest.fixture
-def nodes(make_node: MakeNode, make_pf: MakePf, monkeypatch: pytest.MonkeyPatch) -> _Nodes:
+def node_in(make_node: MakeNode, make_pf: MakePf, monkeypatch: pytest.MonkeyPatch) -> NodeIn:
+    """Make the node in one of its states."""
     monkeypatch.setitem(FIRST_RELEASE, "link_state", "0.10.0")
-    return _Nodes(make_node, make_pf)
+
+    def make(state: str) -> Node:
+        facts = PLAIN | NODES[state]
+        pfs = (make_pf(vfs=facts["vfs"]),) if facts["vfs"] else ()
+        handlers = frozenset(facts["handlers"])
+        inventory = Inventory(facts["boot_id"], pfs, facts["programs"], rates=True, handlers=handlers)
+        annotations = {KEY: facts.get("gpus", dump_gpu_inventory(GPUS)), names.INVENTORY: dump_inventory(inventory)}
+        annotations.pop(facts["without"], None)
+        return make_node(**facts | {"annotations": annotations, "pfs": ()})
+
+    return make
 
 
 def _waiting(pod: Pod, node: Node) -> tuple[Machine, bool]:
@@ -123,26 +114,26 @@ def _refusers(pod: Pod, machine: Machine) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("subject", PODS)
-def test_a_change_of_a_node_that_lets_a_pod_fit_requeues_it(subject: str, nodes: _Nodes, make_pod: MakePod) -> None:
+def test_a_change_of_a_node_that_lets_a_pod_fit_requeues_it(subject: str, node_in: NodeIn, make_pod: MakePod) -> None:
     pod = make_pod(**PODS[subject])
-    waits = {state: _waiting(pod, nodes.make(state))[1] for state in NODES}
+    waits = {state: _waiting(pod, node_in(state))[1] for state in NODES}
     assert set(waits.values()) == {True, False}
     lost = []
     for before, after in product(NODES, NODES):
         if waits[before] and not waits[after]:
-            machine, _ = _waiting(pod, nodes.make(before))
-            machine.nodes(Changed(Identity("n1"), nodes.make(after)), 200.0)
+            machine, _ = _waiting(pod, node_in(before))
+            machine.nodes(Changed(Identity("n1"), node_in(after)), 200.0)
             if machine.step(200.0) is None:
                 lost.append((before, after))
     assert lost == []
 
 
-def test_these_pods_and_nodes_cover_all_plugins_that_read_facts_of_a_node(nodes: _Nodes, make_pod: MakePod) -> None:
+def test_these_pods_and_nodes_cover_all_plugins_that_read_facts_of_a_node(node_in: NodeIn, make_pod: MakePod) -> None:
     """A node keeps its name, and its host ports depend on its pods only."""
     refusers = set[str]()
     for fields, state in product(PODS.values(), NODES):
         pod = make_pod(**fields)
-        machine, waits = _waiting(pod, nodes.make(state))
+        machine, waits = _waiting(pod, node_in(state))
         refusers.update(_refusers(pod, machine) if waits else ())
     all_names = {plugin.name for plugin in NODE_FILTERS} | {plugin.name for plugin in USAGE_FILTERS}
     assert refusers == all_names - {"NodeName", "NodePorts"}

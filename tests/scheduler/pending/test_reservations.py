@@ -11,25 +11,28 @@ from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue
 from tests.scheduler.conftest import MakePod
 
-
-@pytest.fixture
-def queue() -> Queue:
-    return Queue()
+Pods = dict[str, PodInfo]
 
 
 @pytest.fixture
-def reservations(queue: Queue) -> Reservations:
-    return Reservations(queue)
+def pods(make_pod: MakePod) -> Pods:
+    """Return pods by uid: the number is their priority, and the letter the node on which they are nominated."""
+    names = ("a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3", "c4", "d2")
+    pods = {name: read_pod_info(make_pod(metadata={"uid": name}, spec={"priority": int(name[1])})) for name in names}
+    return {name: pod for name, pod in pods.items() if isinstance(pod, PodInfo)}
 
 
-def _pod_info(make_pod: MakePod, priority: int) -> PodInfo:
-    pod_info = read_pod_info(make_pod(spec={"priority": priority}))
-    assert isinstance(pod_info, PodInfo)
-    return pod_info
+@pytest.fixture
+def reservations() -> Reservations:
+    return Reservations(Queue())
 
 
-def _nomination(pod_info: PodInfo, node: str) -> Reservation:
-    return Reservation(pod_info.uid, rooms_of([assigned_pod_for(pod_info, node)]))
+def _nomination(pod_info: PodInfo, node: str = "") -> Reservation:
+    return Reservation(pod_info.uid, rooms_of([assigned_pod_for(pod_info, node or pod_info.uid[0])]))
+
+
+def _uids(reservations: Reservations) -> set[str]:
+    return {uid for one in reservations.all() for uid in one.rooms}
 
 
 def _add_unschedulable(queue: Queue, uid: str, waits_for: ClusterEvent) -> None:
@@ -38,55 +41,44 @@ def _add_unschedulable(queue: Queue, uid: str, waits_for: ClusterEvent) -> None:
     queue.add_unschedulable(uid, waits_for)
 
 
-def test_nominated_pods_count_for_others_of_no_higher_priority(reservations: Reservations, make_pod: MakePod) -> None:
+def test_nominated_pods_count_for_others_of_no_higher_priority(reservations: Reservations, pods: Pods) -> None:
     """As kube-scheduler's filters with nominated pods have it; a pod's own nomination never stands in its way."""
-    low, high = _pod_info(make_pod, 1), _pod_info(make_pod, 3)
-    reservations.add(_nomination(low, "n1"))
-    reservations.add(_nomination(high, "n2"))
-    counting = {priority: sorted(reservations.counting_for(_pod_info(make_pod, priority))) for priority in (1, 2, 3, 4)}
-    assert counting == {1: ["n1", "n2"], 2: ["n2"], 3: ["n2"], 4: []}
-    assert sorted(reservations.counting_for(low)) == ["n2"]
+    for name in ("a1", "b3"):
+        reservations.add(_nomination(pods[name]))
+    counting = {name: sorted(reservations.counting_for(pods[name])) for name in ("c1", "c2", "c3", "c4", "a1")}
+    assert counting == {"c1": ["a", "b"], "c2": ["b"], "c3": ["b"], "c4": [], "a1": ["b"]}
 
 
-@pytest.mark.parametrize(("node", "requeued"), [("n1", None), ("n2", "waits")])
+@pytest.mark.parametrize(("node", "requeued"), [("a", None), ("b", "waits")])
 def test_a_new_nomination_replaces_the_first_and_requeues_pods_if_that_frees_its_node(
-    reservations: Reservations, queue: Queue, make_pod: MakePod, node: str, requeued: str | None
+    reservations: Reservations, pods: Pods, node: str, requeued: str | None
 ) -> None:
     """A pod that is tried again and waits on has set nothing free."""
-    pod_info = _pod_info(make_pod, 1)
-    reservations.put(_nomination(pod_info, "n1"), 0.0)
+    queue = reservations._queue
+    reservations.put(_nomination(pods["a1"]), 0.0)
     _add_unschedulable(queue, "waits", ClusterEvent.POD_GONE)
-    reservations.put(_nomination(pod_info, node), 5.0)
-    assert [(one, [room.uid for room in reservations.on(one)]) for one in ("n1", "n2") if reservations.on(one)] == [
-        (node, [pod_info.uid])
-    ]
+    reservations.put(_nomination(pods["a1"], node), 5.0)
+    nominated = {one: [room.uid for room in reservations.on(one)] for one in ("a", "b")}
+    assert nominated == {"a": [], "b": [], node: ["a1"]}
     assert queue.pop(5.0) == requeued
 
 
-def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(
-    reservations: Reservations, queue: Queue, make_pod: MakePod
-) -> None:
+def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(reservations: Reservations, pods: Pods) -> None:
     """They are requeued whatever they wait for: the room that they waited for is given to another."""
-    low, equal, elsewhere = _pod_info(make_pod, 1), _pod_info(make_pod, 2), _pod_info(make_pod, 1)
-    reservations.put(_nomination(low, "n1"), 0.0)
-    reservations.put(_nomination(equal, "n1"), 0.0)
-    reservations.put(_nomination(elsewhere, "n2"), 0.0)
-    assert {uid for one in reservations.all() for uid in one.rooms} == {equal.uid, elsewhere.uid}
-    reservations.add(_nomination(low, "n1"))
-    _add_unschedulable(queue, low.uid, ClusterEvent.NODE_ADDED)
-    reservations.put(_nomination(_pod_info(make_pod, 2), "n1"), 5.0)
-    assert reservations.of(low.uid) is None
-    assert queue.pop(5.0) == low.uid
+    for name in ("a1", "a2", "b1"):
+        reservations.put(_nomination(pods[name]), 0.0)
+    assert _uids(reservations) == {"a2", "b1"}
+    reservations.add(_nomination(pods["a1"]))
+    _add_unschedulable(reservations._queue, "a1", ClusterEvent.NODE_ADDED)
+    reservations.put(_nomination(pods["d2"], "a"), 5.0)
+    assert _uids(reservations) == {"a2", "b1", "d2"}
+    assert reservations._queue.pop(5.0) == "a1"
 
 
-def test_new_nominations_of_a_group_replace_all_of_its_earlier_ones(
-    reservations: Reservations, make_pod: MakePod
-) -> None:
+def test_new_nominations_of_a_group_replace_all_of_its_earlier_ones(reservations: Reservations, pods: Pods) -> None:
     """Also those of members that are not nominated any more; two on one node may differ in priority."""
     key = GroupKey("annotation", "default", "train")
-    low, high, other = (_pod_info(make_pod, priority) for priority in (1, 3, 2))
-    both = [assigned_pod_for(one, "n1") for one in (low, high)]
-    reservations.put(Reservation(key, rooms_of([*both, assigned_pod_for(other, "n2")])), 0.0)
-    assert len(reservations) == 3
-    reservations.put(Reservation(key, rooms_of(both)), 1.0)
-    assert {uid for one in reservations.all() for uid in one.rooms} == {low.uid, high.uid}
+    for names in (("a1", "a3", "b2"), ("a1", "a3")):
+        rooms = [assigned_pod_for(pods[name], name[0]) for name in names]
+        reservations.put(Reservation(key, rooms_of(rooms)), 0.0)
+        assert _uids(reservations) == set(names)

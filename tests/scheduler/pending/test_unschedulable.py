@@ -9,12 +9,11 @@ import pytest
 
 from mooring.annotations.inventory import Out, Pf
 from mooring.indexes import Indexes
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Changed, Identity
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import Namespace
@@ -23,26 +22,23 @@ from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import changed
+from tests.scheduler.pending.scene import REQUIRED, Scene
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # Of mooring.dev/interfaces, and the labels of nodes.
 REQUESTS: tuple[list[Json] | None, ...] = (None, [{}], [{"min_tx_rate": 45_000}] * 2, [{"network": "a"}, {}])
 LABELS: tuple[Json, ...] = ({}, {"zone": "x"}, {"zone": "y"}, {"zone": "y", "disk": "ssd"})
 
 
-class Play:
-    """Nodes and pods of all kinds that come, change and go at random; ``now`` in seconds."""
+class Play(Scene):
+    """Nodes and pods of all kinds that come, change and go at random."""
 
-    def __init__(self, seed: int, machine: Machine, makes: tuple[MakeNode, MakePf, MakePod]) -> None:
+    def __init__(self, seed: int, *parts: Any) -> None:
+        super().__init__(*parts)
         self.chance = random.Random(seed)
-        self.machine = machine
-        self.make_node, self.make_pf, self.make_pod = makes
-        self.now = 0.0
-        self.pods: dict[str, Pod] = {}
-        self.nodes: dict[str, Json] = {}
+        self.facts: dict[str, Json] = {}
         self.binds: list[Bind] = []
 
-    def act(self) -> None:
+    def advance(self) -> None:
         nodes = (self.node, self.node_changes, self.node_changes, self.node_goes)
         pods = (self.pod, self.pod, self.pod_goes, self.pod_changes)
         self.chance.choice((*nodes, *pods, self.namespace, self.time, self.answers))()
@@ -57,39 +53,36 @@ class Play:
 
     def waiting_in_vain(self) -> list[str]:
         """Return the messages of the unschedulable pods that would be placed if they were tried now."""
-        reservations, found = Reservations(Queue()), []
-        preemption = Preemption(self.machine.cache, reservations, Budgets())
-        scheduling_cycle = SchedulingCycle(self.machine.cache, reservations, preemption)
-        for pending in self.machine.pending_pods.pending.values():
-            refused = pending.reported_message.startswith("the API server rejected")
-            uid = pending.pod.metadata.uid
-            # Of a namespace with late Binds some wait for no event, but for those.
-            waits = self.machine.queue.is_unschedulable(uid) and uid not in self.bound_now()
-            if waits and isinstance(pending.pod_info, PodInfo) and not refused:
-                decision = scheduling_cycle.decide(pending.pod_info, self.now)
+        cache, reservations = self.machine.cache, Reservations(Queue())
+        scheduling_cycle = SchedulingCycle(cache, reservations, Preemption(cache, reservations, Budgets()))
+        # Of a namespace with late Binds some wait for no event, but for those.
+        bound = {bind.pod_info.uid for bind in self.binds}
+        found = []
+        for uid, pending in self.machine.pending_pods.pending.items():
+            pod_info, is_refused = pending.pod_info, pending.reported_message.startswith("the API server rejected")
+            waits = self.machine.queue.is_unschedulable(uid) and uid not in bound and not is_refused
+            if waits and isinstance(pod_info, PodInfo):
+                decision = scheduling_cycle.decide(pod_info, self.now)
                 found += [pending.reported_message] if isinstance(decision, Bind) else []
         return found
 
-    def bound_now(self) -> set[str]:
-        return {bind.pod_info.uid for bind in self.binds}
-
     def node(self) -> None:
         name = f"n{self.chance.randrange(5)}"
-        self.nodes[name] = dict(self._facts(name))
+        self.facts[name] = dict(self._facts(name))
         self._show_node(name)
 
     def node_changes(self) -> None:
         """Change one fact of a node, so that nothing else requeues the pods that it may help."""
-        if self.nodes:
-            name = self.chance.choice(list(self.nodes))
-            self.nodes[name] |= [self.chance.choice(list(self._facts(name)))]
+        if self.facts:
+            name = self.chance.choice(list(self.facts))
+            self.facts[name] |= [self.chance.choice(list(self._facts(name)))]
             self._show_node(name)
 
     def node_goes(self) -> None:
-        if self.nodes:
-            name = self.chance.choice(list(self.nodes))
-            del self.nodes[name]
-            self.machine.nodes(Removed(Identity(name)), self.now)
+        if self.facts:
+            name = self.chance.choice(list(self.facts))
+            del self.facts[name]
+            self.remove_node(name)
 
     def _facts(self, name: str) -> Iterator[tuple[str, Any]]:
         chance = self.chance
@@ -102,7 +95,7 @@ class Play:
         yield "spec", {"unschedulable": chance.random() < 0.1, "taints": taints}
 
     def _show_node(self, name: str) -> None:
-        self.machine.nodes(Changed(Identity(name), self.make_node(name, **self.nodes[name])), self.now)
+        self.machine.nodes(Changed(Identity(name), self.make_node(name, **self.facts[name])), self.now)
 
     def _pf(self, index: int) -> Pf:
         chance = self.chance
@@ -113,22 +106,20 @@ class Play:
     def pod(self) -> None:
         chance, spec = self.chance, self._spec()
         request = chance.choice(REQUESTS)
-        if chance.random() < 0.2 and self.nodes:
+        if chance.random() < 0.2 and self.facts:
             request = None
-            spec |= {"nodeName": chance.choice(list(self.nodes)), "schedulerName": "another"}
+            spec |= {"nodeName": chance.choice(list(self.facts)), "schedulerName": "another"}
         placement = {"mooring.dev/placement": '{"pfs":"distinct"}'} if request and chance.random() < 0.5 else {}
         metadata = {"labels": {"app": chance.choice("pq")}, "namespace": chance.choice("de")}
-        self._show(self.make_pod(request=request, spec=spec, annotations=placement, metadata=metadata))
+        self.show(self.make_pod(request=request, spec=spec, annotations=placement, metadata=metadata))
 
     def _spec(self) -> Json:
         chance = self.chance
         container: Json = {"name": "c", "resources": {"requests": {"cpu": chance.choice(("0", "500m", "2"))}}}
         if chance.random() < 0.3:
             container["ports"] = [{"hostPort": 80, "hostIP": chance.choice(("", "10.0.0.1"))}]
-        term: Json = {
-            "topologyKey": chance.choice(("zone", "kubernetes.io/hostname")),
-            "labelSelector": self._selector(),
-        }
+        topology_key = chance.choice(("zone", "kubernetes.io/hostname"))
+        term: Json = {"topologyKey": topology_key, "labelSelector": self._selector()}
         if chance.random() < 0.4:
             term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
         spread: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -147,15 +138,9 @@ class Play:
     def _selector(self) -> Json:
         return {"matchLabels": {"app": self.chance.choice("pq")}}
 
-    def _show(self, pod: Pod) -> None:
-        self.pods[pod.metadata.uid] = pod
-        self.machine.pods(Changed(Identity(pod.metadata.name, "", pod.metadata.uid), pod), self.now)
-
     def pod_goes(self) -> None:
         if self.pods:
-            uid = self.chance.choice(list(self.pods))
-            del self.pods[uid]
-            self.machine.pods(Removed(Identity(uid=uid)), self.now)
+            self.step_gone(self.chance.choice(list(self.pods)))
 
     def pod_changes(self) -> None:
         if not self.pods:
@@ -168,7 +153,7 @@ class Play:
                 pod.metadata.labels = {"app": self.chance.choice("pq")}
             case _:
                 pod.status.phase = "Failed"
-        self._show(pod)
+        self.show(pod)
 
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
@@ -182,7 +167,7 @@ class Play:
         """Answer the Bindings under way, and show what was bound."""
         binds, self.binds = self.binds, []
         for bind in binds:
-            pod = self.pods.get(bind.pod_info.uid)
+            pod = self.pods.get(bind.pod_info.pod.metadata.name)
             refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
             taken = pod is not None and self.chance.random() < 0.7
             self.machine.finished(bind, BOUND if taken else refusal, self.now)
@@ -190,7 +175,7 @@ class Play:
                 shown = changed(pod)
                 shown.spec.node_name = bind.assigned.node
                 shown.metadata.annotations = {**pod.annotations, **bind.annotations}
-                self._show(shown)
+                self.show(shown)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -198,7 +183,7 @@ def test_no_pod_is_unschedulable_that_could_be_placed(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """After each event, once the requeued pods have been tried, another try of the others changes nothing."""
-    play = Play(seed, machine, (make_node, make_pf, make_pod))
+    play = Play(seed, machine, make_node, make_pf, make_pod)
     for step in range(200):
-        play.act()
+        play.advance()
         assert play.waiting_in_vain() == [], f"seed {seed}, step {step}"

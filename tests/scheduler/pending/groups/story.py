@@ -5,48 +5,38 @@ come all pods that the step binds, with ``name@node`` where the node matters.
 """
 
 import json
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-from mooring.annotations.inventory import HELD_BY, Out
-from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed
 from mooring.names import GROUP, RUNS
-from scheduler.cycle.instructions import Evict, Instruction
-from scheduler.kube.objects import Pod
+from scheduler.cycle.instructions import Evict
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.promises import read_promise
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import Life, annotated, binds, changed, kept_on, told, victims
+from tests.scheduler.group_life import annotated, binds, changed, kept_on, told, victims
+from tests.scheduler.pending.scene import Scene, each, pod_fields
 
 _UNITS_S = {"h": 3600, "m": 60, "s": 1}
 
 
-class Story(Life):
-    """Each method ``step_verb`` is a step; its arguments are the names and the ``key=value`` of the text."""
+class Story(Scene):
+    """A scene with groups, in which pods want two VFs, which is all that a node has."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self.pods: dict[str, Pod] = {}
         # By group: the fields of its members.
         self.groups: dict[str, Json] = {}
-        # The instructions of the last step in which time passed.
-        self.found: list[Instruction] = []
         self.start = 0.0
 
-    def play(self, text: str) -> None:
-        for step in text.split(";"):
-            action, arrow, pods = step.partition("->")
-            verb, _, rest = action.strip().partition(" ")
-            if verb in ("says", "conceals"):
-                wanted = rest.format_map({name: pod.spec.node_name for name, pod in self.pods.items()})
-                assert (wanted in f"{self.message}$") == (verb == "says"), f"{step}: {self.message}"
-                continue
-            words = rest.split()
-            fields = dict(word.split("=") for word in words if "=" in word)
-            getattr(self, f"step_{verb}")(*_each(word for word in words if "=" not in word), **fields)
-            if arrow:
-                self._check_bound(list(_each(pods.split())), step)
+    def act(self, verb: str, rest: str) -> None:
+        words, arrow, pods = rest.partition("->")
+        if verb in ("says", "conceals"):
+            wanted = rest.format_map({name: pod.spec.node_name for name, pod in self.pods.items()})
+            assert (wanted in f"{self.message}$") == (verb == "says"), f"{verb} {rest}: {self.message}"
+            return
+        super().act(verb, words)
+        if arrow:
+            self._check_bound(list(each(pods.split())), f"{verb} {rest}")
 
     def _check_bound(self, pods: list[str], step: str) -> None:
         bound = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(self.found)}
@@ -64,23 +54,6 @@ class Story(Life):
     def evictions(self) -> list[Evict]:
         return [one for one in self.found if isinstance(one, Evict)]
 
-    def node_of(self, name: str) -> str:
-        return self.pods[name].spec.node_name or "" if name in self.pods else name
-
-    def show(self, *pods: Pod) -> None:
-        self.pods |= {pod.metadata.name: pod for pod in pods}
-        self.see(*pods)
-
-    def step_nodes(self, *names: str, vfs: str = "2", **labels: str) -> None:
-        self.nodes(*names, vfs=int(vfs), labels=labels)
-
-    def step_restores(self, node: str) -> None:
-        """Let a node hold back a VF that its last pod has left."""
-        self.show_node(node, self.make_pf(vfs=2, out=(Out(Indexes.of([0]), f"{HELD_BY}gone"),)))
-
-    def step_lose(self, node: str) -> None:
-        self.remove_node(self.node_of(node))
-
     def step_podgroup(self, name: str, count: str = "", **spec: str) -> None:
         """Show a PodGroup; without a count, delete it."""
         numbers = {key: int(value) for key, value in spec.items()}
@@ -91,14 +64,14 @@ class Story(Life):
 
     def step_come(self, *names: str, **fields: str) -> None:
         for name, _, runs in (name.partition(":") for name in names):
-            self.show(self.make_pod(name, **_pod_fields(runs, **fields)))
+            self.step_pod(name, **{"vfs": "2", "runs": runs, **fields})
 
     def step_group(self, *names: str, kind: str = "annotation", **fields: str) -> None:
         """Let a group come by its annotation, or with ``kind=PodGroup`` by its PodGroup."""
         name = names[0].rpartition("-")[0]
         group: Json = {key: fields.pop(key) for key in ("within", "runs") if key in fields}
         group |= {"name": name, "min": len(names), "spares": int(fields.pop("spares", "0"))}
-        self.groups[name] = members = _pod_fields(**fields)
+        self.groups[name] = members = pod_fields(**{"vfs": "2", **fields})
         if kind == "PodGroup":
             members["spec"]["schedulingGroup"] = {"podGroupName": name}
         else:
@@ -137,9 +110,6 @@ class Story(Life):
         self.step_place(*names, **fields)
         self.step_phase("Running", *(name.partition(":")[0] for name in names))
 
-    def step_phase(self, phase: str, *names: str) -> None:
-        self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
-
     def step_delete(self, *names: str, at: str = "2026-01-01T00:00:00Z") -> None:
         """Let the API server accept deletions, which finalizers hold up."""
         metadata = {"deletionTimestamp": at, "finalizers": ["example.com/f"]}
@@ -148,9 +118,6 @@ class Story(Life):
     def step_declare(self, *names: str) -> None:
         pods = (name.partition(":") for name in names)
         self.show(*(annotated(self.pods[name], {RUNS: runs}) for name, _, runs in pods))
-
-    def step_gone(self, *names: str) -> None:
-        self.gone(*(self.pods.pop(name) for name in names))
 
     def step_empty(self, node: str) -> None:
         self.step_gone(*[name for name, pod in self.pods.items() if pod.spec.node_name == node])
@@ -200,29 +167,6 @@ class Story(Life):
     def step_refuse(self) -> None:
         for eviction in self.evictions:
             assert self.machine.finished(eviction, "refused", self.now) == []
-
-
-def _pod_fields(runs: str = "", vfs: str = "2", created: str = "", priority: str = "0", **words: str) -> Json:
-    """Return what a pod is made of; ``created`` is a second, and ``nodeSelector`` a label that no node has."""
-    spec: Json = {"priority": int(priority), **words}
-    if "nodeSelector" in words:
-        spec["nodeSelector"] = {words["nodeSelector"]: ""}
-    return {
-        "request": [{}] * int(vfs),
-        "annotations": {RUNS: runs} if runs else {},
-        "metadata": {"creationTimestamp": f"1970-01-01T00:00:{created:>02}Z"} if created else {},
-        "spec": spec,
-    }
-
-
-def _each(words: Iterable[str]) -> Iterator[str]:
-    """Yield what words stand for: themselves, or so many of them."""
-    for word in words:
-        name, _, count = word.partition("*")
-        if not count:
-            yield word
-        for number in range(int(count or 0)):
-            yield name if name[0].isdigit() else f"{name}-{number}"
 
 
 def _seconds(time: str) -> float:

@@ -12,6 +12,7 @@ from scheduler.state.groups.group_scheduling import demand_of
 from tests.scheduler.group_life import changed
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 # A pod runs for two hours on one of two nodes, and a group waits for both.
 BESIDE = "nodes n1 n2; run two:2h; group pair*2; wait 1 1"
@@ -25,126 +26,88 @@ def story(make_story: MakeStory) -> Story:
     return make_story(backfill=True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            f"{HOURS}; start 2h; kept one two; says  It starts {BY_TWO} on nodes {{one}}, {{two}}, "
-            "after default/two (ends by 1970-01-01T02:00:00Z).$",
-            id="the earliest start that declared ends allow",
-        ),
-        pytest.param(f"{BESIDE}; come long:3h; wait 7190; gone two; wait 1 -> pair*2; kept", id="the ends come"),
-        pytest.param(
-            "nodes n1; run endless; nodes n2; group pair*2; wait 1 1; "
-            "says  No declared end of running pods makes room for the group.$; come other; wait 1 -> other",
-            id="pods that never end allow no promise",
-        ),
-        pytest.param(
-            "nodes n1 n2 n3; group running*2 spares=1 runs=2h; wait 0 -> running*2; phase Running running*2; "
-            "group pair*3; wait 1 1; start 2h; gone running*2; wait 1 -> pair*3",
-            id="room of spares is free when their group ends",
-        ),
-        pytest.param(
-            "nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2; "
-            f"phase Running running*2; group pair*2; wait 1 1; says {NO_START}",
-            id="room of spares is not free while a member runs on",
-        ),
-        pytest.param(
-            "nodes n1 n2; run two; delete two at=1970-01-01T00:05:00Z; group pair*2; wait 1 1; "
-            "says  It starts by 1970-01-01T00:05:30Z on nodes n1, n2, after default/two (is being deleted).; "
-            f"wait 300; says  It should have started by ; wait 600 60; says {NO_START}",
-            id="a pod that is being deleted ends at its timestamp, or never with a finalizer",
-        ),
-    ],
+@stories(
+    {
+        "the earliest start that declared ends allow": f"""
+            {HOURS}; start 2h; kept one two; says It starts {BY_TWO} on nodes {{one}}, {{two}}, after default/two (ends
+            by 1970-01-01T02:00:00Z).$""",
+        "the ends come": f"{BESIDE}; come long:3h; wait 7190; gone two; wait 1 -> pair*2; kept",
+        "pods that never end allow no promise": """
+            nodes n1; run endless; nodes n2; group pair*2; wait 1 1; says No declared end of running pods makes room for
+            the group.$; come other; wait 1 -> other""",
+        "room of spares is free when their group ends": """
+            nodes n1 n2 n3; group running*2 spares=1 runs=2h; wait 0 -> running*2; phase Running running*2; group
+            pair*3; wait 1 1; start 2h; gone running*2; wait 1 -> pair*3""",
+        "room of spares is not free while a member runs on": f"""
+            nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2; phase Running
+            running*2; group pair*2; wait 1 1; says {NO_START}""",
+        "a pod that is being deleted ends at its timestamp, or never with a finalizer": f"""
+            nodes n1 n2; run two; delete two at=1970-01-01T00:05:00Z; group pair*2; wait 1 1; says It starts by
+            1970-01-01T00:05:30Z on nodes n1, n2, after default/two (is being deleted).; wait 300; says It should have
+            started by ; wait 600 60; says {NO_START}""",
+    }
 )
 def test_a_group_is_promised_a_start(story: Story, text: str) -> None:
     story.play(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(f"{BESIDE}; come long:3h endless short:1h; wait 1 -> short", id="what ends before the start"),
-        pytest.param(
-            "nodes n1 n2 rack=r1; run two:2h; nodes n3 rack=r2; group pair*2 within=rack; wait 1 1; "
-            "says  on rack 'r1', after default/two; come endless; wait 1 -> endless@n3",
-            id="what does not touch the room, however long it runs",
-        ),
-        pytest.param(
-            f"{BESIDE}; wait 7205 2; says  It should have started {BY_TWO} on nodes n1, n2: default/two runs longer; "
-            "come short:1h; wait 1 ->; gone two; wait 1 -> pair*2",
-            id="nothing while the group's start is overdue",
-        ),
-        pytest.param(
-            "nodes n1 n2; run two:2h; group pair*2 runs=5s; wait 1 1 7205 2 8; come endless; wait 1 ->",
-            id="nothing while it is overdue, also for a group of short runs",
-        ),
-    ],
+@stories(
+    {
+        "what ends before the start": f"{BESIDE}; come long:3h endless short:1h; wait 1 -> short",
+        "what does not touch the room, however long it runs": """
+            nodes n1 n2 rack=r1; run two:2h; nodes n3 rack=r2; group pair*2 within=rack; wait 1 1; says on rack 'r1',
+            after default/two; come endless; wait 1 -> endless@n3""",
+        "nothing while the group's start is overdue": f"""
+            {BESIDE}; wait 7205 2; says It should have started {BY_TWO} on nodes n1, n2: default/two runs longer; come
+            short:1h; wait 1 ->; gone two; wait 1 -> pair*2""",
+        "nothing while it is overdue, also for a group of short runs": """
+            nodes n1 n2; run two:2h; group pair*2 runs=5s; wait 1 1 7205 2 8; come endless; wait 1 ->""",
+    }
 )
 def test_others_start_meanwhile(story: Story, text: str) -> None:
     story.play(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            f"{BESIDE}; come urgent:5h priority=7; wait 1 -> urgent; wait 2 2; start 5h within=60; "
-            f"says  It was promised {BY_TWO} before: default/urgent of a higher priority is on",
-            id="a pod of a higher priority takes promised room",
-        ),
-        pytest.param(
-            "nodes n1 n2 n3; run two:2h three:3h four:4h; group pair*2; wait 1 1; kept two three; lose two; wait 1 2; "
-            "says before: node '{two}' is gone.",
-            id="a node is lost",
-        ),
-        pytest.param(
-            "nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200; "
-            "says before: default/late began late, or declares a longer run time now.",
-            id="a pod begins late, and nothing else changes on its node",
-        ),
-        pytest.param(
-            "nodes n1; place liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; "
-            "wait 60*150; kept other n3; start 4h within=120; says default/liar",
-            id="a pod that is not Running for its whole run time never ends",
-        ),
-        pytest.param(
-            "nodes n1; run liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; "
-            "wait 60*150; kept other n3; start 4h within=120; says default/liar",
-            id="a pod that is late by its whole run time never ends",
-        ),
-    ],
+@stories(
+    {
+        "a pod of a higher priority takes promised room": f"""
+            {BESIDE}; come urgent:5h priority=7; wait 1 -> urgent; wait 2 2; start 5h within=60; says It was promised
+            {BY_TWO} before: default/urgent of a higher priority is on""",
+        "a node is lost": """
+            nodes n1 n2 n3; run two:2h three:3h four:4h; group pair*2; wait 1 1; kept two three; lose two; wait 1 2;
+            says before: node '{two}' is gone.""",
+        "a pod begins late, and nothing else changes on its node": """
+            nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200; says
+            before: default/late began late, or declares a longer run time now.""",
+        "a pod that is not Running for its whole run time never ends": """
+            nodes n1; place liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; wait
+            60*150; kept other n3; start 4h within=120; says default/liar""",
+        "a pod that is late by its whole run time never ends": """
+            nodes n1; run liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; wait 60*150;
+            kept other n3; start 4h within=120; says default/liar""",
+    }
 )
 def test_a_promise_moves_only_with_its_cause(story: Story, text: str) -> None:
     """The message names the cause."""
     story.play(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            "nodes n1; run two:2h; nodes n2; group pair*2; wait 1 1; start 2h; restores n2; wait 1*5; start same; "
-            "promised pair",
-            # The message is its only record: a new leader, and the user, read it there.
-            id="a node restores VFs",
-        ),
-        pytest.param(
-            "nodes n1 n2 n3; run two:2h three:3h; lose n3; group pair*2; group other*2; wait 1; start 3h; gone pair-1; "
-            "come long:5h; wait 5 ->; member again group=pair; wait 2; start same; conceals before:; owner pair",
-            id="a member is made again",
-        ),
-        pytest.param(
-            "nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long; "
-            "gone pair-0; kept",
-            id="until a lost member is not made again",
-        ),
-        pytest.param(
-            "nodes n1 n2; run two:2h; group young*2 created=30; wait 1*3; group old*2 created=1; wait 1*3; "
-            "promised young; group urgent*2 created=40 priority=7 preemptionPolicy=Never; wait 1*3; promised urgent",
-            id="an older group is complete later, until one of a higher priority comes",
-        ),
-    ],
+@stories(
+    {
+        # The message is its only record: a new leader, and the user, read it there.
+        "a node restores VFs": """
+            nodes n1; run two:2h; nodes n2; group pair*2; wait 1 1; start 2h; nodes n2 held=1; wait 1*5; start same;
+            promised pair""",
+        "a member is made again": """
+            nodes n1 n2 n3; run two:2h three:3h; lose n3; group pair*2; group other*2; wait 1; start 3h; gone pair-1;
+            come long:5h; wait 5 ->; member again group=pair; wait 2; start same; conceals before:; owner pair""",
+        "until a lost member is not made again": """
+            nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long; gone
+            pair-0; kept""",
+        "an older group is complete later, until one of a higher priority comes": """
+            nodes n1 n2; run two:2h; group young*2 created=30; wait 1*3; group old*2 created=1; wait 1*3; promised
+            young; group urgent*2 created=40 priority=7 preemptionPolicy=Never; wait 1*3; promised urgent""",
+    }
 )
 def test_a_promise_stays(story: Story, text: str) -> None:
     story.play(text)

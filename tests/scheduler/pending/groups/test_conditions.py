@@ -10,6 +10,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import binds, changed, told
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 TRAIN = "group train*2 kind=PodGroup"
 
@@ -49,57 +50,39 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
     return ConditionStory(machine, make_node, make_pf, make_pod)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@stories(
+    {
         # Deleted and created again, which a watch may show as one change.
-        pytest.param(
-            f"show; nodes n1; {TRAIN}; wait 0; show uid=u2; tick 1; writes; wait 15 1; writes False; "
-            "says 1 of 2 members fit",
-            id="one that takes another's name does not say why that one waited",
-        ),
-        pytest.param(
-            "show; group train-0 kind=PodGroup; wait 1*5; writes False; "
-            "says group train: 1 of at least 2 members exist",
-            id="an incomplete one says so",
-        ),
+        "one that takes another's name does not say why that one waited": f"""
+            show; nodes n1; {TRAIN}; wait 0; show uid=u2; tick 1; writes; wait 15 1; writes False; says 1 of 2 members
+            fit""",
+        "an incomplete one says so": """
+            show; group train-0 kind=PodGroup; wait 1*5; writes False; says group train: 1 of at least 2
+            members exist""",
         # In either version: not when all members have gone, nor for later ones that do not fit.
-        pytest.param(
-            f"show PodGroupScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes",
-            id="it never goes back from true (v1alpha2)",
-        ),
-        pytest.param(
-            f"show PodGroupInitiallyScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes",
-            id="it never goes back from true (v1beta1)",
-        ),
+        "it never goes back from true (v1alpha2)": f"""
+            show PodGroupScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes""",
+        "it never goes back from true (v1beta1)": f"""
+            show PodGroupInitiallyScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes""",
         # It is shown members that are bound, and a PodGroup that does not say so; and again after a lost write.
-        pytest.param(
-            "show PodGroupScheduled:False; nodes n1 n2; group train-0 kind=PodGroup nodeName=n1; "
-            "group train-1 kind=PodGroup nodeName=n2; wait 1; writes True; show PodGroupScheduled:False; wait 1; "
-            "writes True; show PodGroupScheduled:True; wait 1; writes",
-            id="a new leader writes what an earlier one has not",
-        ),
+        "a new leader writes what an earlier one has not": """
+            show PodGroupScheduled:False; nodes n1 n2; group train-0 kind=PodGroup nodeName=n1; group train-1
+            kind=PodGroup nodeName=n2; wait 1; writes True; show PodGroupScheduled:False; wait 1; writes True; show
+            PodGroupScheduled:True; wait 1; writes""",
         # What was said of the first holds for the second: it is another object.
-        pytest.param(
-            f"show; nodes n1 n2; {TRAIN}; wait 0 -> train*2; wait 1; writes True; podgroup train; wait 1; writes; "
-            "show uid=u2; wait 1; writes True",
-            id="one that is made again has a condition of its own",
-        ),
+        "one that is made again has a condition of its own": f"""
+            show; nodes n1 n2; {TRAIN}; wait 0 -> train*2; wait 1; writes True; podgroup train; wait 1; writes; show
+            uid=u2; wait 1; writes True""",
         # What its members were told before it fitted does not stay.
-        pytest.param(
-            f"show; {TRAIN}; wait 0; wait 1; writes False; nodes n1 n2; wait 15; phase Succeeded train*2; wait 1; "
-            "writes True",
-            id="a job that is over before its condition is written was scheduled",
-        ),
+        "a job that is over before its condition is written was scheduled": f"""
+            show; {TRAIN}; wait 0; wait 1; writes False; nodes n1 n2; wait 15; phase Succeeded train*2; wait 1; writes
+            True""",
         # kube-scheduler writes to its own; a group that has a member of both is reported by this one too.
-        pytest.param(
-            "show; nodes n1 n2 n3; group train-0 kind=PodGroup schedulerName=default-scheduler nodeName=n1; "
-            "group train-1 kind=PodGroup schedulerName=default-scheduler nodeName=n2; wait 1 5; writes; "
-            "phase Succeeded train-0; wait 1 5; writes; group train-2 kind=PodGroup nodeName=n3; wait 1 5; "
-            "writes True",
-            id="one of which no member names this scheduler is left alone",
-        ),
-    ],
+        "one of which no member names this scheduler is left alone": """
+            show; nodes n1 n2 n3; group train-0 kind=PodGroup schedulerName=default-scheduler nodeName=n1; group train-1
+            kind=PodGroup schedulerName=default-scheduler nodeName=n2; wait 1 5; writes; phase Succeeded train-0; wait 1
+            5; writes; group train-2 kind=PodGroup nodeName=n3; wait 1 5; writes True""",
+    }
 )
 def test_the_condition_of_a_pod_group(story: Story, text: str) -> None:
     story.play(text)

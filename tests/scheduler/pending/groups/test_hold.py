@@ -3,6 +3,7 @@
 import pytest
 
 from tests.scheduler.pending.groups.conftest import MakeStory
+from tests.scheduler.pending.scene import stories
 
 # A group comes for which there is no room, and waits until it has first call.
 HOLD = "group pair*2; wait 60 1"
@@ -23,65 +24,44 @@ def test_a_group_that_has_waited_grows_with_what_becomes_free(
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@stories(
+    {
         # No backoff leaves what becomes free to a pod of the same priority.
-        pytest.param(
-            f"{FULL}; gone a; wait 0 ->; come single; gone b; wait 0 -> pair*2",
-            id="a group that was tried just now comes first",
-        ),
+        "a group that was tried just now comes first": f"""
+            {FULL}; gone a; wait 0 ->; come single; gone b; wait 0 -> pair*2""",
         # Room that is free already is kept from then on, and until then it is not; so is what others have yet to leave.
-        pytest.param(
-            "nodes n1; place a; nodes n2; group pair*2; wait 0; due; kept; wait 31; kept n1 n2; says 2 not enough free "
-            "RDMA VFs. Room is kept for the group as it becomes free.$; come single; wait 1 ->",
-            id="the hold begins when its time is over though nothing happens",
-        ),
-        pytest.param(
-            "nodes n2; place a; nodes n1 vfs=4; group train*3; wait 60 1; kept n1 n1 n2; gone a; wait 1 -> train*3",
-            id="what members keep does not count against each other",
-        ),
-        pytest.param(f"{HALF}; come urgent priority=7; wait 1 -> urgent", id="a higher priority does not heed it"),
-        pytest.param(
-            "nodes n1; place a priority=5; nodes n2; group low*2; wait 1; group old*2 priority=5; wait 1; "
-            "group new*2 priority=5; wait 60 1; owner old; kept n1 n2",
-            id="only the oldest of the highest priority holds",
-        ),
-        pytest.param(
-            f"{HALF}; come single; wait 1 ->; gone pair-0; wait 2 2 -> single; owner nobody; kept",
-            id="what is kept is free again when the group goes",
-        ),
+        "the hold begins when its time is over though nothing happens": """
+            nodes n1; place a; nodes n2; group pair*2; wait 0; due; kept; wait 31; kept n1 n2; says 2 not enough free
+            RDMA VFs. Room is kept for the group as it becomes free.$; come single; wait 1 ->""",
+        "what members keep does not count against each other": """
+            nodes n2; place a; nodes n1 vfs=4; group train*3; wait 60 1; kept n1 n1 n2; gone a; wait 1 -> train*3""",
+        "a higher priority does not heed it": f"{HALF}; come urgent priority=7; wait 1 -> urgent",
+        "only the oldest of the highest priority holds": """
+            nodes n1; place a priority=5; nodes n2; group low*2; wait 1; group old*2 priority=5; wait 1; group new*2
+            priority=5; wait 60 1; owner old; kept n1 n2""",
+        "what is kept is free again when the group goes": f"""
+            {HALF}; come single; wait 1 ->; gone pair-0; wait 2 2 -> single; owner nobody; kept""",
         # A younger pod of the same priority does not get the nodes: the victim would have gone in vain.
-        pytest.param(
-            "nodes n1; place equal priority=10; nodes n2; place lower; group pair*2 priority=10; wait 31 1; "
-            "owner pair; group large*9 priority=20 preemptionPolicy=Never nodeSelector=no; wait 25; gone equal; "
-            "wait 1; victims lower; delete lower; come single priority=10; wait 10 1 ->; owner large; kept n1 n2",
-            id="a group whose victims are leaving keeps its nominations when another one holds",
-        ),
+        "a group whose victims are leaving keeps its nominations when another one holds": """
+            nodes n1; place equal priority=10; nodes n2; place lower; group pair*2 priority=10; wait 31 1; owner pair;
+            group large*9 priority=20 preemptionPolicy=Never nodeSelector=no; wait 25; gone equal; wait 1; victims
+            lower; delete lower; come single priority=10; wait 10 1 ->; owner large; kept n1 n2""",
         # What it keeps makes no event that would bring it back.
-        pytest.param(
-            "nodes n1; place a; nodes n2 n3; group four*4; wait 60 1; kept n2 n3; quiet 1*21",
-            id="a group that holds is not tried again without an event",
-        ),
-        pytest.param(
-            "podgroup pair 2 priority=10; nodes n1 n2; place a b; group pair*2 kind=PodGroup preemptionPolicy=Never; "
-            "wait 1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 ->",
-            id="room is kept by the PodGroup's priority if that is higher than the members'",
-        ),
-        pytest.param(
-            "podgroup pair 2 priority=0; nodes n1 n2; place a b; "
-            "group pair*2 kind=PodGroup priority=10 preemptionPolicy=Never; "
-            "wait 1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 -> between",
-            id="and also if that is lower",
-        ),
+        "a group that holds is not tried again without an event": """
+            nodes n1; place a; nodes n2 n3; group four*4; wait 60 1; kept n2 n3; quiet 1*21""",
+        "room is kept by the PodGroup's priority if that is higher than the members'": """
+            podgroup pair 2 priority=10; nodes n1 n2; place a b; group pair*2 kind=PodGroup preemptionPolicy=Never; wait
+            1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 ->""",
+        "and also if that is lower": """
+            podgroup pair 2 priority=0; nodes n1 n2; place a b; group pair*2 kind=PodGroup priority=10
+            preemptionPolicy=Never; wait 1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1
+            -> between""",
         # It has started, so that one of the two that wait takes the room of the one that is done.
-        pytest.param(
-            "nodes n1 n2 n3 n4; group train*4; wait 0 -> train*4; gone train-2 train-3; place other*2; "
-            "member again*2 group=train; wait 0 60; owner train; phase Succeeded train-0; wait 1 -> again-0@train-0; "
-            "owner train; come late; wait 1 ->",
-            id="a half group keeps first call when a placed member succeeds",
-        ),
-    ],
+        "a half group keeps first call when a placed member succeeds": """
+            nodes n1 n2 n3 n4; group train*4; wait 0 -> train*4; gone train-2 train-3; place other*2; member again*2
+            group=train; wait 0 60; owner train; phase Succeeded train-0; wait 1 -> again-0@train-0; owner train; come
+            late; wait 1 ->""",
+    }
 )
 def test_first_call(make_story: MakeStory, text: str) -> None:
     make_story(hold_s=30.0).play(text)

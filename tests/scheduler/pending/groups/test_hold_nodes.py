@@ -10,6 +10,7 @@ from scheduler.cycle.preemption import select_victims
 from tests.scheduler.group_life import binds, kept_on
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 HOLD = "group pair*2; wait 60 1"
 # Pods of one VF, two on each node, which end by themselves; those of services do not.
@@ -21,78 +22,52 @@ def story(make_story: MakeStory) -> Story:
     return make_story(hold_s=30.0)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@stories(
+    {
         # A group of one rack waits where a member fits now, until fewer pods are in the way in another one.
-        pytest.param(
-            "nodes a*3 rack=a; nodes b*3 rack=b; nodes c*3 rack=c; nodes d*3 rack=d; place small*24 vfs=1; "
-            "group racked*3 within=rack; empty c-2; wait 60; kept c*3; nodes b-3 b-4 rack=b; wait 1; kept b-2 b-3 b-4",
-            id="in the domain where the most fit",
-        ),
+        "in the domain where the most fit": """
+            nodes a*3 rack=a; nodes b*3 rack=b; nodes c*3 rack=c; nodes d*3 rack=d; place small*24 vfs=1; group racked*3
+            within=rack; empty c-2; wait 60; kept c*3; nodes b-3 b-4 rack=b; wait 1; kept b-2 b-3 b-4""",
         # They may stay for ever: then those members that fit are kept room, and no more.
-        pytest.param(
-            "nodes n1; place small*2 vfs=1 priority=7; nodes n2; group pair*2; wait 60; kept n2; "
-            "says Room is kept for the members that fit.$",
-            id="not on those of a higher priority",
-        ),
-        pytest.param(
-            f"nodes n1 n2; place a b; nodes n3; place small*2 {ENDING}; {HOLD}; kept n2 n3; gone a; wait 1 ->; "
-            "kept n1 n3",
-            id="where pods do not end if there is no other place",
-        ),
+        "not on those of a higher priority": """
+            nodes n1; place small*2 vfs=1 priority=7; nodes n2; group pair*2; wait 60; kept n2; says Room is kept for
+            the members that fit.$""",
+        "where pods do not end if there is no other place": f"""
+            nodes n1 n2; place a b; nodes n3; place small*2 {ENDING}; {HOLD}; kept n2 n3; gone a; wait 1 ->;
+            kept n1 n3""",
         # Otherwise the free node would be kept for ever, beside one that never becomes free.
-        pytest.param(
-            f"nodes a1 a2 rack=a; place a b; nodes b1 b2 b3 rack=b; place small*6 {ENDING}; nodes a3 rack=a; "
-            "group pair*2 within=rack; wait 60 1; kept b2 b3",
-            id="in a domain where all in the way end rather than beside a free node",
-        ),
+        "in a domain where all in the way end rather than beside a free node": f"""
+            nodes a1 a2 rack=a; place a b; nodes b1 b2 b3 rack=b; place small*6 {ENDING}; nodes a3 rack=a; group pair*2
+            within=rack; wait 60 1; kept b2 b3""",
         # What is kept stands and falls as one, and the group is decided about again.
-        pytest.param(
-            f"nodes n1 n2 n3; place small*6 vfs=1; {HOLD}; kept n2 n3; lose n3; wait 1; kept n1 n2",
-            id="elsewhere if a node goes",
-        ),
-    ],
+        "elsewhere if a node goes": f"""
+            nodes n1 n2 n3; place small*6 vfs=1; {HOLD}; kept n2 n3; lose n3; wait 1; kept n1 n2""",
+    }
 )
 def test_where_room_is_kept(story: Story, text: str) -> None:
     story.play(text)
 
 
-@pytest.mark.parametrize(
-    ("fewest", "text"),
-    [
-        pytest.param(
-            1,
-            f"nodes n1 n2 n3 n4; place small*8 {ENDING}; gone small-4 small-6; {HOLD}; kept n3 n4; "
-            "gone small-0 small-2; wait 1; kept n3 n4",
-            id="those with room, and then the emptiest",
-        ),
-        pytest.param(
-            4,
-            f"nodes o*10; place high*10 priority=7; nodes n3 n4; place small*4 vfs=1; {HOLD}; kept n3 n4; "
-            "stream 8 -> pair*2",
-            id="not those with a pod of a higher priority",
-        ),
-        pytest.param(
-            4,
-            f"nodes o*2; place service*2; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4; "
-            "stream 8 restartPolicy=Never -> pair*2",
-            id="not those with a pod of a Deployment",
-        ),
-        pytest.param(
-            4,
-            f"nodes o*10; place service*10; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4; "
-            "stream 8 restartPolicy=Never -> pair*2",
-            id="nor if these are more than are looked at closely",
-        ),
-        pytest.param(
-            1,
-            f"nodes n1 n2; place a b; nodes n3 n4; place small*4 {ENDING}; group pair*2; delete a b; wait 60; "
-            "kept n1 n2",
-            id="those with pods that are being deleted, whatever their restart policy",
-        ),
-    ],
+@stories(
+    {
+        "those with room, and then the emptiest": f"""
+            nodes n1 n2 n3 n4; place small*8 {ENDING}; gone small-4 small-6; {HOLD}; kept n3 n4; gone small-0 small-2;
+            wait 1; kept n3 n4""",
+        "not those with a pod of a higher priority": f"""
+            nodes o*10; place high*10 priority=7; nodes n3 n4; place small*4 vfs=1; {HOLD}; kept n3 n4;
+            stream 8 -> pair*2""",
+        "not those with a pod of a Deployment": f"""
+            nodes o*2; place service*2; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4;
+            stream 8 restartPolicy=Never -> pair*2""",
+        "nor if these are more than are looked at closely": f"""
+            nodes o*10; place service*10; nodes n3 n4; place small*4 {ENDING}; {HOLD}; kept n3 n4;
+            stream 8 restartPolicy=Never -> pair*2""",
+        "those with pods that are being deleted, whatever their restart policy": f"""
+            nodes n1 n2; place a b; nodes n3 n4; place small*4 {ENDING}; group pair*2; delete a b; wait 60;
+            kept n1 n2""",
+    }
 )
+@pytest.mark.parametrize("fewest", [1, 4])
 def test_the_nodes_that_are_looked_at(story: Story, monkeypatch: pytest.MonkeyPatch, fewest: int, text: str) -> None:
     """So many are looked at closely."""
     monkeypatch.setattr(select_victims, "_FEWEST", fewest)

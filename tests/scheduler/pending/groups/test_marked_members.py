@@ -12,6 +12,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import changed
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
 TRAIN = Identity("train", "default")
@@ -81,39 +82,28 @@ def test_the_rest_of_a_group_by_annotation_is_evicted(story: Story, disruption: 
     story.play(f"wait 2.5*30; evicts {evicted}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("gang 2; members leaving marked marked", id="enough are left, though all were to go"),
-        pytest.param("gang 2; members marked marked marked", id="the crash came before the first deletion"),
-        pytest.param("gang 3; members marked bare", id="no member is deleted before all are marked"),
-        pytest.param("gang 2 mode=none; members leaving marked", id="members go one by one by default"),
-        pytest.param("gang 2 mode=Pod; members leaving marked", id="members go one by one"),
-        pytest.param("gang 2 mode=single; members leaving marked", id="members go one by one (v1beta1)"),
-        pytest.param("gang 2; members foreign", id="marked by another scheduler"),
-        pytest.param("gang 2; members evicted", id="marked by an eviction"),
-        pytest.param(
-            "gang 2; members marked marked; wait 2.5*28; evicts; delete m-1", id="a member leaves for another reason"
-        ),
-        pytest.param("gang 2; members marked; wait 2.5*12; evicts; delete m-0", id="the deletion was under way"),
-        pytest.param(
-            "gang 2; members marked; wait 2.5*12; evicts; unmark m-0",
-            id="the API server refused the deletion, and the mark is taken back",
-        ),
-        pytest.param(
-            "gang 3; members leaving marked; wait 2.5*4; evicts; members bare bare name=new",
-            id="its controller has made others, which have a node",
-        ),
-        pytest.param(
-            "gang 2; members leaving leaving leaving; wait 2.5*4; evicts; gone m*3; members bare name=new",
-            id="a new group of the same name has no mark",
-        ),
-        pytest.param(
-            "gang 2; members leaving marked; podgroup train", id="without its PodGroup nobody knows how the group goes"
-        ),
+@stories(
+    {
+        "enough are left, though all were to go": "gang 2; members leaving marked marked",
+        "the crash came before the first deletion": "gang 2; members marked marked marked",
+        "no member is deleted before all are marked": "gang 3; members marked bare",
+        "members go one by one by default": "gang 2 mode=none; members leaving marked",
+        "members go one by one": "gang 2 mode=Pod; members leaving marked",
+        "members go one by one (v1beta1)": "gang 2 mode=single; members leaving marked",
+        "marked by another scheduler": "gang 2; members foreign",
+        "marked by an eviction": "gang 2; members evicted",
+        "a member leaves for another reason": "gang 2; members marked marked; wait 2.5*28; evicts; delete m-1",
+        "the deletion was under way": "gang 2; members marked; wait 2.5*12; evicts; delete m-0",
+        "the API server refused the deletion, and the mark is taken back": """
+            gang 2; members marked; wait 2.5*12; evicts; unmark m-0""",
+        "its controller has made others, which have a node": """
+            gang 3; members leaving marked; wait 2.5*4; evicts; members bare bare name=new""",
+        "a new group of the same name has no mark": """
+            gang 2; members leaving leaving leaving; wait 2.5*4; evicts; gone m*3; members bare name=new""",
+        "without its PodGroup nobody knows how the group goes": "gang 2; members leaving marked; podgroup train",
         # For victims it counts as one that goes as a whole, so that nobody of it goes alone.
-        pytest.param("gang 2; members leaving marked; unreadable", id="nor where it cannot be read"),
-    ],
+        "nor where it cannot be read": "gang 2; members leaving marked; unreadable",
+    }
 )
 def test_a_group_goes_on(story: Story, text: str) -> None:
     story.play(f"{text}; wait 2.5*96; evicts")

@@ -6,6 +6,7 @@ from scheduler.kube.outcomes import Outcome
 from tests.scheduler.group_life import binds
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 
 @pytest.fixture
@@ -22,26 +23,19 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(story:
         story.play(f"come next-{number}; wait 10 ->; gone on-{number}; wait 10 -> {bound}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            "come single*3; wait 20; gone taking*3; wait 20 -> four-1 four-2 four-3",
-            id="single pods of its priority do not come between its members",
-        ),
+@stories(
+    {
+        "single pods of its priority do not come between its members": """
+            come single*3; wait 20; gone taking*3; wait 20 -> four-1 four-2 four-3""",
         # They come while the decision is under way, and take the room of one that is tried.
-        pytest.param(
-            "wait 20; gone taking*3; begin 20; come higher priority=5; wait 0 -> higher",
-            id="pods of a higher priority do not wait for it",
-        ),
+        "pods of a higher priority do not wait for it": """
+            wait 20; gone taking*3; begin 20; come higher priority=5; wait 0 -> higher""",
         # From half a second after the group's turn began, pods take the room until one second is over, in any decision.
         # No room is kept for it yet.
-        pytest.param(
-            "wait 10; gone taking*3; begin 10; come first*3; wait 0.5 -> first*3; gone first*3; "
-            "come second*3; wait 0.4 -> second*3; gone second*3; come third*3; wait 0.1 -> four-1 four-2 four-3",
-            id="others have their turn when they have waited long, and then for as long",
-        ),
-    ],
+        "others have their turn when they have waited long, and then for as long": """
+            wait 10; gone taking*3; begin 10; come first*3; wait 0.5 -> first*3; gone first*3; come second*3; wait 0.4
+            -> second*3; gone second*3; come third*3; wait 0.1 -> four-1 four-2 four-3""",
+    }
 )
 def test_the_rest_of_a_group_that_is_half_placed_gets_the_room_that_becomes_free(story: Story, text: str) -> None:
     """One of four is bound, the Bindings of the rest are refused, and others take their room."""
