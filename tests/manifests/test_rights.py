@@ -256,7 +256,7 @@ def _tells(events: Any, part: str, count: int) -> bool:
 async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
     """A claim, and the ResourceSlices that say where its devices lie."""
     claims = Claims(cluster.admin)
-    await claims.clear()
+    await claims.remove()
     await claims.publish("n1", {"gpu-0": "pci0000:15"})
     await claims.claim("c")
     await claims.allocate("c", "n1", "gpu-0")
@@ -268,7 +268,7 @@ async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster
         assert authorizer.refused == {}
         idle = unneeded(EXTENDER.rights(), authorizer.asked(EXTENDER.user))
         assert [right for right in idle if right.group == "resource.k8s.io"] == []
-    await claims.clear()
+    await claims.remove()
 
 
 async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:

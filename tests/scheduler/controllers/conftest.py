@@ -16,7 +16,7 @@ from mooring.kube.failures import NotFound
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.controllers.player import WHOLE_NODE, Player
 from tests.scheduler.server.cluster import PODS, Cluster
-from tests.scheduler.server.http.kube_scheduler import binary
+from tests.scheduler.server.process import binary
 from tests.support.polling import eventually
 
 NODES = ("n1", "n2", "n3", "n4")

@@ -8,29 +8,45 @@ import pytest
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
+from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.cluster import Cluster
-from tests.scheduler.server.http.kube_scheduler import RealCluster
-from tests.scheduler.server.stage import Stage
+from tests.scheduler.server.process import RealCluster
+from tests.scheduler.server.stage import ExtenderStage, Stage
 from tests.support.relay import Relay
 
 
 @pytest.fixture
-def stage(server: ApiServer, client: Client) -> Stage:
-    return Stage(server, client)
+def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> Stage:
+    stage = Stage(server, client)
+    stage.make_node, stage.make_pf = make_node, make_pf
+    return stage
 
 
 @pytest.fixture
-async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
+def extender(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> ExtenderStage:
+    extender = ExtenderStage(server, client)
+    extender.make_node, extender.make_pf = make_node, make_pf
+    return extender
+
+
+@pytest.fixture
+async def cluster(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf, tmp_path: Path) -> Cluster:
     """Give an empty cluster."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(server.kubeconfig_text())
-    return Cluster(client, kubeconfig)
+    cluster = Cluster(client, kubeconfig)
+    cluster.server, cluster.make_node, cluster.make_pf = server, make_node, make_pf
+    return cluster
 
 
 @pytest.fixture
-async def real_cluster(own_server: Path, tmp_path: Path) -> AsyncIterator[RealCluster]:
+async def real_cluster(
+    own_server: Path, make_node: MakeNode, make_pf: MakePf, tmp_path: Path
+) -> AsyncIterator[RealCluster]:
     """Give a real API server, emptied."""
     async with Relay(load_access(str(own_server))) as relay:
         await relay.empty()
         async with Client(Access(relay.url), timeout_s=10.0) as client:
-            yield RealCluster(client, own_server, tmp_path)
+            cluster = RealCluster(client, own_server, tmp_path)
+            cluster.make_node, cluster.make_pf = make_node, make_pf
+            yield cluster

@@ -1,16 +1,25 @@
-"""A loop beside an API server."""
+"""A loop beside an API server, and the extender over HTTP with kube-scheduler's part, played by the test."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
+import msgspec
+
+from bench.served.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
+from mooring import names
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.failures import Status
+from scheduler.kube.objects import Pod
+from scheduler.server.http.extender_handlers import ExtenderHandlers
+from scheduler.server.http.extender_server import serve
 from scheduler.server.leader import LeaseUnsure
-from scheduler.server.loop import Loop
+from scheduler.server.loop import ApiClients, Loop
 from scheduler.state.machine import Machine
 from tests.scheduler.server.cluster import Cluster, following
 from tests.support.polling import until
@@ -28,30 +37,35 @@ class Stage(Cluster):
         self.unsent = 0
         self.machine = Machine("mooring")
         self.loop: Loop
+        self.running: asyncio.Task[bool]
 
     def guard(self) -> None:
         if not self.leads:
             self.unsent += 1
             raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
 
+    def clock(self) -> float:
+        return self.now
+
     def may_decide(self) -> bool:
         return self.leads
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
-        """Run the loop; it must end after `stop`."""
+    async def run(self) -> AsyncIterator[None]:
+        """Run the loop, and wait until it has listed everything; it must end after `stop`."""
         client = Client(Access(self.server.url), timeout_s=2.0, guard=self.guard)
         async with client as self.leaders:
-            loop = following(self.machine, self.client, self.leaders, lambda: self.now, self.may_decide)
-            async with loop as (self.loop, running):
-                yield running
+            loop = following(self.machine, self.client, self.leaders, self.clock, self.may_decide)
+            async with loop as (self.loop, self.running):
+                await self.loop.reflectors.ready.wait()
+                yield
 
     @asynccontextmanager
-    async def lead(self) -> AsyncIterator["asyncio.Task[bool]"]:
+    async def lead(self) -> AsyncIterator[None]:
         """Run the loop, and let it lead."""
-        async with self.run() as running:
+        async with self.run():
             self.loop.lead()
-            yield running
+            yield
 
     async def add_seen_pod(self, name: str, request: str | None = None, **spec: Any) -> str:
         """Add a pod, and wait until the machine knows it; return its uid."""
@@ -62,3 +76,67 @@ class Stage(Cluster):
     async def reasons(self, pod: str) -> list[str]:
         """Return the reasons of the events about a pod."""
         return [event["reason"] for event in await self.events(pod)]
+
+
+class ExtenderStage(Stage):
+    """A server, a scheduler's loop and its handlers, and kube-scheduler's part."""
+
+    def __init__(self, server: ApiServer, client: Client) -> None:
+        super().__init__(server, client)
+        (port,) = free_ports(1)
+        self._address = f"127.0.0.1:{port}"
+
+    def may_decide(self) -> bool:
+        """Return True: a lease that is lost shows at the next write only."""
+        return True
+
+    @asynccontextmanager
+    async def answering(self, *, leads: bool = True) -> AsyncIterator[None]:
+        async with self.run(), aiohttp.ClientSession() as self._session:
+            clients = ApiClients(self.client, self.leaders)
+            handlers = ExtenderHandlers(self.machine.extender_pods, self.loop, clients, lambda: self.now)
+            async with serve(self._address, handlers):
+                if leads:
+                    await self.lead_now()
+                yield
+
+    async def lead_now(self) -> None:
+        self.loop.lead()
+        await until(lambda: not self.loop.standing_by())
+
+    async def ask(self, verb: str, body: Any) -> tuple[int, Any]:
+        """Ask as kube-scheduler does; return the status and the answer."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        async with self._session.post(f"http://{self._address}/scheduler/{verb}", data=data) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+    async def ask_bind(self, pod: Pod, node: str = "n1") -> str:
+        meta = pod.metadata
+        binding = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
+        status, answer = await self.ask("bind", binding)
+        assert status == 200
+        error: str = answer["Error"]
+        return error
+
+    async def refused(self, verb: str, pod: Pod, *nodes: str) -> dict[str, str]:
+        status, answer = await self.ask(verb, {"Pod": msgspec.to_builtins(pod), "NodeNames": nodes})
+        assert (status, answer["Error"]) == (200, "")
+        refused: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+        assert set(answer["NodeNames"]) == set(nodes) - refused.keys()
+        return refused
+
+    async def preempted(self, pod: Pod, victims: dict[str, str]) -> set[str]:
+        """Offer a victim on each node; return the nodes that are left."""
+        offered = {node: {"Pods": [{"UID": uid}], "NumPDBViolations": 0} for node, uid in victims.items()}
+        status, answer = await self.ask("preempt", {"Pod": msgspec.to_builtins(pod), "NodeNameToMetaVictims": offered})
+        assert status == 200
+        return set(answer["NodeNameToMetaVictims"])
+
+    async def request(self, name: str, request: str = "[{}]", placement: str = "", **spec: Any) -> Pod:
+        """Add a pod of kube-scheduler's."""
+        annotations = {names.PLACEMENT: placement} if placement else {}
+        return await self.add_pod(name, request, annotations, **{"schedulerName": "default-scheduler"} | spec)
+
+    def is_free(self, uid: str) -> bool:
+        return self.machine.cache.assigned(uid) is None

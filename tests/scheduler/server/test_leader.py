@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from devcluster.apiserver.http.faults import Fault
-from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import Client
 from scheduler.server import leader
 from scheduler.server.leader import Election, LeadershipLoss, LeaseUnsure
@@ -34,9 +33,21 @@ class Clock:
 
     async def passes(self, seconds: float) -> None:
         """Return when so much time has passed."""
-        until = self.now + seconds
-        while self.now < until:
+        end = self.now + seconds
+        while self.now < end:
             await asyncio.sleep(self.TICK_S)
+
+
+@asynccontextmanager
+async def _running(*coroutines: Any) -> "AsyncIterator[list[asyncio.Task[Any]]]":
+    """Run these beside the test, and cancel what has not ended."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +58,8 @@ async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clock]:
     monkeypatch.setattr(leader, "RENEW_WITHIN_S", 0.7)
     monkeypatch.setattr(leader, "RETRY_S", 0.1)
     monkeypatch.setattr(leader, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    running = asyncio.create_task(clock.run())
-    yield clock
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    async with _running(clock.run()):
+        yield clock
 
 
 @pytest.fixture
@@ -62,89 +70,87 @@ async def election(client: Client) -> Election:
     return election
 
 
+@pytest.fixture
+def rival(client: Client) -> Election:
+    return Election(client, "b", "s")
+
+
 async def _spec(cluster: Cluster) -> Any:
     return (await cluster.call("GET", LEASE))["spec"]
 
 
-async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def test_the_first_candidate_leads_and_the_second_waits(
-    election: Election, cluster: Cluster, clock: Clock
+    election: Election, rival: Election, cluster: Cluster, clock: Clock
 ) -> None:
     """A lease that nobody held is not taken over from anybody."""
-    waiting = asyncio.create_task(Election(cluster.client, "b", "s").acquire())
-    keeping = asyncio.create_task(election.keep())
-    await clock.passes(2)
-    assert (waiting.done(), keeping.done()) == (False, False)
-    await _cancel(keeping)
-    async with asyncio.timeout(90):
-        assert await waiting is True
+    async with _running(rival.acquire()) as (waiting,):
+        async with _running(election.keep()) as (keeping,):
+            await clock.passes(2)
+            assert (waiting.done(), keeping.done()) == (False, False)
+        async with asyncio.timeout(90):
+            assert await waiting is True
     spec = await _spec(cluster)
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("b", 1)
 
 
-async def test_a_released_lease_is_taken_at_once(election: Election, client: Client) -> None:
-    """And counts as released, not as taken over: nothing may be written after the release, so nobody need wait."""
-    await election.release()
-    with pytest.raises(LeaseUnsure):
-        election.check()
+@pytest.mark.parametrize("is_released", [True, False])
+async def test_the_next_leader_knows_whether_the_lease_was_released_or_ran_out(
+    election: Election, rival: Election, cluster: Cluster, is_released: bool
+) -> None:
+    """One that ran out is taken over, though the answer to that is lost: the last Binding must be waited for.
+
+    Nothing may be written after a release, so nobody need wait.
+    """
+    if is_released:
+        await election.release()
+        with pytest.raises(LeaseUnsure):
+            election.check()
+    cluster.plan(Fault("PUT", "/leases/", "drop_after"))
     async with asyncio.timeout(90):
-        assert await Election(client, "b", "s").acquire() is False
+        assert await rival.acquire() is not is_released
+    assert (await _spec(cluster))["holderIdentity"] == "b"
 
 
+@pytest.mark.parametrize(
+    ("fault", "spec", "halt_s", "reason"),
+    [
+        pytest.param(Fault("GET", "/leases/", "answer", times=1000, code=503), {}, 0.0, "lease 's'", id="no answer"),
+        pytest.param(Fault("PUT", "/leases/", "answer", times=1000, code=409), {}, 0.0, "lease 's'", id="conflicts"),
+        pytest.param(None, {"holderIdentity": "thief"}, 0.0, "another", id="lease taken"),
+        # Nobody took the lease meanwhile, and the API server would allow it: what it knows of the cluster is as old.
+        pytest.param(None, {}, 5.0, "not renewed within", id="stood still"),
+    ],
+)
 async def test_a_leader_that_cannot_renew_stops_before_the_lease_ends(
-    election: Election, server: ApiServer, clock: Clock
+    election: Election, cluster: Cluster, clock: Clock, fault: Fault | None, spec: object, halt_s: float, reason: str
 ) -> None:
     """It gives up after less time than anybody waits before taking over."""
-    server.faults.plan(Fault("GET", "/leases/", "answer", times=1000, code=503))
+    renewed = (await cluster.patch(LEASE, spec=spec))["spec"]["renewTime"]
+    cluster.plan(*([fault] if fault else []))
+    clock.now += halt_s
     began = clock.now
-    with pytest.raises(LeadershipLoss):
+    with pytest.raises(LeadershipLoss, match=reason):
         await election.keep()
     assert clock.now - began < 1.0
-
-
-async def test_a_leader_whose_lease_was_taken_stops(election: Election, cluster: Cluster) -> None:
-    """Whatever the cause."""
-    await cluster.patch(LEASE, spec={"holderIdentity": "thief"})
-    with pytest.raises(LeadershipLoss, match="another"):
-        await election.keep()
-
-
-async def test_a_conflict_ends_no_leader(election: Election, server: ApiServer, clock: Clock) -> None:
-    """Somebody only wrote to the lease, a label perhaps: who holds it the next look tells."""
-    server.faults.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
-    keeping = asyncio.create_task(election.keep())
-    await clock.passes(1.5)
-    assert (keeping.done(), election.leads, len(server.faults.planned)) == (False, True, 0)
-    server.faults.plan(Fault("PUT", "/leases/", "answer", times=1000, code=409))
-    with pytest.raises(LeadershipLoss):
-        await keeping
     assert not election.leads
+    cluster.server.faults.planned.clear()
+    assert (await _spec(cluster))["renewTime"] == renewed
+
+
+async def test_a_conflict_ends_no_leader(election: Election, cluster: Cluster, clock: Clock) -> None:
+    """Somebody only wrote to the lease, a label perhaps: the next look shows who holds it."""
+    cluster.plan(Fault("PUT", "/leases/", "answer", times=2, code=409))
+    async with _running(election.keep()) as (keeping,):
+        await clock.passes(1.5)
+        assert (keeping.done(), election.leads, cluster.server.faults.planned) == (False, True, [])
 
 
 async def test_many_candidates_elect_one(client: Client, clock: Clock) -> None:
     """They race for the same creation; the resource version decides."""
-    tasks = [asyncio.create_task(Election(client, f"c{number}", "s").acquire()) for number in range(8)]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    await clock.passes(0.6)
-    waiting = [task for task in tasks if not task.done()]
-    await _cancel(*waiting)
-    assert len(waiting) == 7
-
-
-@pytest.mark.usefixtures("election")
-async def test_a_lease_that_ran_out_was_taken_over_though_the_answer_was_lost(
-    cluster: Cluster, server: ApiServer
-) -> None:
-    """The write turns out to be there already: the other leader's last Binding must be waited for all the same."""
-    server.faults.plan(Fault("PUT", "/leases/", "drop_after"))
-    async with asyncio.timeout(90):
-        assert await Election(cluster.client, "b", "s").acquire() is True
-    assert (await _spec(cluster))["holderIdentity"] == "b"
+    async with _running(*(Election(client, f"c{number}", "s").acquire() for number in range(8))) as tasks:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await clock.passes(0.6)
+        assert [task.done() for task in tasks].count(False) == 7
 
 
 async def test_leadership_ends_by_the_clock_alone(client: Client, clock: Clock) -> None:
@@ -161,35 +167,18 @@ async def test_leadership_ends_by_the_clock_alone(client: Client, clock: Clock) 
         election.check()
 
 
-async def test_a_leader_that_stood_still_until_its_lease_ran_out_does_not_renew_it(
-    election: Election, cluster: Cluster, clock: Clock
-) -> None:
-    """Nobody took the lease meanwhile, and the API server would let it: what it knows of the cluster is as old."""
-    clock.now += 5.0
-    renewed = (await _spec(cluster))["renewTime"]
-    with pytest.raises(LeadershipLoss, match="not renewed within"):
-        async with asyncio.timeout(30):
-            await election.keep()
-    assert (await _spec(cluster))["renewTime"] == renewed
-
-
 @pytest.mark.parametrize(
     "body",
-    [
-        b"{}",
-        b'{"kind":"Lease","metadata":{"name":"s"},"spec":{}}',
-        b'{"kind":"Status","metadata":{},"status":"Failure","code":404,"reason":"NotFound"}',
-    ],
+    [b"{}", b'{"kind":"Lease","metadata":{"name":"s"},"spec":{}}', b'{"kind":"Status","code":404,"reason":"NotFound"}'],
 )
 async def test_a_lease_that_is_not_whole_is_not_taken_from_its_leader(
-    body: bytes, election: Election, cluster: Cluster, server: ApiServer, clock: Clock
+    body: bytes, election: Election, rival: Election, cluster: Cluster, clock: Clock
 ) -> None:
     """It would name no holder and no version: the write that takes it would have no precondition."""
-    keeping = asyncio.create_task(election.keep())
-    server.faults.plan(Fault("GET", "/leases/", "body", times=3, code=200, body=body))
-    acquiring = asyncio.create_task(Election(cluster.client, "b", "s").acquire())
-    await until(lambda: not server.faults.planned)
-    await clock.passes(1)
-    assert not acquiring.done()
-    assert (await _spec(cluster))["holderIdentity"] == "a"
-    await _cancel(acquiring, keeping)
+    async with _running(election.keep()):
+        cluster.plan(Fault("GET", "/leases/", "body", times=3, code=200, body=body))
+        async with _running(rival.acquire()) as (acquiring,):
+            await until(lambda: not cluster.server.faults.planned)
+            await clock.passes(1)
+            assert not acquiring.done()
+            assert (await _spec(cluster))["holderIdentity"] == "a"

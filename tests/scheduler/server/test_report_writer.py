@@ -5,22 +5,25 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 
 from devcluster.apiserver.http.faults import Fault, webhook_fails
-from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
-from scheduler.cycle.instructions import Report
+from scheduler.cycle.instructions import Report, ReportGroup
 from scheduler.kube.objects import Pod
+from scheduler.kube.workload_objects import CONDITION_TYPES, PodGroup
 from scheduler.server import report_writer as writing
 from scheduler.server.report_writer import ReportWriter
 from scheduler.server.reports import status_patch
 from tests.scheduler.conftest import MakePod
-from tests.scheduler.server.cluster import PODS, Cluster
-from tests.support.polling import eventually, until
+from tests.scheduler.server.cluster import PODS, Cluster, when
+from tests.support.polling import until
 
 own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
@@ -44,14 +47,13 @@ def _no_room(pod: Pod) -> Report:
     return Report(pod, "Unschedulable", "no room")
 
 
-async def _is_told(cluster: Cluster, name: str = "p", message: str = "no room") -> None:
+def _scheduled(pod: Pod, message: str = "assigned") -> Report:
+    return Report(pod, "Scheduled", message)
+
+
+async def _reported(cluster: Cluster, name: str = "p", message: str = "no room") -> None:
     """Wait until a pod's condition has this message."""
-
-    async def found() -> bool:
-        condition = await cluster.condition(name)
-        return condition is not None and (condition.status, condition.message) == ("False", message)
-
-    await eventually(found)
+    await cluster.reaches(name, status="False", message=message)
 
 
 async def _counts(cluster: Cluster) -> list[tuple[str, int]]:
@@ -59,59 +61,40 @@ async def _counts(cluster: Cluster) -> list[tuple[str, int]]:
 
 
 async def _has_events(cluster: Cluster, count: int) -> None:
-    async def found() -> bool:
-        return len(await cluster.events()) >= count
-
-    await eventually(found)
+    await when(cluster.events, lambda events: len(events) >= count)
 
 
-async def test_a_pod_that_waits_is_told_by_condition_and_event(cluster: Cluster, writer: ReportWriter) -> None:
+async def test_a_pod_that_waits_gets_a_condition_and_an_event(cluster: Cluster, writer: ReportWriter) -> None:
     """The event carries why as data."""
     writer.put(Report(await cluster.add_pod(), "Unschedulable", "no room", {"v": 1, "nodes": 3}))
-    await _is_told(cluster)
+    await _reported(cluster)
     await writer.flush()
     (event,) = await cluster.events()
     assert (event["reason"], event["message"], event["type"]) == ("FailedScheduling", "no room", "Warning")
     assert json.loads(event["metadata"]["annotations"][names.WHY]) == {"v": 1, "nodes": 3}
 
 
-async def test_while_pods_wait_for_their_decision_few_reports_are_written(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tenant's pods that fit nowhere must not hold up others by what is told about them; all is told afterwards."""
-    monkeypatch.setattr(writing, "_AMID_DECISIONS_PER_S", 1e-6)
-    monkeypatch.setattr(writing, "_AMID_DECISIONS_BURST", 3.0)
-    writer = ReportWriter(cluster.client, "mooring")
-    writer.give_way(is_busy=False, amid_decisions=True)
-    pod = await cluster.add_pod()
-    for number in range(20):
-        writer.put(Report(pod, "Scheduled", f"message {number}"))
-    async with _at_work(writer):
-        await _has_events(cluster, 3)
-        # As long as a token is awaited nothing more is written: this round trip takes longer than an event.
-        await cluster.add_pod("other")
-        assert len(await cluster.events()) == 3
-        writer.give_way(is_busy=False, amid_decisions=False)
-        await _has_events(cluster, 20)
-
-
 @own_server_only
-async def test_of_many_messages_about_a_pod_the_newest_is_written(
-    cluster: Cluster, server: ApiServer, writer: ReportWriter
-) -> None:
-    """A hundred at once are one write, not a hundred."""
+async def test_of_many_messages_about_a_pod_the_newest_is_written(cluster: Cluster, writer: ReportWriter) -> None:
+    """One write of a condition, and the events of which each text has its own; none once the pod is bound."""
     pod = await cluster.add_pod()
-    before = server.cluster.store.revision
+    before = cluster.server.cluster.store.revision
     for number in range(20):
         writer.put(Report(pod, "Unschedulable", f"message {number}"))
-    await _is_told(cluster, message="message 19")
+    await _reported(cluster, message="message 19")
     await writer.flush()
-    # One condition, and the events of which each text has its own.
-    assert server.cluster.store.revision - before == 1 + 20
+    assert cluster.server.cluster.store.revision - before == 1 + 20
+    other = await cluster.add_pod("other")
+    before = cluster.server.cluster.store.revision
+    writer.put(_no_room(other))
+    writer.put(_scheduled(other))
+    await writer.flush()
+    await until(lambda: cluster.server.cluster.store.revision == before + 2)
+    assert await cluster.condition("other") is None
 
 
 @pytest.mark.parametrize("is_written_to", [False, True])
-async def test_a_nomination_survives_a_newer_message_without_one(
+async def test_a_nomination_survives_a_newer_message(
     cluster: Cluster, writer: ReportWriter, *, is_written_to: bool
 ) -> None:
     """The newer one does not mention it; also if the older was answered with a conflict."""
@@ -122,28 +105,26 @@ async def test_a_nomination_survives_a_newer_message_without_one(
     if is_written_to:
         await asyncio.sleep(0)
     writer.put(_no_room(await cluster.pod() if is_written_to else pod))
-    await _is_told(cluster)
+    await _reported(cluster)
     assert (await cluster.pod()).status.nominated_node_name is None
 
 
-async def test_what_is_outdated_is_not_written_and_delays_no_other_report(
-    cluster: Cluster, writer: ReportWriter
-) -> None:
-    """A pod that was bound meanwhile, one that is gone, and one whose name another pod has.
+async def test_an_outdated_report_is_not_written_and_delays_no_other(cluster: Cluster, writer: ReportWriter) -> None:
+    """A pod that was bound meanwhile, one that is gone, and one whose name another pod has; of a changed pod it is.
 
     The version in the patch is a precondition.
     """
-    bound, gone, other = [await cluster.add_pod(name) for name in ("bound", "gone", "other")]
+    bound, gone, other, changed = [await cluster.add_pod(name) for name in ("bound", "gone", "other", "changed")]
     await cluster.bind("bound")
-    await cluster.call("DELETE", f"{PODS}/gone")
-    await cluster.call("DELETE", f"{PODS}/other")
+    await cluster.delete("gone")
+    await cluster.delete("other")
     await cluster.add_pod("other")
-    for pod in (bound, gone, other, await cluster.add_pod("last")):
+    await cluster.annotate("changed", a="b")
+    for pod in (bound, gone, other, changed, await cluster.add_pod("last")):
         writer.put(_no_room(pod))
-    await _is_told(cluster, "last")
-    condition = await cluster.condition("bound")
-    assert condition is not None
-    assert condition.status == "True"
+    await _reported(cluster, "last")
+    await _reported(cluster, "changed")
+    await cluster.reaches("bound", status="True")
     assert await cluster.condition("other") is None
 
 
@@ -162,58 +143,45 @@ async def test_a_condition_for_another_uid_is_refused(
     assert await cluster.condition() is None
 
 
-async def test_a_report_is_written_though_the_pod_has_changed_meanwhile(cluster: Cluster, writer: ReportWriter) -> None:
-    """It is read again if it has changed but still waits."""
-    pod = await cluster.add_pod()
-    await cluster.annotate("p", a="b")
-    writer.put(_no_room(pod))
-    await _is_told(cluster)
-
-
-@own_server_only
-async def test_a_bind_drops_the_reports_that_are_not_written_yet(
-    cluster: Cluster, server: ApiServer, writer: ReportWriter
+@pytest.mark.parametrize(("limit", "written"), [("_CONDITION", (10, 3)), ("_AMID_DECISIONS", (0, 3))])
+async def test_reports_are_written_at_a_limited_rate(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, limit: str, written: tuple[int, int]
 ) -> None:
-    """A pod that was bound is not reported as pending any more."""
-    pod = await cluster.add_pod()
-    before = server.cluster.store.revision
-    writer.put(_no_room(pod))
-    writer.put(Report(pod, "Scheduled", "assigned"))
-    await writer.flush()
-    await until(lambda: server.cluster.store.revision == before + 2)
-    assert await cluster.condition() is None
+    """However many pods wait: of conditions a burst, then so many a second; events are not delayed by it.
 
-
-async def test_conditions_are_written_at_a_limited_rate(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pods wait: a burst, then so many a second; events are not delayed by it."""
-    monkeypatch.setattr(writing, "_CONDITIONS_PER_S", 0.1)
-    monkeypatch.setattr(writing, "_CONDITION_BURST", 3.0)
+    While pods wait for their decision, both are few: a tenant's pods that fit nowhere must not hold up others.
+    """
+    monkeypatch.setattr(writing, limit.replace("CONDITION", "CONDITIONS") + "_PER_S", 1e-6)
+    monkeypatch.setattr(writing, limit + "_BURST", 3.0)
     writer = ReportWriter(cluster.client, "mooring")
-    pods = [await cluster.add_pod(f"p{number}") for number in range(10)]
+    is_amid = limit == "_AMID_DECISIONS"
+    writer.give_way(is_busy=False, amid_decisions=is_amid)
 
-    async def told() -> int:
-        return sum(bool(pod.status.conditions) for pod in (await cluster.pods()).values())
-
-    async def burst_is_over() -> bool:
-        return await told() >= 3
+    async def counts() -> tuple[int, int]:
+        """Return how many events and conditions are written; amid decisions either takes a turn."""
+        conditions = sum(bool(pod.status.conditions) for pod in (await cluster.pods()).values())
+        events = len(await cluster.events())
+        return (0, events + conditions) if is_amid else (events, conditions)
 
     async with _at_work(writer):
-        for pod in pods:
-            writer.put(_no_room(pod))
-        await eventually(burst_is_over)
-        await writer.flush()
-        assert (len(await cluster.events()), await told()) == (10, 3)
+        for number in range(10):
+            writer.put(_no_room(await cluster.add_pod(f"p{number}")))
+        await when(counts, lambda reached: sum(reached) >= sum(written))
+        # As long as a token is awaited nothing more is written: this round trip takes longer than a report.
+        await cluster.add_pod("other")
+        assert await counts() == written
+        if is_amid:
+            writer.give_way(is_busy=False, amid_decisions=False)
+            await when(counts, lambda reached: sum(reached) == 20)
 
 
-async def test_events_are_dropped_when_too_many_wait(
-    cluster: Cluster, server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_events_are_dropped_when_too_many_wait(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """`put` never waits and never grows: what a slow API server cannot take is lost, and counted."""
     monkeypatch.setattr(writing, "_MAX_EVENTS", 5)
-    server.faults.plan(Fault("POST", "/events$", "delay", times=100, delay_s=0.2))
+    cluster.plan(Fault("POST", "/events$", "delay", times=100, delay_s=0.2))
     writer = ReportWriter(cluster.client, "mooring")
     for number in range(20):
-        writer.put(Report(await cluster.add_pod(f"p{number}"), "Scheduled", "assigned"))
+        writer.put(_scheduled(await cluster.add_pod(f"p{number}")))
     async with _at_work(writer):
         await writer.flush()
         assert len(await cluster.events()) == 5
@@ -226,8 +194,7 @@ async def test_a_repeated_event_is_counted(cluster: Cluster, writer: ReportWrite
         writer.put(Report(pod, "Unschedulable", message))
         await writer.flush()
     assert await _counts(cluster) == [("no cpu", 1), ("no room", 2)]
-    for event in await cluster.events():
-        await cluster.call("DELETE", f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
+    await cluster.clear("/api/v1/namespaces/default/events")
     writer.put(_no_room(pod))
     await writer.flush()
     assert await _counts(cluster) == [("no room", 1)]
@@ -235,43 +202,87 @@ async def test_a_repeated_event_is_counted(cluster: Cluster, writer: ReportWrite
 
 @own_server_only
 @pytest.mark.parametrize("delay_s", [0.0, 30.0])
-async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_report_of_others(
-    cluster: Cluster, server: ApiServer, writer: ReportWriter, delay_s: float
+async def test_a_failing_webhook_delays_no_report_of_other_namespaces(
+    cluster: Cluster, writer: ReportWriter, delay_s: float
 ) -> None:
     """Its events and conditions are tried seldom, and those of others are written at once."""
     for method, path in (("POST", "/bad/events$"), ("PATCH", "/bad/pods/.*/status$")):
-        server.faults.plan(webhook_fails(method, path, times=1000, delay_s=delay_s))
+        cluster.plan(webhook_fails(method, path, times=1000, delay_s=delay_s))
     await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "bad"}})
     for number in range(40):
         writer.put(_no_room(await cluster.add_pod(f"p{number}", namespace="bad")))
     began = time.monotonic()
     writer.put(_no_room(await cluster.add_pod("good")))
-    await _is_told(cluster, "good")
+    await _reported(cluster, "good")
     await _has_events(cluster, 1)
     assert time.monotonic() - began < 5.0
-    assert 1000 - server.faults.planned[0].times < 20
+    assert 1000 - cluster.server.faults.planned[0].times < 20
 
 
 @own_server_only
-async def test_what_a_webhook_has_denied_is_written_once_it_answers(
-    cluster: Cluster, server: ApiServer, writer: ReportWriter
-) -> None:
-    """One event each, and the newest condition."""
-    server.faults.plan(webhook_fails("POST", "/events$"))
-    server.faults.plan(webhook_fails("PATCH", "/p/status$"))
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(webhook_fails("POST", "/events$"), id="denied by a webhook"),
+        # The next try has the same name.
+        pytest.param(Fault("POST", "/events$", "drop_after"), id="answer lost"),
+    ],
+)
+async def test_what_could_not_be_written_is_written_once(cluster: Cluster, writer: ReportWriter, fault: Fault) -> None:
+    """One event, and the newest condition."""
+    cluster.plan(replace(fault))
+    cluster.plan(webhook_fails("PATCH", "/p/status$"))
     writer.put(_no_room(await cluster.add_pod()))
-    await _is_told(cluster)
+    await _reported(cluster)
     await writer.flush()
     assert await _counts(cluster) == [("no room", 1)]
+    assert not cluster.server.faults.planned
 
 
 @own_server_only
-async def test_an_event_whose_answer_was_lost_is_not_written_twice(
-    cluster: Cluster, server: ApiServer, writer: ReportWriter
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
+async def test_a_pod_group_gets_its_condition_in_the_served_version(
+    version: str, cluster: Cluster, writer: ReportWriter
 ) -> None:
-    """The next try has its name."""
-    server.faults.plan(Fault("POST", "/events$", "drop_after"))
-    writer.put(Report(await cluster.add_pod(), "Scheduled", "assigned"))
-    await writer.flush()
-    assert len(await cluster.events()) == 1
-    assert not server.faults.planned
+    """Each version has its own type of it; other conditions stay; one that is True is not taken back."""
+    catalog, api = cluster.server.cluster.catalog, "scheduling.k8s.io"
+    served = catalog.find(api, "v1beta1", "podgroups")
+    assert served is not None
+    catalog.forget(api, "v1beta1", "podgroups")
+    catalog.learn(replace(served, version=version))
+    folder = f"/apis/{api}/{version}/namespaces/default/podgroups"
+
+    async def create(name: str, status: object = None) -> PodGroup:
+        body = {"apiVersion": f"{api}/{version}", "kind": "PodGroup", "metadata": {"name": name}, "spec": {}}
+        await cluster.call("POST", folder, body)
+        shown = await cluster.patch(f"{folder}/{name}/status", status=status or {})
+        return msgspec.convert(shown, PodGroup)
+
+    async def conditions(name: str = "train") -> list[tuple[str, str, str | None]]:
+        shown = msgspec.convert(await cluster.call("GET", f"{folder}/{name}"), PodGroup).status.conditions or []
+        assert all(one.reason and (one.last_transition_time or one.type == "Other") for one in shown)
+        return [(one.type, one.status, one.message) for one in shown]
+
+    def put(group: PodGroup, status: Any, message: str) -> None:
+        writer.put_group(ReportGroup(group, status, "Scheduled" if status == "True" else "Unschedulable", message))
+
+    def is_last(status: str, message: str) -> Any:
+        expected = [("Other", "True", ""), (CONDITION_TYPES[version], status, message)]
+        return lambda shown: shown == expected
+
+    other = {"type": "Other", "status": "True", "reason": "r", "message": ""}
+    train = await create("train", {"conditions": [other]})
+    missing = msgspec.convert(msgspec.to_builtins(train), PodGroup)
+    missing.metadata.name = missing.metadata.uid = "missing"
+    put(train, "False", "no room")
+    await when(conditions, is_last("False", "no room"))
+    # What is True is written whatever has changed meanwhile.
+    put(train, "True", "2 members")
+    put(train, "False", "too late for the queue")
+    await when(conditions, is_last("True", "2 members"))
+    put(train, "False", "too late for the server")
+    put(missing, "False", "there is none")
+    # Conditions are written one after another: the last one shows that those before it are done.
+    put(await create("second"), "False", "no room")
+    await when(lambda: conditions("second"), bool)
+    assert is_last("True", "2 members")(await conditions())

@@ -16,7 +16,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.conftest import Json
 from tests.scheduler.server.cluster import PODS
-from tests.scheduler.server.http.kube_scheduler import running
+from tests.scheduler.server.process import running
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 

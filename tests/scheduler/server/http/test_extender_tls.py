@@ -2,11 +2,10 @@
 
 import asyncio
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -25,19 +24,18 @@ from tests.support.certificates import Authority, Pair
 STANDS_BY = "this scheduler does not lead"
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "authority")
+class Parties(NamedTuple):
+    """The authority that the server and its clients trust, the server's certificate, and another authority."""
+
+    authority: Authority
+    server: Pair
+    stranger: Authority
 
 
 @pytest.fixture
-def server(authority: Authority) -> Pair:
-    return authority.sign("server")
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "stranger")
+def parties(tmp_path: Path) -> Parties:
+    authority = Authority(tmp_path, "authority")
+    return Parties(authority, authority.sign("server"), Authority(tmp_path, "stranger"))
 
 
 @asynccontextmanager
@@ -62,20 +60,22 @@ async def ask(url: str, authority: Authority, client: Pair | None = None) -> str
         return await answer.text()
 
 
-async def test_the_server_proves_its_identity(authority: Authority, server: Pair, stranger: Authority) -> None:
-    """A client that trusts its authority is answered, over TLS and nothing else."""
-    async with serving(server) as url:
-        assert await ask(url, authority) == STANDS_BY
+async def test_the_server_proves_its_identity(parties: Parties) -> None:
+    """A client that trusts its authority is answered, over TLS and nothing else, whatever silent client came first."""
+    async with serving(parties.server) as url:
+        _, silent = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
+        assert await ask(url, parties.authority) == STANDS_BY
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await ask(url, stranger)
+            await ask(url, parties.stranger)
         with pytest.raises(aiohttp.ClientError):
-            await ask(url.replace("https", "http"), authority)
+            await ask(url.replace("https", "http"), parties.authority)
+        silent.close()
+        await silent.wait_closed()
 
 
-async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
-    authority: Authority, server: Pair, stranger: Authority
-) -> None:
+async def test_only_clients_with_a_certificate_of_the_ca_are_answered(parties: Parties) -> None:
     """One without a certificate is refused, and so is one of another authority, or self-signed."""
+    authority, server, stranger = parties
     async with serving(server, authority.own.certificate) as url:
         assert await ask(url, authority, authority.sign("client")) == STANDS_BY
         for refused in (None, stranger.sign("other"), stranger.own):
@@ -83,10 +83,9 @@ async def test_only_clients_with_a_certificate_of_the_ca_are_answered(
                 await ask(url, authority, refused)
 
 
-async def test_renewed_files_are_used_from_the_next_connection_on(
-    authority: Authority, server: Pair, stranger: Authority
-) -> None:
+async def test_renewed_files_are_used_from_the_next_connection_on(parties: Parties) -> None:
     """The server's certificate and the clients' authority; a half-finished renewal changes nothing."""
+    authority, server, stranger = parties
     trusted = authority.own.certificate.with_name("clients.crt")
     trusted.write_bytes(authority.own.certificate.read_bytes())
     known, other, renewed = authority.sign("client"), stranger.sign("other"), stranger.sign("renewed")
@@ -103,35 +102,12 @@ async def test_renewed_files_are_used_from_the_next_connection_on(
         assert await ask(url, stranger, other) == STANDS_BY
 
 
-async def test_a_silent_client_delays_no_other(authority: Authority, server: Pair) -> None:
-    """Its handshake waits by itself."""
-    async with serving(server) as url:
-        _, silent = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
-        assert await ask(url, authority) == STANDS_BY
-        silent.close()
-        await silent.wait_closed()
-
-
-def test_unusable_files_are_reported_at_the_start(authority: Authority, server: Pair, tmp_path: Path) -> None:
+def test_unusable_files_are_reported_at_the_start(parties: Parties, tmp_path: Path) -> None:
     """A key without a certificate, a client CA alone, a file that is not there, a key of another certificate."""
-    good, key = str(server.certificate), str(server.key)
+    good, key = str(parties.server.certificate), str(parties.server.key)
     for files in (("", key, ""), (good, "", ""), ("", "", good), (good, str(tmp_path / "none"), ""), (good, key, key)):
         with pytest.raises(ConfigError, match="TLS of the extender"):
             server_tls(*files)
     with pytest.raises(ConfigError, match="mismatch"):
-        server_tls(good, str(authority.own.key), "")
+        server_tls(good, str(parties.authority.own.key), "")
     assert server_tls("", "", "") is None
-    (kubeconfig := tmp_path / "kubeconfig").write_text(_KUBECONFIG)
-    # A process of its own: a program's set-up binds the log to the present stderr, for all tests that follow.
-    command = [sys.executable, "-m", "scheduler", "--kubeconfig", str(kubeconfig), "--extender-tls-cert", good]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "TLS of the extender needs a certificate and its key" in ended.stderr
-
-
-_KUBECONFIG = """
-current-context: c
-contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {}}]
-"""

@@ -1,0 +1,220 @@
+"""What is followed, in which order it is taken in, and kinds that are served from later on, or never."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from devcluster.apiserver.http.faults import Fault, FaultKind
+from devcluster.apiserver.serve import ApiServer
+from mooring import names
+from mooring.kube.events import Changed, Identity, Removed, Synced
+from mooring.kube.watch import Decoder, read_line
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.workload_objects import PodGroup
+from scheduler.server import watches
+from scheduler.server.watches import OPTIONAL, EndOfList, Inbox, Message, WatchEvent
+from scheduler.state.machine import Machine
+from tests.scheduler.server.cluster import Cluster, following
+from tests.support.polling import until
+
+GROUP, VERSION = "scheduling.k8s.io", "v1beta1"
+API = f"{GROUP}/{VERSION}"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+KEY = GroupKey("PodGroup", "default", "train")
+BASIC: dict[str, Any] = {"schedulingPolicy": {"basic": {}}}
+own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+
+
+def _message(token: str) -> Message:
+    """Return a message: "a1" is version 1 of node a or pod p, "-a" a removal, "*" a list of nodes, "$" a list's end."""
+    if token == "$":
+        return EndOfList(Pod, 1)
+    if token == "*":
+        return WatchEvent(Node, Synced[Any](()))
+    if token[0] == "-":
+        return WatchEvent(Node, Removed(Identity(token[1:])))
+    kind = Pod if token[0] == "p" else Node
+    return WatchEvent(kind, Changed[Any](Identity(token[0], resource_version=token[1:]), token))
+
+
+@pytest.mark.parametrize(
+    ("received", "taken"),
+    [
+        pytest.param("a1 a2 b1 p1 a3", "a3 b1 p1", id="of a node's changes the newest, in the place of the first"),
+        pytest.param("a1 -a a2 * a1 a2", "a1 -a a2 * a2", id="no change before an earlier removal or list"),
+        # What a change requeues depends on the one before.
+        pytest.param("p1 p2 p3 $", "p1 p2 p3 $", id="all changes of pods"),
+    ],
+)
+def test_messages_are_taken_in_order_and_of_a_nodes_changes_only_the_newest(received: str, taken: str) -> None:
+    inbox = Inbox()
+    # What was taken is not replaced any more.
+    for _ in range(2):
+        for token in received.split():
+            inbox.put(_message(token))
+        for token in taken.split():
+            assert inbox.take() == _message(token)
+        assert not inbox
+    inbox.put(_message("a1"))
+    inbox.clear()
+    assert not inbox
+
+
+def test_a_node_of_nothing_but_images_takes_a_moment() -> None:
+    """Less than the standard library needs for such a list, of which it makes half a million objects."""
+    document = {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "7"}, "status": {"images": [{}] * 500_000}}
+    text = json.dumps({"type": "MODIFIED", "object": document}).encode()
+    ours, standard = (
+        min(_seconds(act) for _ in range(3))
+        for act in (lambda: read_line(text, Decoder(Node)), lambda: json.loads(text))
+    )
+    assert ours < standard
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    began = time.thread_time()
+    act()
+    return time.thread_time() - began
+
+
+def _gang(count: int) -> dict[str, Any]:
+    return {"schedulingPolicy": {"gang": {"minCount": count}}}
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for an API that is not served many times a second."""
+    monkeypatch.setattr(watches, "_LOOK_S", 0.05)
+    monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
+
+
+@pytest.fixture
+def unserved(server: ApiServer) -> None:
+    server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+
+
+@asynccontextmanager
+async def _followed(cluster: Cluster, machine: Machine) -> AsyncIterator[Callable[..., bool]]:
+    """Follow a server once everything is listed; give a question whether a PodGroup is in the cache."""
+
+    def is_cached(key: GroupKey = KEY) -> bool:
+        return machine.state.group_cache.pod_groups.get(key).group is not None
+
+    async with following(machine, cluster.client) as (loop, _):
+        await until(loop.reflectors.ready.is_set)
+        yield is_cached
+
+
+async def _create(cluster: Cluster, spec: dict[str, Any], api: str = API, name: str = "train") -> None:
+    body = {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    await cluster.call("POST", f"/apis/{api}/namespaces/default/podgroups", body)
+
+
+@own_server_only
+@pytest.mark.usefixtures("unserved")
+@pytest.mark.parametrize(
+    ("api", "key", "spec"),
+    [
+        (f"{GROUP}/v1alpha2", KEY, _gang(3)),
+        (f"{GROUP}/v1beta1", KEY, _gang(3)),
+        ("scheduling.x-k8s.io/v1alpha1", KEY._replace(naming="coscheduling"), {"minMember": 3}),
+    ],
+)
+async def test_an_api_that_is_served_later_is_found(
+    api: str, key: GroupKey, spec: dict[str, Any], cluster: Cluster, machine: Machine
+) -> None:
+    """In either version of the cluster's own, and scheduler-plugins'; until then nothing waits for it."""
+    async with _followed(cluster, machine) as is_cached:
+        assert not is_cached(key)
+        await _create(cluster, spec, api)
+        await until(lambda: is_cached(key))
+
+
+@own_server_only
+async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along(cluster: Cluster, machine: Machine) -> None:
+    """A custom resource definition is deleted: its PodGroups do not stay for ever."""
+    async with _followed(cluster, machine) as is_cached:
+        await _create(cluster, BASIC)
+        await until(is_cached)
+        cluster.server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+        cluster.server.cut_watches()
+        await until(lambda: not is_cached())
+
+
+@own_server_only
+@pytest.mark.parametrize("kind", ["answer", "page"])
+@pytest.mark.parametrize("code", [403, 404])
+async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
+    code: int, kind: FaultKind, cluster: Cluster, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of a group that goes as a whole would be preempted one by one meanwhile."""
+    monkeypatch.setattr(watches, "_LOOK_S", 60.0)
+    async with _followed(cluster, machine) as is_cached:
+        await _create(cluster, BASIC | {"disruptionMode": {"all": {}}})
+        await until(is_cached)
+        for path in OPTIONAL[PodGroup]:
+            cluster.plan(Fault("GET", path, kind, times=3, code=code))
+        cluster.server.cut_watches()
+        await until(lambda: not any(one.path in OPTIONAL[PodGroup] for one in cluster.server.faults.planned))
+        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
+        await _create(cluster, BASIC, name="another")
+        await until(lambda: is_cached(KEY._replace(name="another")))
+        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
+
+
+@own_server_only
+async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about(cluster: Cluster, machine: Machine) -> None:
+    """From the watch to the queue."""
+    async with _followed(cluster, machine):
+        await _create(cluster, _gang(2))
+        await cluster.add_pod("p", schedulingGroup={"podGroupName": "train"})
+
+        def waits() -> bool:
+            members = machine.group_cache.get(KEY)
+            return members is not None and members.count("waiting") == 1
+
+        await until(waits)
+        assert list(machine.queue.uids()) == []
+        await cluster.patch(f"/apis/{API}/namespaces/default/podgroups/train", spec=_gang(1))
+        await until(lambda: list(machine.queue.uids()) == [KEY.entry])
+
+
+@own_server_only
+@pytest.mark.parametrize("is_forbidden", [False, True])
+async def test_jobs_are_followed_where_they_may_be_listed(
+    cluster: Cluster, machine: Machine, is_forbidden: bool
+) -> None:
+    """The scheduler is ready in both cases."""
+    if is_forbidden:
+        cluster.plan(Fault("GET", "/apis/batch/v1/jobs", "answer", times=1000, code=403))
+    uid = (await cluster.call("POST", JOBS, {"metadata": {"name": "train"}}))["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    group = {names.GROUP: '{"name":"train","min":4}'}
+    await cluster.add_pod("rank", annotations=group, metadata={"ownerReferences": [owner]})
+    await cluster.patch(f"{JOBS}/train/status", status={"succeeded": 3})
+
+    def count() -> int:
+        members = machine.group_cache.get(GroupKey("annotation", "default", "train"))
+        return members.count_for({uid}) if members is not None else -1
+
+    async with _followed(cluster, machine):
+        await until(lambda: count() == (0 if is_forbidden else 3))
+        await cluster.call("DELETE", f"{JOBS}/train")
+        await until(lambda: count() == 0)
+
+
+async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(cluster: Cluster, machine: Machine) -> None:
+    """The scheduler is not ready without it: a pod's volumes are never silently ignored."""
+    for plural in ("persistentvolumes", "csinodes"):
+        cluster.plan(Fault("GET", f"/{plural}", "answer", times=1000, code=403))
+    missing = (
+        "not listed yet: PersistentVolume (needs permission to list and watch persistentvolumes), "
+        "CSINode (needs permission to list and watch csinodes.storage.k8s.io)"
+    )
+    async with following(machine, cluster.client) as (loop, _):
+        await until(lambda: loop.reflectors.not_ready() == missing)
