@@ -14,7 +14,7 @@ from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
 from scheduler.cache.counters import shift
-from scheduler.kube.group_membership import membership_if_readable
+from scheduler.kube.group import membership_if_readable
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import MOST_PORTS, run_time_of

@@ -11,7 +11,7 @@ from math import inf
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.filters import Among
-from scheduler.kube.group_membership import GroupKey, membership_if_readable
+from scheduler.kube.group import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
 
 # Seconds for which a node is avoided.

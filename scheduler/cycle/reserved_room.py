@@ -18,7 +18,7 @@ from mooring.annotations.assignment import Assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cycle.node_dry_run import DryRuns
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import Claim, reserve_rates

@@ -15,7 +15,7 @@ from mooring.annotations.request import MOST_INTERFACES, PodRequest, VfRequest, 
 from mooring.annotations.run_time import read_run_time
 from mooring.errors import AnnotationError
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
-from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
+from scheduler.kube.group import GroupKey, GroupMembership, read_membership
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, pack_ports
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
 from scheduler.kube.outcomes import Refused

@@ -12,7 +12,7 @@ from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable, Why
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.group_membership import GroupMembership
+from scheduler.kube.group import GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.reserved_room import Cause, EndOf, Owner, Reservation, ReservedRoom
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.pending.event_hints import of_departure
 from scheduler.queue.queue import Queue
 

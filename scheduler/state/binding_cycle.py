@@ -8,13 +8,12 @@ too few members.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, PreBind, PreBindResult, Report, Result
 from scheduler.cycle.reserved_room import Owner
 from scheduler.kube.cluster_event import NO_EVENT
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import Group, GroupKey
 from scheduler.kube.outcomes import Outcome, Refused
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState

@@ -15,7 +15,7 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import membership_if_readable, node_times
+from scheduler.kube.group import membership_if_readable, node_times
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.workload_objects import POD_GROUP_PATHS, Job
 from scheduler.pending.event_hints import of_assigned_pod, of_departure, of_node

@@ -19,7 +19,7 @@ from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.group_evictions import MarkedMembers
 from scheduler.pending.groups.pending_groups import NO_OPTIONS, GroupOptions

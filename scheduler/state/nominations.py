@@ -23,7 +23,7 @@ from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Ins
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reserved_room import Owner, Reservation
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.promises import read_promise

@@ -14,7 +14,7 @@ from itertools import islice
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Evict, Instruction, Order, PreBind, Result
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import Metadata, Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.pending.part import Part

@@ -12,7 +12,7 @@ from docs.hooks.texts import ROOT
 from mooring import names
 from mooring.annotations import group, request
 from mooring.nic import settings
-from scheduler.kube.group_membership import GroupMembership
+from scheduler.kube.group import GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 

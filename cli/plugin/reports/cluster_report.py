@@ -13,7 +13,7 @@ from cli.plugin.reports.checks import Patient
 from cli.plugin.reports.objects import Event, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import NodeUse
-from scheduler.cache.groups.group_sources import Group
+from scheduler.kube.group import Group
 
 # Labels that say where a node is, whether or not a group names them. Sources: kubernetes.io/docs/reference/
 # labels-annotations-taints, and the README of github.com/NVIDIA/topograph.

@@ -14,8 +14,8 @@ from cli.plugin.reports.objects import Node as ShownNode
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, MemberState
-from scheduler.cache.groups.group_sources import Group, PodGroups, read_group
-from scheduler.kube.group_membership import GroupKey, membership_if_readable, membership_of_refused, node_times
+from scheduler.cache.groups.pod_groups import PodGroups
+from scheduler.kube.group import Group, GroupKey, membership_if_readable, membership_of_refused, node_times, read_group
 from scheduler.kube.member_order import by_index
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused

@@ -11,8 +11,7 @@ from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.found_groups import FoundGroup, State
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells, without_columns
 from scheduler.cache.groups.group_cache import MemberState
-from scheduler.cache.groups.group_sources import Group
-from scheduler.kube.group_membership import Naming
+from scheduler.kube.group import Group, Naming
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
 _WIDE = ("SOURCE", "WITHIN", "PREFER", "SLICES", "RAILS", "START", "WHY")

@@ -26,7 +26,7 @@ from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reserved_room import Owner, Reservation, rooms_of
-from scheduler.kube.group_membership import GroupKey, membership_if_readable
+from scheduler.kube.group import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod, RuntimeClass
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo, read_pod_info

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Identity
 from scheduler.cache.counters import shift
-from scheduler.cache.groups.group_sources import PodGroups
-from scheduler.kube.group_membership import GroupKey, GroupMembership, NodeTimes
+from scheduler.cache.groups.pod_groups import PodGroups
+from scheduler.kube.group import GroupKey, GroupMembership, NodeTimes
 
 # waiting: can be scheduled. refused: a pod of this scheduler whose request cannot be read or is not supported. gated:
 # has scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being

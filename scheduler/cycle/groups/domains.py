@@ -22,11 +22,11 @@ from functools import cached_property, partial
 import numpy as np
 
 from scheduler.cache.column import Amounts
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.filters import Among
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.member_room import MemberRoom, one_domain
+from scheduler.kube.group import Group
 
 # No node has this value: a label's value may be empty, and contains no slash.
 _NO_VALUE = "/"

@@ -22,7 +22,6 @@ from math import inf
 
 import numpy as np
 
-from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import NAME_COUNT, SchedulingCycle
 from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
@@ -35,6 +34,7 @@ from scheduler.cycle.groups.rails import NetworkSums, choices, on_rails
 from scheduler.cycle.groups.slice_placement import SlicePlacement
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
+from scheduler.kube.group import MOST_SHAPES, Group
 from scheduler.kube.pod_info import PodInfo
 
 # Number of members that one decision tries in all topology domains together (some seconds), and to place more than

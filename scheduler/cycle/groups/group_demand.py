@@ -8,9 +8,9 @@ from functools import cached_property
 import msgspec
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.group_sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.cycle.reserved_room import ReservedRoom
+from scheduler.kube.group import MOST_SHAPES, Group
 from scheduler.kube.pod_info import PodInfo, without_identity
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 

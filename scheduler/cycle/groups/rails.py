@@ -19,10 +19,10 @@ from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.column import Amounts
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cycle.groups.domains import Domain
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot, Turns
+from scheduler.kube.group import Group
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shares import Cap, caps_for

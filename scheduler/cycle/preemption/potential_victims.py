@@ -20,7 +20,7 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 
 # Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
 _ABOVE_ZERO = 1 << 31

@@ -13,7 +13,7 @@ for `_PASS_S`. A group with a promise stays the first until it starts or one of 
 from collections.abc import Iterable
 
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.pending.groups.pending_groups import GroupOptions, PendingGroups
 from scheduler.pending.part import Part
 from scheduler.pending.reservations import Reservations

@@ -19,7 +19,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.instructions import EVICTION_RETRY_S, Evict
 from scheduler.cycle.preemption.potential_victims import whole_min
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.part import Part

@@ -15,7 +15,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.group_cache import GroupCache, Members
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import ReportGroup
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import unix_time
 from scheduler.kube.workload_objects import CONDITION_TYPES, AnyPodGroup, PodGroup
 from scheduler.pending.debounce import Debounce

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from mooring.kube.events import Change, Changed
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
-from scheduler.cache.groups.group_sources import Group, read_group
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import GroupKey, GroupMembership, membership_of_refused
+from scheduler.kube.group import Group, GroupKey, GroupMembership, membership_of_refused, read_group
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import PodInfo

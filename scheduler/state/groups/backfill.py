@@ -24,7 +24,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.reserved_room import Reservation
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.pending.groups.promises import NO_START, Promise, read_promise, rfc3339, some_nodes
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState

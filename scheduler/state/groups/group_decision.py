@@ -9,7 +9,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand, kind_of
 from scheduler.cycle.groups.group_snapshot import GroupBudget, Turns
 from scheduler.cycle.groups.preemption.preempt import PreemptionResult
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
 # A group's placement or why it has none, and its victims.

@@ -14,7 +14,6 @@ from typing import Literal, get_args
 from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import Members
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable, Why
 from scheduler.cycle.groups.group_cycle import GroupCycle
@@ -25,7 +24,7 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import Group, GroupKey
 from scheduler.kube.member_order import by_index, ranks, ranks_by_domain
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.first_call import FirstCall

@@ -18,7 +18,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, with_annotation
 from scheduler.cycle.groups.group_demand import GroupDemand, is_spare
 from scheduler.cycle.instructions import Instruction, Notice
 from scheduler.cycle.reserved_room import Reservation, rooms_of
-from scheduler.kube.group_membership import GroupKey, membership_if_readable
+from scheduler.kube.group import GroupKey, membership_if_readable
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
 

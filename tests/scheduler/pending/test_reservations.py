@@ -5,7 +5,7 @@ import pytest
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.reserved_room import Reservation, rooms_of
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.reservations import Reservations
 from scheduler.queue.queue import Queue

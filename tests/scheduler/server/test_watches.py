@@ -13,7 +13,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from mooring.kube.watch import Decoder, read_line
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.server import watches

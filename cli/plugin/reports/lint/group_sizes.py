@@ -20,7 +20,7 @@ from cli.plugin.reports.lint.template_pods import group_request, read_template
 from mooring import names
 from mooring.annotations.group import GroupRequest, difference
 from mooring.parsing import shorten
-from scheduler.cache.groups.group_sources import MOST_SHAPES
+from scheduler.kube.group import MOST_SHAPES
 from scheduler.kube.pod_info import PodInfo, without_identity
 
 

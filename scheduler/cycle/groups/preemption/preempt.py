@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import GroupCache
-from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
@@ -23,6 +22,7 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.reserved_room import Reservation, rooms_of
+from scheduler.kube.group import MOST_SHAPES
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`PlanSearch.try_count`): about 10 s for victims, and 4 s for room to wait for.

@@ -19,7 +19,6 @@ from math import inf
 import numpy as np
 
 from scheduler.cache.assigned_pod import AssignedPod
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cache.node_columns import LINES, VFS, NodeColumns, Rows
 from scheduler.cache.pod_counts import selects
 from scheduler.cycle.decisions import Bind
@@ -41,7 +40,7 @@ from scheduler.cycle.preemption.potential_victims import (
     start_of,
     with_spare_members,
 )
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import Group, GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import Term
 

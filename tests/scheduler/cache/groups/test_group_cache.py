@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, MemberState
-from scheduler.kube.group_membership import GroupKey, GroupMembership, NodeTimes, node_times
+from scheduler.kube.group import GroupKey, GroupMembership, NodeTimes, node_times
 from scheduler.kube.objects import Pod
 
 KEY = GroupKey("PodGroup", "default", "train")

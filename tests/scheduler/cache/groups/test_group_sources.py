@@ -8,9 +8,17 @@ import pytest
 from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
-from scheduler.cache.groups import group_sources
-from scheduler.cache.groups.group_sources import Group, PodGroupEntry, PodGroups, disrupted_as_a_whole, read_pod_group
-from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
+from scheduler.cache.groups.pod_groups import PodGroups
+from scheduler.kube import group as group_reader
+from scheduler.kube.group import (
+    Group,
+    GroupKey,
+    GroupMembership,
+    PodGroupEntry,
+    disrupted_as_a_whole,
+    read_membership,
+    read_pod_group,
+)
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Refused
 from scheduler.kube.pod_info import read_pod_info
@@ -52,7 +60,7 @@ def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> Non
     assert read_pod_info(_pod(make_pod, text)) == Refused(
         "annotation 'mooring.dev/group'.role_from: label 'type' of the pod is missing or empty"
     )
-    assert group_sources.read_group(KEY, PodGroupEntry(Group(KEY, 3)), [asked]) == Refused(
+    assert group_reader.read_group(KEY, PodGroupEntry(Group(KEY, 3)), [asked]) == Refused(
         "annotation 'mooring.dev/group'.roles: min 3 is less than 4, the sum of roles"
     )
 
@@ -242,27 +250,27 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     """Prefer and rails come from it; a number or a label of its own must be the PodGroup's."""
     on_racks, anywhere = PodGroupEntry(Group(KEY, 4, RACK, priority=3)), PodGroupEntry(Group(KEY, 4))
     added = GroupRequest(min=4, prefer=("leaf",), rails="index")
-    assert group_sources.read_group(KEY, on_racks, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
-    assert group_sources.read_group(KEY, on_racks, [GroupRequest(min=5)]) == Refused(
+    assert group_reader.read_group(KEY, on_racks, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
+    assert group_reader.read_group(KEY, on_racks, [GroupRequest(min=5)]) == Refused(
         "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which sets 4"
     )
-    assert group_sources.read_group(KEY, anywhere, [GroupRequest(within=RACK)]) == Refused(
+    assert group_reader.read_group(KEY, anywhere, [GroupRequest(within=RACK)]) == Refused(
         f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which does not set it"
     )
-    assert group_sources.read_group(KEY, anywhere, [GroupRequest(disruption="pod")]) == Group(KEY, 4)
-    assert group_sources.read_group(KEY, anywhere, [GroupRequest(disruption="group")]) == Refused(
+    assert group_reader.read_group(KEY, anywhere, [GroupRequest(disruption="pod")]) == Group(KEY, 4)
+    assert group_reader.read_group(KEY, anywhere, [GroupRequest(disruption="group")]) == Refused(
         "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which sets 'pod'"
     )
 
 
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
-    assert group_sources.read_group(KEY, PodGroupEntry(), [GroupRequest()]) == Refused(why)
+    assert group_reader.read_group(KEY, PodGroupEntry(), [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")
-    assert group_sources.read_group(
+    assert group_reader.read_group(
         named, PodGroupEntry(), [GroupRequest("train", 2), GroupRequest("train", 3)]
     ) == Refused("waiting members differ in annotation 'mooring.dev/group'.min: 2, 3")
-    assert group_sources.read_group(named, PodGroupEntry(), [GroupRequest("train", 2)]) == Group(named, 2)
+    assert group_reader.read_group(named, PodGroupEntry(), [GroupRequest("train", 2)]) == Group(named, 2)
 
 
 def test_a_pod_group_has_its_current_priority_until_it_goes() -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.group_sources import Group
 from scheduler.cycle.groups.domains import domains_within
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import Group, GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, told

@@ -5,7 +5,7 @@ from typing import Literal
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.preemption.potential_victims import Loss, Victim, loss_of, single
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 
 
 def _victim(priority: int, count: int = 1, source: Literal["annotation", "PodGroup"] = "annotation") -> Victim:

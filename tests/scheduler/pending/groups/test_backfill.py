@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group import GroupKey
 from scheduler.pending.groups.promises import NO_START
 from scheduler.state.groups.backfill import EarliestStart
 from scheduler.state.groups.group_scheduling import demand_of

@@ -13,9 +13,8 @@ import pytest
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.pf_terms import Allow
 from scheduler.cache.groups.group_cache import GroupCache, Member, Members, Rank
-from scheduler.cache.groups.group_sources import MOST_SHAPES
 from scheduler.cycle.instructions import Instruction
-from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.group import MOST_SHAPES, GroupKey, GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.state.groups.group_scheduling import PORTION
 from tests.scheduler.group_life import Life, annotated, binds, orders, told
