@@ -93,8 +93,8 @@ class GroupUnschedulable:
 
     ``fitting`` is the number of members that fit, and ``refusal`` the reason for the next one. ``where`` is the domain
     in which most members fit, as text; empty for the whole cluster. ``binds`` are the places of those members.
-    ``is_cut``: not all domains and networks were tried. ``go_on_from`` is the number of the domain with which the next
-    decision starts; 0 if all were tried. ``comes_again``: another decision may find more even if no event happens.
+    ``is_cut``: not all orders and networks were tried there. ``comes_again``: another decision may find more even if no
+    event happens.
     """
 
     fitting: int
@@ -103,7 +103,6 @@ class GroupUnschedulable:
     where: str = ""
     binds: tuple[Bind, ...] = ()
     is_cut: bool = False
-    go_on_from: int = 0
     comes_again: bool = False
 
 

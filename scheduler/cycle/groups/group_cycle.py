@@ -5,8 +5,7 @@ earlier members present, so all rules hold among members, including exact VFs.
 
 Attempts: each topology domain is tried in turn, and within it each choice of networks. An attempt places the largest
 members first. If too few fit, the next one takes the members' own order, and the last one, if not all members are
-needed, the smallest first. The attempt in a domain that places most members wins. `_MAX_ATTEMPTS` limits all domains
-together; the next decision continues where this one stopped.
+needed, the smallest first. The first attempt that places enough members is taken, and the others join them if they fit.
 
 Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Places that
 are still valid are kept, even if better ones exist by now. Only invalid members are placed again, on a fresh snapshot.
@@ -37,9 +36,8 @@ from scheduler.kube.cluster_event import ANY_EVENT, NO_EVENT, ClusterEvent
 from scheduler.kube.group import MOST_SHAPES, Group
 from scheduler.kube.pod_info import PodInfo
 
-# Number of members that one decision tries in all topology domains together (some seconds), and to place more than
-# needed.
-_MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
+# Number of members that one decision tries in one topology domain.
+_MAX_ATTEMPTS = 20_000
 # Cost of the check and the commit of a member, in units of one node.
 _A_COMMIT = 30
 # Number of rounds after which others wait, and after which the group is tried later.
@@ -177,25 +175,16 @@ class _DomainSearch:
     sums: NetworkSums
 
     def try_targets(self) -> Turns[Target | GroupUnschedulable]:
-        """Try one domain after another, from the demand's first domain on; from the first of all if there are fewer."""
-        best, best_rank, count = None, (0, 0), 0
-        for first in dict.fromkeys((self.snapshot.demand.first_domain, 0)):
-            for number, target in enumerate(self._targets()):
-                self.snapshot.budget.charge(self.snapshot.nodes.size)
-                if number < first:
-                    continue
-                if best is not None and count >= _MAX_ATTEMPTS:
-                    return replace(best, is_cut=True, go_on_from=number, comes_again=True)
-                outcome, try_count = yield from self._try_target(target)
-                if isinstance(outcome, Target):
-                    return outcome
-                count += try_count
-                # The best reason is that of the domain where most members fit, of equal ones the widest.
-                rank = outcome.fitting, -len(target.domain.labels)
-                if best is None or rank > best_rank:
-                    best, best_rank = outcome, rank
-            if best is not None:
-                break
+        """Try one domain after another; the reason is that of the domain where most fit, of equal ones the widest."""
+        best, best_rank = None, (0, 0)
+        for target in self._targets():
+            self.snapshot.budget.begin_domain(self.snapshot.nodes.size)
+            outcome = yield from self._try_target(target)
+            if isinstance(outcome, Target):
+                return outcome
+            rank = outcome.fitting, -len(target.domain.labels)
+            if best is None or rank > best_rank:
+                best, best_rank = outcome, rank
         assert best is not None, "a group is tried somewhere"
         return best
 
@@ -206,35 +195,24 @@ class _DomainSearch:
             yield from targets(replace(demand, group=_with_domain_label(demand.group, key)), self.room)
         yield from targets(demand, self.room)
 
-    def _try_target(self, target: Target) -> Turns[tuple[Target | GroupUnschedulable, int]]:
-        """Repeat the attempt in a domain that placed most members; return how many members were tried, too."""
-        snapshot = self.snapshot
-        best, best_count, shortage = None, target.min_members - 1, None
-        count, extra_count, is_cut = 0, 0, False
+    def _try_target(self, target: Target) -> Turns[Target | GroupUnschedulable]:
+        """Return the target once enough members are placed, otherwise why not in the attempt that placed most."""
+        snapshot, shortage, count = self.snapshot, None, 0
         for members in self._attempts(target):
             if members is None:
                 yield from self.sums.read(np.unique(np.concatenate(self.room.rows_of_shapes)))
                 continue
-            if count >= _MAX_ATTEMPTS or extra_count >= _MAX_EXTRA_ATTEMPTS:
-                is_cut = True
-                break
+            if shortage is not None and count >= _MAX_ATTEMPTS:
+                return replace(shortage, is_cut=True)
             refusals, try_count = yield from fill(snapshot, self.room, members, target)
+            if len(snapshot.binds) >= target.min_members:
+                return target
             count += try_count
-            extra_count += try_count if best is not None else 0
-            bind_count = len(snapshot.binds)
-            if bind_count == len(members):
-                return target, count
-            if bind_count > best_count:
-                best, best_count = members, bind_count
-            elif best is None and (shortage is None or bind_count > shortage.fitting):
+            if shortage is None or len(snapshot.binds) > shortage.fitting:
                 shortage = _shortage(snapshot, target, refusals)
-            yield from self.snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds))
-        if best is None:
-            assert shortage is not None, "a domain is tried at least once"
-            return replace(shortage, is_cut=is_cut), count
-        # Nothing changes in a snapshot: the same members go to the same nodes again.
-        yield from fill(snapshot, self.room, best, target)
-        return target, count
+            yield from snapshot.budget.move_all(snapshot.take_off, list(snapshot.binds))
+        assert shortage is not None, "a domain is tried at least once"
+        return shortage
 
     def _attempts(self, target: Target) -> Iterator[Sequence[PodInfo] | None]:
         """Yield the members to try in a domain: each choice of networks, in each order; None if sums are needed."""

@@ -24,10 +24,9 @@ _SPARE = "-spare-"
 class GroupDemand:
     """A group and its waiting ``members`` in order, of which ``min_members`` must be placed.
 
-    ``since`` is the number of the event after which the decision began; a decision that continues an earlier one at
-    ``first_domain`` keeps the number of the first. The last ``spares`` of the members only reserve room; the group does
-    not start without the ``needed_spares``, which ``min_members`` includes. ``ranks`` are those of the waiting and
-    placed members, by uid, if the group has slices.
+    ``since`` is the number of the event after which the decision began. The last ``spares`` of the members only reserve
+    room; the group does not start without the ``needed_spares``, which ``min_members`` includes. ``ranks`` are those of
+    the waiting and placed members, by uid, if the group has slices.
     """
 
     group: Group
@@ -36,7 +35,6 @@ class GroupDemand:
     priority: int
     placed_pods: Sequence[AssignedPod] = ()
     since: int = 0
-    first_domain: int = 0
     spares: int = 0
     needed_spares: int = 0
     ranks: Mapping[str, int] = field(default_factory=dict)

@@ -70,6 +70,11 @@ class GroupBudget:
     def begin_quantum(self) -> None:
         self._quantum_work, self._quantum = 0, self._later_quantum
 
+    def begin_domain(self, nodes: int) -> None:
+        """Charge the sums of a topology domain; each has the full number of search steps."""
+        self.charge(nodes)
+        self.renew_placement()
+
     def renew_placement(self) -> None:
         """Restore the full number of search steps, to try members again without some pods."""
         self._charge_values()

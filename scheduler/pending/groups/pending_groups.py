@@ -61,8 +61,6 @@ class WaitingGroup:
     is_urgent: bool = False
     # A change arrived after the current decision had started.
     is_dirty: bool = False
-    # The domain with which the next decision continues, and the event after which the first of these decisions started.
-    rest: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -193,16 +191,6 @@ class PendingGroups(Part):
         self._enqueue(key, state, now)
         return True
 
-    def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
-        """Let the next decision continue from a domain, unless the group has changed."""
-        if not self._states[key].is_dirty:
-            self._states[key].rest = first_domain, since
-
-    def take_rest(self, key: GroupKey) -> tuple[int, int] | None:
-        """Return where the last decision stopped, if it left domains untried; the next one may stop elsewhere."""
-        rest, self._states[key].rest = self._states[key].rest, None
-        return rest
-
     def requeue(self, key: GroupKey, now: float) -> None:
         """Requeue a group at once if it is still in the queue: its decision was aborted, or left members waiting."""
         if (state := self.in_queue(key)) is not None:
@@ -308,7 +296,7 @@ class PendingGroups(Part):
             return
         members.judge()
         state = self._states.setdefault(key, WaitingGroup(now))
-        was_in_queue, state.rest = not state.message, None
+        was_in_queue = not state.message
         group, state.message = self._read(key)
         state.group = group
         if was_in_queue == bool(state.message):

@@ -14,9 +14,6 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 
 # A group's placement or why it has none, and its victims.
 DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, PreemptionResult]
-# The decision has reached the limit of what one decision tries.
-_MORE_DOMAINS = ", and not all domains were tried yet"
-_MORE_COMBINATIONS = ", and not all combinations were tried"
 # Maximum number of blocking pods that a message names.
 _MAX_NAMES = 3
 
@@ -82,7 +79,7 @@ def _shortage_text(members: Members, demand: GroupDemand, verdict: GroupUnschedu
     reason = for_member(refusal.reason, verdict.fitting + 1)
     domain = f" in {verdict.where}, the best domain" if verdict.where else ""
     if verdict.is_cut:
-        domain += _MORE_DOMAINS if verdict.go_on_from else _MORE_COMBINATIONS
+        domain += ", and not all combinations were tried"
     if placed_count:
         half = f"{placed_count} of at least {min_members} members are placed, and {verdict.fitting} of"
         blockers = _name_blockers(members, verdict, cache)

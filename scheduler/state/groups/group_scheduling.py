@@ -171,8 +171,7 @@ class GroupScheduling(Part):
             return verdict, NO_PREEMPTION
         key, reservations, preemption = demand.group.key, self.state.reservations, NO_PREEMPTION
         room, message = [bind.assigned for bind in verdict.binds], _ROOM_MESSAGE
-        if not verdict.go_on_from and verdict.refusal.requeue_on & ClusterEvent.ROOM:
-            # No pod is preempted before everything has been tried.
+        if verdict.refusal.requeue_on & ClusterEvent.ROOM:
             preemption = yield from self._search_room(demand, budget)
             if preemption.reservation is None and self.first_call.holds(key, reservations.now):
                 later_room = yield from self._preemption.search_room(demand, budget, room)
@@ -219,9 +218,7 @@ class GroupScheduling(Part):
         """Let a group wait for its victims or for free resources, and report why."""
         self.decisions["unschedulable"] += 1
         key, groups, reservation = demand.group.key, self.state.pending_groups, preemption.reservation
-        if verdict.go_on_from:
-            groups.keep_rest(key, verdict.go_on_from, demand.since)
-        elif reservation is None:
+        if reservation is None:
             self.first_call.pass_over(key, now)
         self._requeue(demand, verdict, preemption, now)
         message = refusal_message(groups.members(key), demand, verdict, preemption, self.state.cache)
@@ -290,9 +287,7 @@ class GroupScheduling(Part):
 
 
 def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset[str]]:
-    """Return what a popped group asks for, and its waiting members' owners; count the attempt, and take what the last
-    decision left untried.
-    """
+    """Return what a popped group asks for, and its waiting members' owners; count the attempt."""
     group, members = state.pending_groups.group(key), state.pending_groups.members(key)
     priority, pod_infos = state.pending_groups.priority(key), _waiting_members(key, state)
     owners = members.owners(pod_info.uid for pod_info in pod_infos)
@@ -306,12 +301,11 @@ def demand_of(key: GroupKey, state: SharedState) -> tuple[GroupDemand, frozenset
     has_victims = reservation is not None and reservation.cause == "victims"
     is_start = members.shortage(owners, group.min) >= group.min
     needed_spares = len(spares) if is_start and not has_victims else 0
-    # An event since the first decision about these members may have helped in domains that it has already tried.
-    first_domain, since = state.pending_groups.take_rest(key) or (0, state.queue.event_number)
     uid_ranks, pod_infos = _ranks(group, members, placed_pods, state) if group.slices else {}, [*pod_infos, *spares]
     min_members, spare_count = shortage + needed_spares, len(spares)
+    since = state.queue.event_number
     demand = GroupDemand(
-        group, pod_infos, min_members, priority, placed_pods, since, first_domain, spare_count, needed_spares, uid_ranks
+        group, pod_infos, min_members, priority, placed_pods, since, spare_count, needed_spares, uid_ranks
     )
     return demand, owners
 

@@ -301,15 +301,15 @@ class PlanSearch:
     def _put_back(self, victim: Victim, uids: Sequence[str]) -> Turns[bool]:
         """Put a victim back if these members then fit on their nodes, or elsewhere in their domains."""
         snapshot, budget = self._snapshot, self._budget
-        binds, places = [snapshot.binds[uid] for uid in uids], list[Sequence[Domain]]()
+        binds, domains = [snapshot.binds[uid] for uid in uids], list[Domain | None]()
         for bind in binds:
-            places.append((yield from self._places(bind)))
-        if not any(places) and self._is_too_large(victim, binds):
+            domains.append((yield from self._domain_with_room(bind)))
+        if not any(domains) and self._is_too_large(victim, binds):
             return False
         yield from budget.move_all(snapshot.take_off, uids)
         yield from budget.move_all(snapshot.restore, victim.pods)
-        for bind, domains in zip(binds, places, strict=True):
-            if not (yield from self._place_again(bind, domains)):
+        for bind, domain in zip(binds, domains, strict=True):
+            if not (yield from self._place_again(bind, domain)):
                 yield from budget.move_all(snapshot.take_off, [uid for uid in uids if uid in snapshot.binds])
                 yield from budget.move_all(snapshot.remove, victim.pods)
                 yield from budget.move_all(snapshot.put_on, binds)
@@ -318,8 +318,8 @@ class PlanSearch:
             self._has_room.clear()
         return True
 
-    def _places(self, bind: Bind) -> Turns[Sequence[Domain]]:
-        """Return the domain of a member, or of its slice, if one more such member fits there; otherwise none."""
+    def _domain_with_room(self, bind: Bind) -> Turns[Domain | None]:
+        """Return the domain of a member, or of its slice, if one more such member fits there."""
         nodes, member, group = self._snapshot.nodes, bind.pod_info, self._demand.group
         labels = [*(level.within for level in group.slices), *([group.within] if group.within else [])]
         row = nodes.row_of[bind.assigned.node]
@@ -327,20 +327,18 @@ class PlanSearch:
         if (member.shape, domain) not in self._has_room:
             decision = yield from self._snapshot.choose_node(member, domain.among(nodes))
             self._has_room[member.shape, domain] = isinstance(decision, Bind)
-        return [domain] if self._has_room[member.shape, domain] else []
+        return domain if self._has_room[member.shape, domain] else None
 
-    def _place_again(self, bind: Bind, domains: Sequence[Domain]) -> Turns[bool]:
-        """Put a member on its node again, or elsewhere in one of these domains."""
+    def _place_again(self, bind: Bind, domain: Domain | None) -> Turns[bool]:
+        """Put a member on its node again, or elsewhere in a domain."""
         snapshot, member = self._snapshot, bind.pod_info
         self.try_count += 1
         if (yield from snapshot.place_on(member, bind.assigned.node)):
             return True
-        for domain in domains:
-            decision = yield from snapshot.choose_node(member, domain.among(snapshot.nodes))
-            if isinstance(decision, Bind):
-                snapshot.put_on(decision)
-                return True
-        return False
+        decision = (yield from snapshot.choose_node(member, domain.among(snapshot.nodes))) if domain else None
+        if isinstance(decision, Bind):
+            snapshot.put_on(decision)
+        return isinstance(decision, Bind)
 
     def _is_too_large(self, victim: Victim, binds: Sequence[Bind]) -> bool:
         """Return whether a pod needs more than the members on its node leave of what they need themselves."""
