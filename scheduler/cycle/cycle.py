@@ -143,7 +143,7 @@ class SchedulingCycle:
         except TurnSpent:
             return None
 
-    def place(
+    def choose_node(
         self,
         pod_info: PodInfo,
         budget: PlacementBudget,

@@ -32,7 +32,7 @@ class Entry:
     attempts: int = 0
     ready_at: float = 0.0
     ticket: int = 0
-    place: str = ""
+    state: str = ""
     signature: Hashable = None
     is_urgent: bool = False
     since: float | None = None
@@ -99,7 +99,7 @@ class EntryHeap:
         return entry is not None and entry.ticket == item[-1]
 
 
-class SignatureGroup:
+class EqualPods:
     """Unschedulable pods of one signature, and the event that they wait for, in two heaps.
 
     Those whose backoff is over are ordered as in the active queue, the others by the end of their backoff.
@@ -108,9 +108,9 @@ class SignatureGroup:
     def __init__(self, entries: Mapping[str, Entry], waits_for: ClusterEvent) -> None:
         self.waits_for = waits_for
         self.members: set[str] = set()
-        # The pod that an event has requeued for the group; empty if there is none.
+        # The pod that an event has requeued for all; empty if there is none.
         self.probe = ""
-        # The pod whose answer holds for the group.
+        # The pod whose answer holds for all.
         self.answer_of = ""
         self._ready = EntryHeap(entries, attrgetter("sort_key"))
         self._in_backoff = EntryHeap(entries, attrgetter("backoff_key"))
@@ -125,7 +125,7 @@ class SignatureGroup:
             self._in_backoff.pop()
             self._ready.push(entry)
         probe = self._ready.pop() or self._in_backoff.pop()
-        assert probe is not None, "a group without a pod is not kept"
+        assert probe is not None, "a signature without a pod is not kept"
         self.probe = probe.uid
         self.members.discard(probe.uid)
         return probe
@@ -166,13 +166,13 @@ class GroupTurns:
         self._due = 0
 
     def put(self, entry: Entry) -> None:
-        """Record a group that has moved to another place than in flight."""
+        """Record a group that has moved to another state than in flight."""
         if _may_be_tried(entry):
             self._by_age.push(entry)
 
     def begin(self, entry: Entry, now: float) -> None:
         """Record that a group is about to be in flight."""
-        if entry.place == "backoff":
+        if entry.state == "backoff":
             self.early_at = max(self.early_at, now) + _EARLY_S
             self._ends_backoffs = self._due
         self._in_flight.push(entry)
@@ -182,7 +182,7 @@ class GroupTurns:
         uids = sorted([*self._by_age.uids(), *self._by_attempt.uids()])
         ready = sorted(uid for uid, entry in groups.items() if _may_be_tried(entry))
         assert uids == ready, "the groups that may be tried differ"
-        in_flight = {uid for uid, entry in groups.items() if entry.place == "in_flight"}
+        in_flight = {uid for uid, entry in groups.items() if entry.state == "in_flight"}
         assert in_flight == set(self._in_flight.uids()), "the groups that are decided about differ"
 
     def choose(self, due: Entry, now: float) -> Entry | None:
@@ -194,7 +194,7 @@ class GroupTurns:
             return None
         self._due = due.ticket
         may_end = now >= self.early_at or self._ends_backoffs == due.ticket
-        return first if first.place == "active" or may_end else None
+        return first if first.state == "active" or may_end else None
 
     def _oldest(self, due: Entry) -> Entry:
         """Return the first by priority and age of this group and those not tried since it became active."""
@@ -210,4 +210,4 @@ class GroupTurns:
 
 
 def _may_be_tried(entry: Entry) -> bool:
-    return entry.place == "active" or (entry.place == "backoff" and entry.is_awaited)
+    return entry.state == "active" or (entry.state == "backoff" and entry.is_awaited)

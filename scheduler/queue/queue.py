@@ -1,6 +1,6 @@
 """The scheduling queue: which pod is tried next, and which events cause another attempt for an unschedulable pod.
 
-As in kube-scheduler's queue, a pod is in one place. Active: a heap by priority, time of queueing (PrioritySort) and
+As in kube-scheduler's queue, a pod is in one state. Active: a heap by priority, time of queueing (PrioritySort) and
 age. Backoff: its time doubles with each attempt. Unschedulable: the pod waits for events that can help the plugins that
 rejected it; time alone moves no pod from here, unlike flushUnschedulablePodsLeftover in kube-scheduler. In flight: the
 decision is not made yet. Blocked: ready, but its namespace has its maximum number of writes in progress.
@@ -28,11 +28,11 @@ from operator import attrgetter, or_
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue.entry import Entry, EntryHeap, GroupTurns, SignatureGroup
+from scheduler.queue.entry import Entry, EntryHeap, EqualPods, GroupTurns
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
-# The events that move a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help
+# The events that move a pod to a state, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help
 # an unschedulable pod.
 QueueEvent = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
@@ -41,7 +41,7 @@ _COUNTED_AS: Mapping[str, str] = {"blocked": "backoff"}
 
 
 class Queue:
-    """Pods by uid and groups by name, each in one place: active, backoff, unschedulable, blocked or in flight."""
+    """Pods by uid and groups by name, each in one state: active, backoff, unschedulable, blocked or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -49,7 +49,7 @@ class Queue:
         self._active_groups = EntryHeap(self._entries, attrgetter("sort_key"))
         self._turns = GroupTurns(self._entries)
         self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
-        self._signatures: dict[Hashable, SignatureGroup] = {}
+        self._signatures: dict[Hashable, EqualPods] = {}
         # The signatures without a probe, by their events and in order: a set of texts differs in each process.
         self._signatures_by_event: dict[ClusterEvent, dict[Hashable, None]] = {}
         # Ready, but not to be popped, by namespace.
@@ -61,7 +61,7 @@ class Queue:
         # The number of the last event, for `missed_since`, and the last number of each kind.
         self.event_number = 0
         self._last_numbers: dict[int, int] = {}
-        # How many pods have come to a place, by event.
+        # How many pods have come to a state, by event.
         self.arrivals: Counter[tuple[str, QueueEvent]] = Counter()
 
     def add(
@@ -98,11 +98,11 @@ class Queue:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        if entry.place == "unschedulable":
-            self._leave_group(entry)
+        if entry.state == "unschedulable":
+            self._leave_signature(entry)
         else:
             self._send_next(entry)
-        for namespace_uids in self._blocked_uids.values() if entry.place == "blocked" else ():
+        for namespace_uids in self._blocked_uids.values() if entry.state == "blocked" else ():
             namespace_uids.pop(uid, None)
 
     def first(self, now: float) -> Entry | None:
@@ -141,7 +141,7 @@ class Queue:
         entry.ticket = entry.attempt_ticket = self._tickets
         if entry.since is not None:
             self._turns.begin(entry, now)
-        entry.place = "in_flight"
+        entry.state = "in_flight"
         entry.attempts += 1
         entry.queued_at = now
         entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
@@ -163,16 +163,16 @@ class Queue:
 
     def answer_of(self, signature: Hashable) -> str:
         """Return the unschedulable pod whose answer holds for a signature; empty if an event may have helped."""
-        group = self._signatures.get(signature)
-        return group.answer_of if group is not None and not group.probe and group.answer_of in group.members else ""
+        pods = self._signatures.get(signature)
+        return pods.answer_of if pods is not None and not pods.probe and pods.answer_of in pods.members else ""
 
     def note_placement(self, uid: str) -> None:
         """Record that a popped pod got a node: the next pod of its signature may get one too."""
         entry = self._entries.get(uid)
-        group = self._signatures.get(entry.signature) if entry is not None else None
-        if entry is not None and group is not None and group.probe in ("", uid):
-            self._end_wait(entry.signature, group)
-            self._send_probe(group)
+        pods = self._signatures.get(entry.signature) if entry is not None else None
+        if entry is not None and pods is not None and pods.probe in ("", uid):
+            self._end_wait(entry.signature, pods)
+            self._send_probe(pods)
 
     def add_unschedulable(self, uid: str, waits_for: ClusterEvent, signature: Hashable = None) -> frozenset[str]:
         """Set a popped pod aside until one of these events happens; without events, until it changes itself.
@@ -184,14 +184,14 @@ class Queue:
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
-        group = self._signatures.setdefault(signature, SignatureGroup(self._entries, waits_for))
-        differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
-        self._end_wait(signature, group)
-        group.waits_for, group.probe, group.answer_of = waits_for, "", uid
+        pods = self._signatures.setdefault(signature, EqualPods(self._entries, waits_for))
+        differs = frozenset(pods.members) if pods.waits_for != waits_for else frozenset()
+        self._end_wait(signature, pods)
+        pods.waits_for, pods.probe, pods.answer_of = waits_for, "", uid
         self._signatures_by_event.setdefault(waits_for, {})[signature] = None
         entry.signature = signature
         self._move(entry, "unschedulable", "ScheduleAttemptFailure")
-        group.add(entry)
+        pods.add(entry)
         return differs
 
     def retry(self, uid: str) -> None:
@@ -207,16 +207,16 @@ class Queue:
             self._note(cluster_event)
         entries = [entry for uid in uids if (entry := self._entry(uid, "unschedulable")) is not None]
         for signature in dict.fromkeys(entry.signature for entry in entries):
-            group = self._signatures.get(signature)
-            if group is not None and group.waits_for & cluster_event and not group.probe:
-                self._end_wait(signature, group)
-                self._send_probe(group)
+            pods = self._signatures.get(signature)
+            if pods is not None and pods.waits_for & cluster_event and not pods.probe:
+                self._end_wait(signature, pods)
+                self._send_probe(pods)
 
     def requeue(self, uid: str) -> None:
         """Requeue one unschedulable pod after its backoff, whatever it waits for."""
         entry = self._entry(self._entry_of.get(uid, uid), "unschedulable")
         if entry is not None:
-            self._leave_group(entry)
+            self._leave_signature(entry)
             self._requeue(entry)
 
     def move_on_event(self, cluster_event: ClusterEvent, now: float) -> None:
@@ -248,34 +248,34 @@ class Queue:
     def depths(self) -> dict[str, int]:
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
         for entry in self._entries.values():
-            counts[_COUNTED_AS.get(entry.place, entry.place)] += 1
+            counts[_COUNTED_AS.get(entry.state, entry.state)] += 1
         return counts
 
     def uids(self) -> Iterable[str]:
         return self._entries.keys()
 
     def check(self) -> None:
-        """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
+        """Assert that every pod is in exactly one state, and that every unschedulable one can be requeued."""
         active, backoff = [*self._active.uids(), *self._active_groups.uids()], list(self._backoff.uids())
-        unschedulable = [uid for group in self._signatures.values() for uid in group.members]
+        unschedulable = [uid for pods in self._signatures.values() for uid in pods.members]
         blocked_uids = [uid for uids in self._blocked_uids.values() for uid in uids]
-        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("blocked", blocked_uids))
-        for place, uids in places:
-            place_uids = {uid for uid, entry in self._entries.items() if entry.place == place}
-            assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
-            assert set(uids) == place_uids, f"{place}: {sorted(set(uids) ^ place_uids)} differ"
-        for signature, group in self._signatures.items():
-            group.check(signature)
-            is_waiting = signature in self._signatures_by_event.get(group.waits_for, ())
-            assert is_waiting != bool(group.probe), f"signature {signature!r}: either it waits or it has a probe"
-            assert not group.probe or group.probe in self._entries, f"signature {signature!r}: its probe is gone"
+        states = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("blocked", blocked_uids))
+        for state, uids in states:
+            state_uids = {uid for uid, entry in self._entries.items() if entry.state == state}
+            assert len(uids) == len(set(uids)), f"{state}: a pod is in it twice"
+            assert set(uids) == state_uids, f"{state}: {sorted(set(uids) ^ state_uids)} differ"
+        for signature, pods in self._signatures.items():
+            pods.check(signature)
+            is_waiting = signature in self._signatures_by_event.get(pods.waits_for, ())
+            assert is_waiting != bool(pods.probe), f"signature {signature!r}: either it waits or it has a probe"
+            assert not pods.probe or pods.probe in self._entries, f"signature {signature!r}: its probe is gone"
         strays = set().union(*self._signatures_by_event.values()) - self._signatures.keys()
-        assert not strays, f"signatures that wait without a group: {strays}"
+        assert not strays, f"signatures that wait without a pod: {strays}"
         self._turns.check({uid: entry for uid, entry in self._entries.items() if entry.since is not None})
 
-    def _entry(self, uid: str, place: str) -> Entry | None:
+    def _entry(self, uid: str, state: str) -> Entry | None:
         entry = self._entries.get(uid)
-        return entry if entry is not None and entry.place == place else None
+        return entry if entry is not None and entry.state == state else None
 
     def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)
@@ -296,39 +296,39 @@ class Queue:
         self._move(entry, "backoff", event)
         self._backoff.push(entry)
 
-    def _move(self, entry: Entry, place: str, event: QueueEvent) -> None:
+    def _move(self, entry: Entry, state: str, event: QueueEvent) -> None:
         self._tickets += 1
-        self.arrivals[_COUNTED_AS.get(place, place), event] += 1
+        self.arrivals[_COUNTED_AS.get(state, state), event] += 1
         self._entries[entry.uid] = entry
-        entry.ticket, entry.place = self._tickets, place
+        entry.ticket, entry.state = self._tickets, state
         if entry.since is not None:
             entry.is_awaited = event == "ClusterEvent"
             self._turns.put(entry)
 
-    def _leave_group(self, entry: Entry) -> None:
-        group = self._signatures[entry.signature]
-        group.members.discard(entry.uid)
-        self._drop_if_empty(entry.signature, group)
+    def _leave_signature(self, entry: Entry) -> None:
+        pods = self._signatures[entry.signature]
+        pods.members.discard(entry.uid)
+        self._drop_if_empty(entry.signature, pods)
 
-    def _drop_if_empty(self, signature: Hashable, group: SignatureGroup) -> None:
-        if not group.members:
-            self._end_wait(signature, group)
+    def _drop_if_empty(self, signature: Hashable, pods: EqualPods) -> None:
+        if not pods.members:
+            self._end_wait(signature, pods)
             del self._signatures[signature]
 
-    def _end_wait(self, signature: Hashable, group: SignatureGroup) -> None:
-        signatures = self._signatures_by_event.get(group.waits_for, {})
+    def _end_wait(self, signature: Hashable, pods: EqualPods) -> None:
+        signatures = self._signatures_by_event.get(pods.waits_for, {})
         signatures.pop(signature, None)
         if not signatures:
-            self._signatures_by_event.pop(group.waits_for, None)
+            self._signatures_by_event.pop(pods.waits_for, None)
 
     def _send_next(self, entry: Entry) -> None:
         """Requeue another pod of the signature if this one was the probe and will give no answer."""
-        group = self._signatures.get(entry.signature)
-        if group is not None and group.probe == entry.uid:
-            self._send_probe(group)
+        pods = self._signatures.get(entry.signature)
+        if pods is not None and pods.probe == entry.uid:
+            self._send_probe(pods)
 
-    def _send_probe(self, group: SignatureGroup) -> None:
+    def _send_probe(self, pods: EqualPods) -> None:
         """Requeue the first pod whose backoff is over; if there is none, the one whose backoff ends first."""
-        entry = group.take_probe(self._now)
-        self._drop_if_empty(entry.signature, group)
+        entry = pods.take_probe(self._now)
+        self._drop_if_empty(entry.signature, pods)
         self._requeue(entry)

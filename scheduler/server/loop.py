@@ -84,7 +84,7 @@ class Loop:
         self._awake = asyncio.Event()
         self.reflectors = Reflectors(clients.api, self._receive, machine.event_handlers.has)
         self.writes = Writes(machine, clients.leaders, reports, self._receive, self._awake.set)
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._leads = False
         self._is_stopped = False
         self._first_decision_s = 0.0
@@ -103,8 +103,8 @@ class Loop:
         # Messages that are already in the inbox are older than the lists to come.
         self._inbox.clear()
         self._list = None
-        if self._group is not None:
-            self.reflectors.begin(self._group)
+        if self._tasks is not None:
+            self.reflectors.begin(self._tasks)
 
     def _read_unix_time(self) -> None:
         offset_s = time.time() - self._clock()  # noqa: TID251 - the API server's times are UNIX time
@@ -113,9 +113,9 @@ class Loop:
     async def run(self) -> bool:
         """Work until `stop`, then wait for the Bindings in progress; return whether all of them have ended."""
         try:
-            async with asyncio.TaskGroup() as self._group:
-                self.reflectors.begin(self._group)
-                reports = self._group.create_task(self._reports.run())
+            async with asyncio.TaskGroup() as self._tasks:
+                self.reflectors.begin(self._tasks)
+                reports = self._tasks.create_task(self._reports.run())
                 await self._work()
                 await self._drain()
                 is_drained = not self.writes

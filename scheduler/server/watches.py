@@ -125,10 +125,10 @@ class Reflectors:
     ) -> None:
         self._client, self._receive, self._is_known = client, receive, is_known
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turn = 0
+        self._term = 0
         self._event_counts: Counter[type[Any]] = Counter()
         self._listed_kinds: set[type[Any]] = set()
-        self._kinds_of_all_turns: set[type[Any]] = set()
+        self._kinds_of_all_terms: set[type[Any]] = set()
         self.ready = asyncio.Event()
 
     def begin(self, group: asyncio.TaskGroup) -> None:
@@ -136,9 +136,9 @@ class Reflectors:
         self._cancel()
         self._listed_kinds.clear()
         for kind, path in SOURCES.items():
-            self._start(group, self._follow(kind, path, self._turn))
+            self._start(group, self._follow(kind, path, self._term))
         for kind, paths in OPTIONAL.items():
-            self._start(group, self._follow_optional(kind, paths, self._turn))
+            self._start(group, self._follow_optional(kind, paths, self._term))
 
     async def end(self) -> None:
         """End the watches; cancel again if a timeout inside a request swallows a cancellation."""
@@ -148,7 +148,7 @@ class Reflectors:
 
     def note(self, end_of_list: EndOfList, *, leads: bool) -> None:
         self._listed_kinds.add(end_of_list.kind)
-        self._kinds_of_all_turns.add(end_of_list.kind)
+        self._kinds_of_all_terms.add(end_of_list.kind)
         if not self.not_ready():
             self.ready.set()
         _log.info("listed", kind=end_of_list.kind.__name__, count=end_of_list.count, leads=leads)
@@ -159,7 +159,7 @@ class Reflectors:
 
     def not_ready(self) -> str:
         """Return what was never listed; empty if everything was."""
-        return _unlisted_names(self._kinds_of_all_turns)
+        return _unlisted_names(self._kinds_of_all_terms)
 
     def _start(self, group: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None]) -> None:
         task = group.create_task(coroutine)
@@ -168,32 +168,32 @@ class Reflectors:
 
     def _cancel(self) -> None:
         """Cancel the watches; events that they still deliver are dropped."""
-        self._turn += 1
+        self._term += 1
         for task in self._tasks:
             task.cancel()
 
-    async def _follow_optional(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
+    async def _follow_optional(self, kind: type[Any], paths: Sequence[str], term: int) -> None:
         """Follow the first path that is served; while none is, there are no objects, and all are tried again."""
         is_empty, looks = False, 0 if self._event_counts[kind] else _MOMENTS
-        while turn == self._turn:
+        while term == self._term:
             event_count = self._event_counts[kind]
             for path in paths:
                 try:
-                    await self._follow(kind, path, turn, is_optional=True)
+                    await self._follow(kind, path, term, is_optional=True)
                 except (NotFound, Refused) as error:
                     _log.debug("not served", kind=kind.__name__, path=path, reason=str(error))
             if self._event_counts[kind] != event_count:
                 is_empty, looks = False, 0
-            if turn == self._turn and looks >= _MOMENTS and not is_empty:
+            if term == self._term and looks >= _MOMENTS and not is_empty:
                 self._receive(WatchEvent(kind, Synced(())))
                 is_empty = True
             looks += 1
             await asyncio.sleep(_LOOK_S if is_empty else _MOMENT_S)
 
-    async def _follow(self, kind: type[Any], path: str, turn: int, *, is_optional: bool = False) -> None:
+    async def _follow(self, kind: type[Any], path: str, term: int, *, is_optional: bool = False) -> None:
         is_known = partial(self._is_known, kind)
         async for event in watch(self._client, path, Decoder(kind), is_known=is_known, is_optional=is_optional):
-            if turn != self._turn:
+            if term != self._term:
                 return
             self._event_counts[kind] += 1
             self._receive(WatchEvent(kind, event))

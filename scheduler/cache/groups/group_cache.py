@@ -260,7 +260,7 @@ class Members:
         self._count(member, 1)
         self.end_start()
 
-    def place(self, uids: Collection[str], min_members: int) -> None:
+    def assume(self, uids: Collection[str], min_members: int) -> None:
         """Record that waiting members are assumed on nodes; equal ones are counted together: there may be thousands."""
         uids_of = defaultdict[Member, list[str]](list)
         for uid in uids:

@@ -61,7 +61,7 @@ class GroupCycle:
         snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
         while isinstance(outcome, Target):
-            yield from budget.pause(_A_COMMIT * len(snapshot.binds))
+            yield from budget.checkpoint(_A_COMMIT * len(snapshot.binds))
             stale_uids = frozenset(snapshot.stale_uids())
             if not stale_uids:
                 if (placement := self._commit(snapshot)) is None:
@@ -106,9 +106,9 @@ class GroupCycle:
         nodes = self.live.cache.nodes
         for key in dict.fromkeys(_label_keys(demand)):
             if not nodes.has_label_column(key):
-                yield from budget.pause()
+                yield from budget.checkpoint()
                 nodes.label(key)
-                budget.charge_column(nodes.size)
+                budget.charge_nodes(nodes.size)
 
 
 def _label_keys(demand: GroupDemand) -> Iterator[str]:
@@ -147,7 +147,7 @@ def member_room(snapshot: GroupSnapshot) -> Turns[MemberRoom]:
     for member in demand.shapes:
         rows = yield from budget.evaluate(partial(snapshot.cycle.passing_rows, member, budget.placement))
         rows_of_shapes.append(rows)
-        budget.charge_shape(snapshot.nodes.size)
+        budget.charge_nodes(snapshot.nodes.size)
     return MemberRoom(snapshot.nodes, demand, rows_of_shapes)
 
 
@@ -178,7 +178,7 @@ class _DomainSearch:
         """Try one domain after another; the reason is that of the domain where most fit, of equal ones the widest."""
         best, best_rank = None, (0, 0)
         for target in self._targets():
-            self.snapshot.budget.begin_domain(self.snapshot.nodes.size)
+            self.snapshot.budget.charge(self.snapshot.nodes.size)
             outcome = yield from self._try_target(target)
             if isinstance(outcome, Target):
                 return outcome
@@ -280,7 +280,7 @@ def _of_all_domains(snapshot: GroupSnapshot, best: GroupUnschedulable) -> GroupU
         member = next(candidate for candidate in demand.members if candidate.uid == member.uid)
     inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
     try:
-        decision = snapshot.cycle.place(member, snapshot.budget.placement, Among(inside, label))
+        decision = snapshot.cycle.choose_node(member, snapshot.budget.placement, Among(inside, label))
     except TurnSpent:
         return best
     if not isinstance(decision, Unschedulable):

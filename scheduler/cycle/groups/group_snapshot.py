@@ -29,10 +29,10 @@ Refusals = Mapping[Hashable, Unschedulable]
 Turns = Generator[None, None, Outcome]
 # A group has this many times the steps of a single pod to search for VFs.
 _STEPS = 8
-# Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, all nodes for one shape
-# of members, a label that every node has a value of, a value that is evaluated for the first time (such as
-# the PFs of a node for a request), and a member that is put on a known node.
-_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 250, 150
+# Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, a node when something
+# is read of all nodes (such as a label), a value that is evaluated for the first time (such as the PFs of a node for a
+# request), and a member that is put on a known node.
+_A_MEMBER, _A_STEP, _A_READ, _A_VALUE, _A_MOVE = 1_000, 8, 8, 250, 150
 # Maximum number of members that one turn tries. A machine with smaller turns also has smaller quanta.
 MEMBERS_A_TURN = 16
 # About 15 ms.
@@ -55,11 +55,9 @@ class GroupBudget:
         self._turn_work = self._quantum_work = self._members_of_turn = 0
         self._later_quantum = LATER_QUANTUM if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._quantum = min(FIRST_QUANTUM, self._later_quantum)
-        self._renew()
-
-    def _renew(self) -> None:
-        self.placement = PlacementBudget(SEARCH_TURN, _STEPS * A_DECISION, values=VALUES_A_TURN)
-        self._value_count = self.placement.value_count
+        self.placement = _search_budget()
+        # Of the values that ``placement`` has counted, those that are charged.
+        self._value_count = 0
 
     def begin_turn(self, record_phase: RecordPhase = ignore_phase) -> None:
         self.placement.begin_turn()
@@ -70,15 +68,10 @@ class GroupBudget:
     def begin_quantum(self) -> None:
         self._quantum_work, self._quantum = 0, self._later_quantum
 
-    def begin_domain(self, nodes: int) -> None:
-        """Charge the sums of a topology domain; each has the full number of search steps."""
-        self.charge(nodes)
-        self.renew_placement()
-
     def renew_placement(self) -> None:
         """Restore the full number of search steps, to try members again without some pods."""
         self._charge_values()
-        self._renew()
+        self.placement, self._value_count = _search_budget(), 0
 
     def charge(self, looks: int) -> None:
         self._turn_work += looks
@@ -90,11 +83,9 @@ class GroupBudget:
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
 
-    def charge_shape(self, nodes: int) -> None:
-        self.charge(_A_SHAPE * (_A_MEMBER + nodes))
-
-    def charge_column(self, nodes: int) -> None:
-        self.charge(_A_COLUMN * (_A_MEMBER + nodes))
+    def charge_nodes(self, nodes: int) -> None:
+        """Charge something that was read of all nodes."""
+        self.charge(_A_READ * (_A_MEMBER + nodes))
 
     @property
     def turn_is_over(self) -> bool:
@@ -110,7 +101,7 @@ class GroupBudget:
         last_count, self._value_count = self._value_count, self.placement.value_count
         self.charge(_A_VALUE * (self._value_count - last_count))
 
-    def pause(self, looks: int = 0) -> Turns[None]:
+    def checkpoint(self, looks: int = 0) -> Turns[None]:
         """Count work that was done; yield if the turn is over."""
         self.charge(looks)
         if self.turn_is_over:
@@ -132,6 +123,10 @@ class GroupBudget:
                 return evaluate()
             except TurnSpent:
                 yield
+
+
+def _search_budget() -> PlacementBudget:
+    return PlacementBudget(SEARCH_TURN, _STEPS * A_DECISION, values=VALUES_A_TURN)
 
 
 class GroupSnapshot:
@@ -163,7 +158,7 @@ class GroupSnapshot:
                 yield
             step_count = budget.placement.spent
             try:
-                return self.cycle.place(member, budget.placement, among, budget.record_phase)
+                return self.cycle.choose_node(member, budget.placement, among, budget.record_phase)
             except TurnSpent:
                 pass
             finally:

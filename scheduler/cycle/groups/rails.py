@@ -77,7 +77,7 @@ class NetworkSums:
             for network, (vfs, mbps) in self._free_by_model[key].items():
                 self._nodes.setdefault(network, []).append((row, vfs, mbps))
             if number % _NODE_PORTION == 0:
-                yield from self.snapshot.budget.pause(_A_ROW * _NODE_PORTION)
+                yield from self.snapshot.budget.checkpoint(_A_ROW * _NODE_PORTION)
 
     def admitted(self, networks: Networks, rows: Rows) -> int:
         """Return how many members these nodes admit if the first interfaces are on these networks."""

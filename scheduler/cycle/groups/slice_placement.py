@@ -47,7 +47,7 @@ class SlicePlacement:
 
     def place(self, members: Sequence[PodInfo], rows: Rows, room: MemberRoom) -> Turns[None]:
         demand, nodes = self.snapshot.demand, self.snapshot.nodes
-        self.snapshot.budget.charge_column(nodes.size)
+        self.snapshot.budget.charge_nodes(nodes.size)
         self._domains = domains = slice_domains(demand.group.slices, nodes, one_domain(rows))
         self._free = room.of_any_rank(domains.narrowest)
         binds = self.snapshot.binds.values()

@@ -111,8 +111,8 @@ class PendingGroups(Part):
         self._set_state(uid, membership, member)
         self._refresh(key, now)
 
-    def place(self, key: GroupKey, uids: Collection[str], now: float) -> None:
-        self.members(key).place(uids, self.group(key).min)
+    def assume(self, key: GroupKey, uids: Collection[str], now: float) -> None:
+        self.members(key).assume(uids, self.group(key).min)
         for uid in uids:
             self.queue.stand_for(uid, None)
         self._refresh(key, now)

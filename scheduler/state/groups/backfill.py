@@ -210,8 +210,8 @@ class EarliestStart:
             if (end := self.state.run_times.end_of(assigned_pod, now)) is not None:
                 self._ends.append((end, assigned_pod))
             if number % _POD_PORTION == 0:
-                self.budget.charge_column(_POD_PORTION)
-                yield from self.budget.pause()
+                self.budget.charge_nodes(_POD_PORTION)
+                yield from self.budget.checkpoint()
 
     def _search(self, now: float, promise: Reservation | None, *, seeks_earlier: bool) -> Turns[Start | None]:
         reservations = self.live.reserved_room.all()

@@ -204,7 +204,7 @@ class GroupScheduling(Part):
         self.placement_count += len(placement.binds)
         state, key = self.state, demand.group.key
         state.reservations.end(key, now)
-        state.pending_groups.place(key, [bind.pod_info.uid for bind in placement.binds], now)
+        state.pending_groups.assume(key, [bind.pod_info.uid for bind in placement.binds], now)
         state.queue.note_placement(key.entry)
         state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         # Further members are placed by themselves, or a decision about them tells why not.

@@ -117,7 +117,7 @@ class GroupPreemption:
             pods, rooms = pods_of(plan.victims), list[AssignedPod]()
             yield from budget.move_all(rooms.append, _rooms(plan.binds, demand.priority))
             result = _result(rooms, pods, demand)
-            yield from budget.pause(_A_VICTIM * len(pods))
+            yield from budget.checkpoint(_A_VICTIM * len(pods))
             # For room, objections are no budgets.
             has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
             breaks_budgets = has_new_budgets and self._budgets.violations(pods, {}) > 0

@@ -122,8 +122,8 @@ class PlanSearch:
             if self.is_spent or (goal.is_for_room and self._has_harmless_plan and domain not in first_domains):
                 # The group can wait there, and only for pods that end by themselves: there may be thousands of domains.
                 break
-            self._budget.charge_column(nodes.size)
-            yield from self._budget.pause()
+            self._budget.charge_nodes(nodes.size)
+            yield from self._budget.checkpoint()
             yield from self._try_domain(domain, rows[domain.flags(nodes)[rows]])
         return self._best
 
@@ -132,7 +132,7 @@ class PlanSearch:
         for node in list(snapshot.nodes.row_of):
             pods = list(snapshot.cache.assigned_pods_on(node))
             yield from budget.move_all(snapshot.remove, filter(is_terminating, pods))
-            yield from budget.pause(_A_POD * len(pods))
+            yield from budget.checkpoint(_A_POD * len(pods))
 
     def _rows(self) -> Turns[Rows]:
         """Return the rows that could take a member without other pods: the first nodes, then those that lack least."""
@@ -141,7 +141,7 @@ class PlanSearch:
         for member in self._demand.shapes:
             rows = yield from self._budget.evaluate(partial(snapshot.cycle.rows_without_pods, member, placement))
             rows_of_shapes.append(DryRuns(member, snapshot.cache, placement).rows_if_empty(rows))
-            self._budget.charge_shape(nodes.size)
+            self._budget.charge_nodes(nodes.size)
         rows = np.unique(np.concatenate(rows_of_shapes))
         if any(member.interfaces for member in self._demand.shapes):
             rows = rows[np.isin(rows, rows_of(self._stuck_nodes, nodes), invert=True)]
@@ -163,7 +163,7 @@ class PlanSearch:
             for choice in (yield from self._networks(domain, levels)):
                 level_counts = list[int]()
                 for order in demand.orders(demand.min_members):
-                    yield from self._budget.pause()
+                    yield from self._budget.checkpoint()
                     if not self.is_spent:
                         members = on_rails(order, demand.group, choice)
                         level_counts += yield from self._place(members, domain, levels)
@@ -197,12 +197,12 @@ class PlanSearch:
             if len(run) > _RUN:
                 runs.append(sorted(run, reverse=True))
                 run.clear()
-            yield from budget.pause(_A_POD * len(cache.assigned_pods_on(node)) + _A_VICTIM * len(victims))
+            yield from budget.checkpoint(_A_POD * len(cache.assigned_pods_on(node)) + _A_VICTIM * len(victims))
         for key, pods in pods_of_groups.items():
             for victim in potential.divide(key, pods):
                 if victim.priority < goal.max_priority:
                     add(victim, 0)
-            yield from budget.pause(_A_VICTIM * len(pods))
+            yield from budget.checkpoint(_A_VICTIM * len(pods))
         runs.append(sorted(run, reverse=True))
         return (yield from self._divide(heapq.merge(*runs, reverse=True)))
 
@@ -285,17 +285,17 @@ class PlanSearch:
         """Put back the victims that may stay, the last removed first."""
         choice, budget = list[Victim](), self._budget
         for victim in reversed(removed):
-            yield from budget.pause(_A_TRIAL)
+            yield from budget.checkpoint(_A_TRIAL)
             uids = self._concerned_uids(victim)
             if not uids:
                 yield from budget.move_all(self._snapshot.restore, victim.pods)
             elif self.is_spent or not (yield from self._put_back(victim, uids)):
                 choice.append(victim)
-        yield from budget.pause(_A_VICTIM * len(choice))
+        yield from budget.checkpoint(_A_VICTIM * len(choice))
         victims = sorted(with_spare_members(choice, removed), key=importance)
-        yield from budget.pause(_A_VICTIM * len(victims))
+        yield from budget.checkpoint(_A_VICTIM * len(victims))
         broken_budgets = self._goal.objections.violations(pods_of(victims), {})
-        yield from budget.pause(_A_VICTIM * len(victims))
+        yield from budget.checkpoint(_A_VICTIM * len(victims))
         return VictimPlan(tuple(self._snapshot.binds.values()), victims, loss_of(victims, broken_budgets))
 
     def _put_back(self, victim: Victim, uids: Sequence[str]) -> Turns[bool]:
