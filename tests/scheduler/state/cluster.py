@@ -44,6 +44,10 @@ class Cluster:
     def at(self, now: str) -> None:
         self.life.now = float(now)
 
+    def wait(self, seconds: str) -> str:
+        self.life.now += float(seconds)
+        return ""
+
     # What happens to nodes and pods.
 
     def node(self, name: str, vfs: str = "1", *words: str) -> None:
@@ -75,6 +79,11 @@ class Cluster:
                 annotations = {names.REQUEST: msgspec.json.encode([{}] * int(word[1:])).decode()}
             elif word == "none":
                 annotations = {}
+            elif word[:4] in ("cpu=", "port"):
+                port = {"ports": [{"containerPort": 80, "hostPort": 80}]} if word[0] == "p" else {}
+                requests = {"resources": {"requests": {"cpu": word[4:]}}} if word[0] == "c" else {}
+                old = fields["spec"].get("containers", [{"name": "c"}])[0]
+                fields["spec"] |= {"containers": [old | port | requests]}
             elif word == "Never":
                 fields["spec"] |= {"preemptionPolicy": word}
             elif word.startswith("nominated="):
@@ -95,10 +104,11 @@ class Cluster:
         group = {names.GROUP: '{"name":"g","min":2}'}
         self._show(name, self.life.make_pod(name, [{}], annotations=group, metadata={"namespace": "bad"}))
 
-    def claim(self, name: str, vf: str, phase: str = "Pending") -> None:
+    def claim(self, name: str, vf: str, phase: str = "Pending", priority: str = "0") -> None:
         """Show a pod on n1, new or as it was, that claims a VF; it has a controller."""
         metadata = OWNED | ({"uid": self.pods[name].metadata.uid} if name in self.pods else {})
-        pod = self.life.make_pod(name, [{}], node="n1", metadata=metadata, status={"phase": phase})
+        fields: dict[str, Any] = {"metadata": metadata, "status": {"phase": phase}, "spec": {"priority": int(priority)}}
+        pod = self.life.make_pod(name, [{}], node="n1", **fields)
         self._show(name, claiming(pod, int(vf)))
 
     def relist(self, *pods: str) -> None:
@@ -132,6 +142,11 @@ class Cluster:
         Return ``-NAME`` of victims, ``NAME@NODE`` of Binds, and ``NAME:NODE`` of nominations, or ``NAME:`` if one ends.
         """
         return self._carry_out(self.life.decide())
+
+    def why(self) -> str:
+        """Let backoffs end, and decide; return where the only pod is nominated, and what it is told of preemption."""
+        (report,) = [one for one in self.life.decide() if isinstance(one, Report)]
+        return f"{report.nominated or ''}: {report.message.partition(' preemption: ')[2]}"
 
     def now(self) -> str:
         return self._carry_out(self.life.decide(0.0))
@@ -185,6 +200,11 @@ class Cluster:
             return self._told(self.machine.finished(evictions[0], kind, self.life.now))
         result = Outcome(kind, " ".join(reason))
         return self._told(self.machine.finished(self.decisions[name], result, self.life.now))
+
+    def delete(self) -> str:
+        """Let the API server delete the victims; return what is told."""
+        (order,) = self.orders
+        return self._told(self.machine.finished(order, DeleteVictimsResult(order.victims), self.life.now))
 
     def reject(self, *reason: str) -> str:
         """Let the API server reject the last preemption; return what is told."""

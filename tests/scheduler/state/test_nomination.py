@@ -4,10 +4,8 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import read_assignment
-from mooring.kube.events import Identity, Removed
-from tests.scheduler.group_life import orders
 from tests.scheduler.state.cluster import PREEMPTED, Cluster
-from tests.scheduler.state.life import Life, binds_of, nominated_in
+from tests.scheduler.state.life import Life, nominated_in
 from tests.scheduler.story import play
 
 STORIES = {
@@ -36,6 +34,11 @@ STORIES = {
     "a new leader takes the nomination from the status, and preempts no other pod": """
         node n1 | node n2 | pod low 0 | pod other 0 | later > low@n1 other@n2 | pod high 1 nominated=n1 | leave low
         | later > high:n1 | gone low | later > high@n1""",
+    # Replicas share an answer as long as they wait for the same; those nominated wait for their own victims.
+    "each of many replicas gets a victim and is requeued by its own": """
+        node n0 | node n1 | node n2 | pod a | pod b | pod c | later > a@n0 b@n1 c@n2 | pod x 1 | pod y 1 | pod z 1
+        | later > -a -b -c x:n1 y:n0 z:n2 | gone c | later > z@n2 x:n1 y:n0 | gone b | later > x@n1 y:n0 | gone a
+        | later > y@n0""",
     "a nominated pod that is deleted keeps nothing": f"""
         {PREEMPTED} | pod late 0 | leave low | gone low | now | gone mid | later > late@n1""",
 }
@@ -56,23 +59,6 @@ def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
     assert len(life.machine.reservations) == 0
 
 
-def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:
-    """Replicas share an answer as long as they wait for the same; those nominated wait for their own victims."""
-    for number in range(3):
-        life.node(f"n{number}")
-    for _ in range(3):
-        life.assigned(0)
-    high = [life.pod(1).metadata.uid for _ in range(3)]
-    all_orders = orders(life.decide())
-    assert sorted(order.node for order in all_orders) == ["n0", "n1", "n2"]
-    assert sorted(order.pod.metadata.uid for order in all_orders) == sorted(high)
-    for order in reversed(all_orders):
-        life.machine.pods(Removed(Identity(uid=order.victims[0].uid)), life.now)
-        found = life.decide()
-        assert binds_of(found) == [(order.pod.metadata.uid, order.node)]
-        life.bind(found)
-
-
 def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:
     """The pod that it must be near is gone: what its victims leave is kept for it no longer."""
     life.node(labels={"kubernetes.io/hostname": "n1"})
@@ -88,14 +74,13 @@ def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) ->
     assert nominated_in(life.decide()) == [(high.metadata.uid, "")]
 
 
-def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(life: Life) -> None:
+def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(cluster: Cluster) -> None:
     """Two of one PF are kept for the important pod, one of them free already: the small pod's are of the other PF."""
+    life = cluster.life
     life.show_node("n1", life.make_pf(0, vfs=2), life.make_pf(1, vfs=4, network="rail1"))
-    victim = life.assigned(0, [{"network": "rail0"}])
-    high = life.pod(2, [{"network": "rail0"}, {"network": "rail0"}])
-    assert [order.node for order in orders(life.decide())] == ["n1"]
-    life.pod(1, [{}])
-    (small,) = life.bind(life.decide())
-    assert [vf.pf for vf in read_assignment(small.annotations[names.ASSIGNMENT]).vfs] == ["pf1"]
-    life.gone(life.terminate(victim))
-    assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
+    play(
+        cluster, 'pod low [{"network":"rail0"}] | later > low@n1 | pod high 2 [{"network":"rail0"},{"network":"rail0"}]'
+    )
+    play(cluster, "later > -low high:n1 | pod small 1 | later > small@n1")
+    assert [vf.pf for vf in read_assignment(cluster.pods["small"].annotations[names.ASSIGNMENT]).vfs] == ["pf1"]
+    play(cluster, "leave low | gone low | later > high@n1")

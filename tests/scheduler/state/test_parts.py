@@ -2,90 +2,38 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
-
-import pytest
+from collections.abc import Callable
+from typing import Any
 
 import scheduler
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed, Unreadable
-from scheduler.cache.assigned_pod import AssignedPod, pod_reference
-from scheduler.cache.cache import Cache
-from scheduler.cache.node_info import NodeInfo
-from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Result
-from scheduler.kube.objects import Pod
-from scheduler.pending.part import Part, PodChange
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cycle.instructions import Evict, Notice
+from scheduler.pending.part import Part
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, MakeNode, MakePod, changed_event, claiming, identity
 
-
-class Probe(Part):
-    """A part that writes down what it is told, and what the cache has at that time."""
-
-    def __init__(self, name: str, cache: Cache, log: list[str]) -> None:
-        self._name, self._cache, self._log = name, cache, log
-
-    def _note(self, event: str) -> None:
-        self._log.append(f"{self._name} {event}")
-
-    def _state(self, uid: str) -> str:
-        return "assigned" if self._cache.assigned(uid) is not None else "unknown"
-
-    def pod_updated(self, pod: Pod, now: float) -> None:
-        self._note(f"updated {self._state(pod.metadata.uid)}")
-
-    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        self._note(f"assigned {self._state(change.assigned_pod.uid)}")
-        return [Notice("pod", self._name)]
-
-    def pod_unreadable(self, uid: str) -> None:
-        self._note(f"unreadable {self._state(uid)}")
-
-    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
-        self._note(f"deleted {self._state(uid)}")
-
-    def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
-        self._note(f"node {self._cache.node(node.name) == node}")
-        return ()
-
-    def node_removed(self, name: str, now: float) -> None:
-        self._note(f"no node {self._cache.node(name)}")
-
-    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        self._note(f"finished {result}")
-        return [Notice("pod", self._name)]
-
-    def tick(self, now: float) -> Iterable[Instruction]:
-        self._note("tick")
-        return [Notice("pod", self._name)]
-
-    def next_due(self) -> float | None:
-        return 5.0 if self._name == "first" else None
-
-    def repeat_reports(self) -> Iterable[Instruction]:
-        return [Notice("pod", self._name)]
-
-    def check(self) -> None:
-        self._note("check")
+EVENTS = [name for name in vars(Part) if not name.startswith("_")]
 
 
-@pytest.fixture
-def log() -> list[str]:
-    return []
+def probe(name: str, machine: Machine, log: list[str]) -> Part:
+    """Return a part that writes down each event, and what the cache has then of pod p and node n1."""
 
+    def record(event: str) -> Callable[..., Any]:
+        def note(*_: object) -> Any:
+            if event == "next_due":
+                return 5.0 if name == "first" else None
+            pod = "pod" if machine.cache.assigned("p") is not None else ""
+            log.append(f"{name} {event}: {pod} {'node' if machine.cache.node('n1') is not None else ''}".rstrip(" :"))
+            return [Notice("pod", name)]
 
-@pytest.fixture
-def probed(log: list[str]) -> Machine:
-    machine = Machine("mooring")
-    machine.parts = tuple(Probe(name, machine.cache, log) for name in ("first", "second"))
-    machine.event_handlers.parts = machine.parts
-    return machine
+        return note
 
-
-def both(event: str) -> list[str]:
-    return [f"first {event}", f"second {event}"]
+    part: Part = type("Probe", (Part,), {event: record(event) for event in EVENTS})()
+    return part
 
 
 def test_every_part_stands_in_the_list() -> None:
@@ -96,30 +44,36 @@ def test_every_part_stands_in_the_list() -> None:
     assert {type(part) for part in Machine("mooring").parts} >= own
 
 
-def test_parts_are_told_of_all_in_their_order(
-    probed: Machine, log: list[str], make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_parts_are_told_of_all_in_their_order(make_node: MakeNode, make_pod: MakePod) -> None:
     """The cache has the event before them, but for a pod in general; the earliest of their times counts."""
+    machine, log = Machine("mooring"), list[str]()
+    machine.parts = machine.event_handlers.parts = tuple(probe(name, machine, log) for name in ("first", "second"))
+    node, pod = make_node("n1"), make_pod("p", node="n1", metadata={"uid": "p"})
     notices = [Notice("pod", "first"), Notice("pod", "second")]
-    node, pod = make_node("n1"), make_pod(node="n1")
-    assert probed.nodes(changed_event(node), 0.0) == []
-    assert log == both("node True")
-    log.clear()
-    assert probed.pods(changed_event(pod), 0.0) == notices
-    assert log == [*both("updated unknown"), *both("assigned assigned")]
-    log.clear()
-    (assigned,) = probed.cache.assigned_pods_on("n1")
-    assert probed.finished(Evict(pod_reference(assigned), "why"), "gone", 0.0) == notices
-    assert probed.tick(0.0) == notices
-    probed.check()
-    assert probed.repeat_reports() == notices
-    assert probed.next_due() == 5.0
-    assert log == [*both("finished gone"), *both("tick"), *both("check")]
-    log.clear()
-    probed.pods(Unreadable(identity(pod), "odd"), 0.0)
-    probed.pods(Removed(identity(pod)), 0.0)
-    probed.nodes(Removed(Identity("n1")), 0.0)
-    assert log == [*both("unreadable assigned"), *both("deleted unknown"), *both("no node None")]
+
+    def told(*events: str) -> bool:
+        found = [*log]
+        log.clear()
+        return found == [f"{name} {event}" for event in events for name in ("first", "second")]
+
+    assert machine.nodes(changed_event(node), 0.0) == notices
+    assert told("node_changed:  node")
+    assert machine.pods(changed_event(pod), 0.0) == notices
+    assert told("pod_updated:  node", "pod_assigned: pod node")
+    (assigned,) = machine.cache.assigned_pods_on("n1")
+    assert machine.finished(Evict(pod_reference(assigned), "why"), "gone", 0.0) == notices
+    assert told("finished: pod node")
+    assert machine.tick(0.0) == machine.repeat_reports() == notices
+    assert told("tick: pod node", "repeat_reports: pod node")
+    machine.check()
+    assert told("check: pod node")
+    assert machine.next_due() == 5.0
+    machine.pods(Unreadable(identity(pod), "odd"), 0.0)
+    assert told("pod_unreadable: pod node")
+    machine.pods(Removed(identity(pod)), 0.0)
+    assert told("pod_deleted:  node")
+    machine.nodes(Removed(Identity("n1")), 0.0)
+    assert told("node_removed")
 
 
 def test_a_pod_that_never_started_has_lost_no_vfs(life: Life) -> None:

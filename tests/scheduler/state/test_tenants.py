@@ -1,6 +1,7 @@
 """Networks for some namespaces, and the share of each: what the scheduler decides, by whichever way a pod comes."""
 
 import json
+import re
 from collections import Counter
 from fnmatch import fnmatchcase
 from random import Random
@@ -21,6 +22,7 @@ from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders, told
+from tests.scheduler.story import play
 
 OF_A = Access(("team-a", "ml-*"))
 HALF = Access(max_share=50, entry=0)
@@ -28,6 +30,10 @@ REFUSED = "network 'rail0' is for namespaces team-a, ml-*"
 
 
 _PATH = ("0000:00:01.0",)
+ENTRIES = {"a": OF_A, "half": HALF, "all": Access(), "rest": Access(max_share=50, entry=1), "only": Access(("team-a",))}
+SHARE = re.compile(
+    r"namespace '(.+)' has (\d+) VFs of networks? (.+) and requests (\d+) more; max_share 50 allows it (\d+)"
+)
 
 
 def node(life: Life, name: str, *access: Access, vfs: int = 4, **fields: Any) -> None:
@@ -42,125 +48,130 @@ def pod_of(life: Life, namespace: str, name: str = "", request: object = ({},), 
     return life.make_pod(name, request, metadata={"namespace": namespace}, **fields)
 
 
-def placed(life: Life, *pods: Pod) -> tuple[list[Pod], dict[str, str]]:
-    """Decide about pods; return those that are bound, and what the others are told."""
-    found = life.see(*pods) + life.work(60)
-    return life.bound(*binds(found)), told(found)
+def networks(pod: Pod) -> str:
+    return ",".join(vf["network"] for vf in json.loads(pod.annotations[names.ASSIGNMENT])["vfs"])
 
 
-def networks(pod: Pod) -> list[str]:
-    return [vf["network"] for vf in json.loads(pod.annotations[names.ASSIGNMENT])["vfs"]]
+class Tenants:
+    """The verbs of the stories: nodes whose PFs are for some, and pods of several namespaces."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.pods: dict[str, Pod] = {}
+
+    def offer(self, name: str, vfs: str, *entries: str) -> None:
+        node(self.life, name, *(ENTRIES[entry] for entry in entries), vfs=int(vfs))
+
+    def place(self, *pods: str, annotations: dict[str, str] | None = None, **spec: Any) -> str:
+        """Let pods "namespace/name*VFs" come, and decide; return the victims, and each pod's networks or why it waits.
+
+        It waits for VFs of others, or as in ``2+1>2``: it has 2 and requests 1 more, and the share is 2.
+        """
+        for text in pods:
+            key, _, count = text.partition("*")
+            namespace, _, name = key.partition("/")
+            request = [{}] * int(count or 1) if count != "rail0" else [{"network": "rail0"}]
+            self.pods[name] = pod_of(self.life, namespace, name, request, annotations=annotations or {}, spec=spec)
+            self.life.see(self.pods[name])
+        found = self.life.work(60)
+        bound = {pod.metadata.name: pod for pod in self.life.bound(*binds(found))}
+        self.pods |= bound
+        answers = {name: networks(pod) for name, pod in bound.items()}
+        answers |= {name: _short(text) for name, text in told(found).items()}
+        victims = [f"-{one.pod.partition('/')[2]}" for order in orders(found) for one in order.victims]
+        return " ".join(victims + [f"{name}={answer}" for name, answer in sorted(answers.items())])
+
+    def pack(self, *pods: str) -> str:
+        return self.place(*pods, annotations={names.PLACEMENT: '{"pfs":"pack"}'})
+
+    def urgent(self, *pods: str) -> str:
+        return self.place(*pods, priority=9)
+
+    def group(self, fields: str, *pods: str) -> str:
+        return self.place(*pods, annotations={names.GROUP: f'{{"name":"train",{fields}}}'})
+
+    def gone(self, *pods: str) -> None:
+        self.life.gone(*(self.pods[name] for name in pods))
+
+    def forge(self, key: str, source: str) -> str:
+        """Let a pod bring the assignment of another one with it."""
+        text = self.pods[source].annotations[names.ASSIGNMENT]
+        return self.place(key, annotations={names.ASSIGNMENT: text, names.RATES: "{}"})
 
 
-def test_a_pod_gets_vfs_only_of_networks_for_its_namespace(life: Life) -> None:
-    """Others are refused in words; a pod that names no network gets one that it may use."""
-    node(life, "n1", OF_A)
-    others = [pod_of(life, namespace, name) for namespace, name in (("team-b", "b"), ("team-a-2", "c"), ("", "d"))]
-    _, waiting = placed(life, *others)
-    assert {name: REFUSED in text for name, text in waiting.items()} == {"b": True, "c": True, "d": True}
-    bound, waiting = placed(life, pod_of(life, "team-a"), pod_of(life, "ml-train"))
-    assert (len(bound), waiting) == (2, {})
-    life.gone(*others)
-    node(life, "n2", OF_A, Access())
-    bound, _ = placed(life, *(pod_of(life, "team-b", request=({}, {})) for _ in range(2)))
-    assert [networks(pod) for pod in bound] == [["rail1", "rail1"]] * 2
-    _, waiting = placed(life, pod_of(life, "team-b", "b", [{"network": "rail0"}]))
-    assert REFUSED in waiting["b"]
+def _short(text: str) -> str:
+    if (share := SHARE.search(text)) is not None:
+        namespace, has, of, more, most = share.groups()
+        return f"{namespace}:{has}+{more}>{most}({of.replace(', ', ',')})"
+    if "is for namespaces team-a" in text:
+        return "others"
+    return "never" if "Preemption is not helpful" in text else text
+
+
+STORIES = {
+    # A pod that names no network gets one that it may use.
+    "a pod gets VFs only of networks for its namespace": """
+        offer n1 4 a | place team-b/b team-a-2/c default/d > b=others c=others d=others
+        | place team-a/p ml-train/q > p=rail0 q=rail0 | gone b c d | offer n2 4 a all
+        | place team-b/b*2 team-b/e*2 > b=rail1,rail1 e=rail1,rail1 | place team-b/f*rail0 > f=others""",
+    # Over all PFs of the entry; what one may not have another may, and what it gives back it may have again.
+    "no namespace holds more than its share of a node": """
+        offer n1 4 half half | place team-a/a0*2 team-a/a1*2 team-a/a2*2
+        > a0=rail0,rail0 a1=rail0,rail0 a2=team-a:4+2>4('rail0','rail1')
+        | place team-b/b*4 > b=rail1,rail1,rail1,rail1 | gone a0 | place > a2=rail0,rail0""",
+    # A packed pod would otherwise take all of them from one PF.
+    "interfaces go to other entries where the share is used up": """
+        offer n1 4 half all | pack team-a/a*6 > a=rail0,rail0,rail1,rail1,rail1,rail1""",
+    # What another tenant loses gives this one nothing.
+    "only pods of the same namespace are evicted for a share": """
+        offer n1 8 half | place team-b/other team-a/own*4 > other=rail0 own=rail0,rail0,rail0,rail0
+        | urgent team-a/high*2 > -own high=team-a:4+2>4('rail0') | gone high
+        | urgent team-c/none*5 > none=never""",
+    "nobody is evicted on a network of others": """
+        offer n1 1 a | place team-a/a > a=rail0 | urgent team-b/b > b=others""",
+    # One member could be placed, and the group's networks are counted by what the share leaves.
+    "a group larger than its share is not begun": """
+        offer n1 4 half | group "min":3,"rails":"same" team-a/a0 team-a/a1 team-a/a2
+        > a0=team-a:2+1>2('rail0') a1=team-a:2+1>2('rail0') a2=team-a:2+1>2('rail0')""",
+    # The scheduler writes its own, and counts none before the pod has a node.
+    "an assignment that a pod brings with it gives it nothing": """
+        offer n1 4 a | place team-a/a > a=rail0 | forge team-b/b a > b=others""",
+}
+GROUP = "team-b/b0 team-b/b1 team-b/b2 team-b/b3"
+STORIES |= {
+    f"a group is placed within its namespace's networks and shares{rails}": f"""
+        offer n1 4 only rest | offer n2 4 only rest | group "min":4{rails} {GROUP} > b0=rail1 b1=rail1 b2=rail1 b3=rail1
+        | place team-b/more > more=team-b:2+1>2('rail1')"""
+    for rails in ("", ',"rails":"same"')
+}
+STORIES["a group whose first rail is for others waits"] = f"""
+    offer n1 4 only rest | offer n2 4 only rest | group "min":4,"rails":"index" {GROUP}
+    > b0=others b1=others b2=others b3=others"""
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_tenants(story: str, life: Life) -> None:
+    play(Tenants(life), story)
 
 
 def test_an_equal_pod_of_another_namespace_is_decided_about_anew(life: Life) -> None:
     """In either order, before and after the first restriction, and after the last."""
-    for access in (Access(), OF_A, Access(), OF_A):
-        node(life, "n1", access, vfs=64)
+    tenants = Tenants(life)
+    for entry in ("all", "a", "all", "a"):
+        tenants.offer("n1", "64", entry)
         for namespace in ("team-a", "team-b", "team-a", "team-b"):
-            bound, waiting = placed(life, pod_of(life, namespace, "p"))
-            outcome = (1, []) if namespace == "team-a" or access == Access() else (0, [True])
-            assert (len(bound), [REFUSED in text for text in waiting.values()]) == outcome
-            for uid in list(life.machine.pending_pods.pending):
-                life.gone(life.machine.pending_pods.pending[uid].pod)
-
-
-def test_no_namespace_holds_more_than_its_share_of_a_node(life: Life) -> None:
-    """Over all PFs of the entry; what one may not have another may, and what it gives back it may have again."""
-    node(life, "n1", HALF, HALF)
-    bound, waiting = placed(life, *(pod_of(life, "team-a", f"a{number}", ({}, {})) for number in range(3)))
-    assert (len(bound), list(waiting)) == (2, ["a2"])
-    reason = "namespace 'team-a' has 4 VFs of networks 'rail0', 'rail1' and requests 2 more; max_share 50 allows it 4"
-    assert reason in waiting["a2"]
-    others, _ = placed(life, pod_of(life, "team-b", request=({}, {}, {}, {})))
-    assert len(others) == 1
-    life.gone(bound[0])
-    again, _ = placed(life)
-    assert [pod.metadata.name for pod in again] == ["a2"]
+            answer = "others" if namespace == "team-b" and entry == "a" else "rail0"
+            play(tenants, f"place {namespace}/p > p={answer}")
+            if answer == "others":
+                tenants.gone("p")
 
 
 def test_a_new_leader_counts_the_share_again(life: Life) -> None:
-    node(life, "n1", HALF)
-    bound, _ = placed(life, pod_of(life, "team-a", request=({}, {})))
-    other = life.successor()
-    other.see(*bound)
-    node(other, "n1", HALF)
-    _, waiting = placed(other, pod_of(life, "team-a", "late"))
-    assert "has 2 VFs of network 'rail0' and requests 1 more; max_share 50 allows it 2" in waiting["late"]
-    assert len(placed(other, pod_of(life, "team-b"))[0]) == 1
-
-
-def test_interfaces_go_to_other_entries_where_the_share_is_used_up(life: Life) -> None:
-    """A packed pod would otherwise take all of them from one PF."""
-    node(life, "n1", HALF, Access())
-    packed = {names.PLACEMENT: '{"pfs":"pack"}'}
-    bound, _ = placed(life, pod_of(life, "team-a", request=({},) * 6, annotations=packed))
-    assert sorted(networks(bound[0])) == ["rail0"] * 2 + ["rail1"] * 4
-
-
-def test_only_pods_of_the_same_namespace_are_evicted_for_a_share(life: Life) -> None:
-    """What another tenant loses gives this one nothing."""
-    node(life, "n1", HALF, vfs=8)
-    low, _ = placed(life, pod_of(life, "team-b", "other", ({},)), pod_of(life, "team-a", "own", ({},) * 4))
-    assert len(low) == 2
-    high = pod_of(life, "team-a", "high", ({}, {}), spec={"priority": 9})
-    found = life.see(high) + life.work(60)
-    assert [victim.pod for one in orders(found) for victim in one.victims] == ["team-a/own"]
-    life.gone(high)
-    none = pod_of(life, "team-c", "none", ({},) * 5, spec={"priority": 9})
-    found = life.see(none) + life.work(60)
-    assert orders(found) == []
-    assert "Preemption is not helpful" in told(found)["none"]
-
-
-def test_nobody_is_evicted_on_a_network_of_others(life: Life) -> None:
-    node(life, "n1", OF_A, vfs=1)
-    assert len(placed(life, pod_of(life, "team-a"))[0]) == 1
-    found = life.see(pod_of(life, "team-b", "b", spec={"priority": 9})) + life.work(60)
-    assert orders(found) == []
-    assert REFUSED in told(found)["b"]
-
-
-@pytest.mark.parametrize("rails", ["", ',"rails":"same"', ',"rails":"index"'])
-def test_a_group_is_placed_within_its_namespaces_networks_and_shares(rails: str, life: Life) -> None:
-    for name in ("n1", "n2"):
-        node(life, name, Access(("team-a",)), Access(max_share=50, entry=1))
-    group = {names.GROUP: f'{{"name":"train","min":4{rails}}}'}
-    members = [pod_of(life, "team-b", f"b{number}", annotations=group) for number in range(4)]
-    others = [pod_of(life, "team-c", f"c{number}", annotations=group) for number in range(3)]
-    bound, waiting = placed(life, *members, *others)
-    if rails == ',"rails":"index"':
-        assert not bound
-        assert all("network 'rail0' is for namespaces team-a" in waiting[pod.metadata.name] for pod in members)
-        return
-    assert sorted(pod.metadata.name for pod in bound) == ["b0", "b1", "b2", "b3"]
-    assert {tuple(networks(pod)) for pod in bound} == {("rail1",)}
-    _, waiting = placed(life, pod_of(life, "team-b", "more"))
-    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["more"]
-
-
-def test_a_group_larger_than_its_share_is_not_begun(life: Life) -> None:
-    """One member could be placed, and the group's networks are counted by what the share leaves."""
-    node(life, "n1", HALF)
-    group = {names.GROUP: '{"name":"train","min":3,"rails":"same"}'}
-    bound, waiting = placed(life, *(pod_of(life, "team-a", f"a{number}", annotations=group) for number in range(3)))
-    assert not bound
-    assert len(waiting) == 3
+    tenants = Tenants(life)
+    play(tenants, "offer n1 4 half | place team-a/a*2 > a=rail0,rail0")
+    other = Tenants(life.successor())
+    other.life.see(tenants.pods["a"])
+    play(other, "offer n1 4 half | place team-a/late > late=team-a:2+1>2('rail0') | place team-b/b > b=rail0")
 
 
 def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(life: Life) -> None:
@@ -170,13 +181,11 @@ def test_a_pod_with_gpus_gets_vfs_of_its_own_networks(life: Life) -> None:
     inventory = {KEY: dump_gpu_inventory(GpuInventory(tuple(gpus)))}
     node(life, "n1", OF_A, HALF, annotations=inventory, allocatable={"mooring.dev/gpu": "4"})
     resources = {name: {"mooring.dev/gpu": "1"} for name in ("limits", "requests")}
-    limit: dict[str, Any] = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-    bound, waiting = placed(life, *(pod_of(life, "team-b", f"b{number}", **limit) for number in range(3)))
-    assert [networks(pod) for pod in bound] == [["rail1"]] * 2, waiting
-    assert "namespace 'team-b' has 2 VFs of network 'rail1' and requests 1 more" in waiting["b2"]
+    tenants, containers = Tenants(life), [{"name": "c", "resources": resources}]
+    answer = tenants.place("team-b/b0", "team-b/b1", "team-b/b2", containers=containers)
+    assert answer == "b0=rail1 b1=rail1 b2=team-b:2+1>2('rail1')"
     beside = {f"{names.REQUEST_OF}gpu": '{"vfs":"switch"}'}
-    bound, _ = placed(life, pod_of(life, "team-a", request=[{"network": "rail0"}], annotations=beside, **limit))
-    assert [networks(pod) for pod in bound] == [["rail0"]]
+    assert tenants.place("team-a/a*rail0", annotations=beside, containers=containers) == "a=rail0"
     life.machine.check()
 
 
@@ -200,15 +209,6 @@ def test_kube_schedulers_pods_are_held_to_the_same_terms(
     assert scene.verdicts(second, "n2") == {"n2": Verdict(share)}
     assert scene.extender_pods.reserve(second, "n2", NOW) == Refused(f"node 'n2': {share}")
     assert scene.given(pod_info("ml-train"), "n1").assigned.node == "n1"
-
-
-def test_an_assignment_that_a_pod_brings_with_it_gives_it_nothing(life: Life) -> None:
-    """The scheduler writes its own, and counts none before the pod has a node."""
-    node(life, "n1", OF_A)
-    honest, _ = placed(life, pod_of(life, "team-a"))
-    forged = {names.ASSIGNMENT: honest[0].annotations[names.ASSIGNMENT], names.RATES: "{}"}
-    _, waiting = placed(life, pod_of(life, "team-b", "b", annotations=forged))
-    assert REFUSED in waiting["b"]
 
 
 _RAILS = ("", ',"rails":"same"', ',"rails":"index"')

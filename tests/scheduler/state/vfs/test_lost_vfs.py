@@ -10,24 +10,19 @@ from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, binds, changed
+from tests.scheduler.group_life import binds, changed
+from tests.scheduler.state.cluster import Cluster
+from tests.scheduler.state.life import Life
 from tests.scheduler.story import play
 
 EVICTS = LostVfOptions(after_s=120.0, per_minute=2)
-GOES: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
 
-class Losses:
-    """The verbs of the stories: pods that want two VFs, which is all that a node has, and run where they are placed."""
+class Losses(Cluster):
+    """Pods that want two VFs, which is all that a node has, and run where they are placed."""
 
     def __init__(self, life: Life, options: LostVfOptions) -> None:
-        self.life = life.successor(Machine("mooring", lost_vf_options=options))
-        self.machine = self.life.machine
-        self.pods: dict[str, Pod] = {}
-        self.orders: list[Evict] = []
-
-    def nodes(self, *nodes: str) -> None:
-        self.life.nodes(*nodes)
+        super().__init__(life.successor(Machine("mooring", lost_vf_options=options)))
 
     def run(self, *names: str, request: object = ({}, {})) -> str:
         """Let pods be placed and run; return their nodes."""
@@ -42,53 +37,36 @@ class Losses:
 
     def place(self, name: str) -> None:
         """Let a pod be placed that never starts."""
-        self.pods[name] = self.life.place(self.life.make_pod(name, [{}, {}]))[0]
+        self.life.place(self.life.make_pod(name, [{}, {}]))
+
+    def nodes(self, *nodes: str) -> None:
+        self.life.nodes(*nodes)
 
     def down(self, *nodes: str) -> None:
         for node in nodes:
             self.publish(node, up=False)
 
-    def up(self, node: str) -> None:
-        self.publish(node)
-
-    def unready(self, node: str) -> None:
-        self.life.nodes(node, ready=False)
-
-    def leaves(self, name: str) -> None:
-        self.life.see(changed(self.pods[name], **GOES))
-
-    def gone(self, name: str) -> None:
-        self.life.gone(self.pods[name])
-
     def wait(self, seconds: str) -> str:
         """Let time pass; return the pods that are evicted then."""
         found = [one for one in self.life.work(float(seconds)) if isinstance(one, Evict)]
         assert all(one.cause == "LostVfs" for one in found)
-        self.orders = found or self.orders
+        self.evictions = found or self.evictions
         return " ".join(one.pod.metadata.name for one in found)
 
     def reasons(self) -> str:
-        return "; ".join(one.reason for one in self.orders)
+        return "; ".join(one.reason for one in self.evictions)
 
     def accept(self, *names: str) -> str:
         """Let the API server evict these of the ordered pods, and reject the others; return what is told."""
-        found = []
-        for order in self.orders:
-            found += self.machine.finished(
-                order, "evicted" if order.pod.metadata.name in names else "refused", self.life.now
-            )
-        reports = [one for one in found if isinstance(one, Report)]
-        return "; ".join(f"{one.pod.metadata.name} {one.reason}: {one.message}" for one in reports)
+        answers = (self.answer(pod, "evicted" if pod in names else "refused") for pod in self._ordered())
+        return "; ".join(filter(None, answers))
 
     def obey(self) -> None:
         """Let the API server evict all."""
-        self.accept(*(order.pod.metadata.name for order in self.orders))
+        self.accept(*self._ordered())
 
-    def reject(self) -> None:
-        self.accept()
-
-    def due(self) -> str:
-        return str(self.machine.next_due())
+    def _ordered(self) -> list[str]:
+        return [one.pod.metadata.name for one in self.evictions]
 
     def publish(self, node: str, **fields: Any) -> None:
         """Publish a node's PF anew."""
@@ -99,9 +77,7 @@ class Losses:
         started = [changed(pod, status={"phase": "Running"}) for pod in self.life.bound(*binds(self.life.work()))]
         self.life.see(*started)
         self.pods |= {pod.metadata.name: pod for pod in started}
-        return " ".join(
-            f"{name}@{self.pods[name].spec.node_name}" for name in sorted(pod.metadata.name for pod in started)
-        )
+        return " ".join(sorted(f"{pod.metadata.name}@{pod.spec.node_name}" for pod in started))
 
 
 BACK = (Out(Indexes.of([0]), f"{LOST}on the host although pod uid-a holds it"),)
@@ -138,11 +114,11 @@ THREE = RANKS.format('"min":3')
 STORIES = {
     # Neither is one of a node of which nothing fresh is known: the time starts again.
     "a VF that comes back in time is no loss": """
-        nodes n1 | run a > a@n1 | down n1 | wait 119 | up n1 | wait 2 | down n1 | wait 119 | unready n1 | down n1
-        | wait 2 | wait 120 > a""",
-    # Ranks wait for each other, on whatever node.
+        nodes n1 | run a > a@n1 | down n1 | wait 119 | nodes n1 | wait 2 | down n1 | wait 119 | node n1 2 ready=false
+        | down n1 | wait 2 | wait 120 > a""",
+    # Ranks pass for each other, on whatever node.
     "the placed members of its group go with it, and no pod of another group or that leaves": f"""
-        {THREE} | nodes n4 | run alone > alone@n4 | leaves m1 | down n1 | wait 120 > m0 m2
+        {THREE} | nodes n4 | run alone > alone@n4 | leave m1 | down n1 | wait 120 > m0 m2
         | reasons > {DOWN}, for 120 s; pod default/m0 of the same group: {DOWN}, for 120 s""",
     # As for preemption.
     "a member beyond min goes alone": f"""{RANKS.format('"min":2')} | down n1 | wait 120 > m0""",
@@ -166,16 +142,16 @@ STORIES = {
         | {"wait 60 > m1 m2 |" * 9} wait 60""",
     # The first is the business of `NeverStarts`, the others nobody's.
     "a pod that never started, leaves or is gone is not looked at": """
-        nodes n1 | place waits | nodes n2 n3 | run runs goes > goes@n3 runs@n2 | leaves goes | down n1 n2 n3 | gone runs
+        nodes n1 | place waits | nodes n2 n3 | run runs goes > goes@n3 runs@n2 | leave goes | down n1 n2 n3 | gone runs
         | wait 1200""",
     # Such as for a disruption budget.
     "a pod that could not be evicted stays when its VF comes back": """
-        nodes n1 | run a > a@n1 | down n1 | wait 120 > a | reject | up n1 | wait 61 | down n1 | wait 120 > a | reject
-        | up n1 | wait 61""",
+        nodes n1 | run a > a@n1 | down n1 | wait 120 > a | accept | nodes n1 | wait 61 | down n1 | wait 120 > a | accept
+        | nodes n1 | wait 61""",
     # Once one member is gone the others go too, whatever becomes of the link.
     "a group that could not be evicted stays only if it is whole": f"""
-        {THREE} | down n1 | wait 120 > m0 m1 m2 | reject | up n1 | wait 61 | down n1 | wait 120 > m0 m1 m2
-        | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same group: {DOWN}, for 120 s | up n1
+        {THREE} | down n1 | wait 120 > m0 m1 m2 | accept | nodes n1 | wait 61 | down n1 | wait 120 > m0 m1 m2
+        | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same group: {DOWN}, for 120 s | nodes n1
         | wait 61 > m0 m1""",
 }
 
@@ -197,15 +173,15 @@ OTHER_OPTIONS = {
     # A minute after each rejection, not twice in a minute.
     "a pod whose VFs are lost again is evicted for its newest loss only": (
         SOON,
-        """nodes n1 | run a > a@n1 | down n1 | wait 9 | wait 1 > a | reject | wait 5 | up n1 | wait 5 | down n1 | wait 9
-        | wait 1 > a | reject | wait 59 | wait 1 > a | reject | wait 59 | wait 1 > a""",
+        """nodes n1 | run a > a@n1 | down n1 | wait 9 | wait 1 > a | accept | wait 5 | nodes n1 | wait 5 | down n1
+        | wait 9 | wait 1 > a | accept | wait 59 | wait 1 > a | accept | wait 59 | wait 1 > a""",
     ),
     # One of them is gone, so the others are evicted whatever becomes of the VFs, but each once a minute.
     "members that leave already are evicted for the newest loss of their group only": (
         SOON,
         f"""{THREE} | down n1 | wait 9 | wait 1 > m0 m1 m2 | accept m2 > m2 LostVfs: evicted: pod default/m0 of the same
-        group: {DOWN}, for 10 s | wait 2 | gone m2 | wait 3 | up n1 | wait 5 | down n1 | wait 9 | wait 1 > m0 m1
-        | reject | wait 59 | wait 1 > m0 m1""",
+        group: {DOWN}, for 10 s | wait 2 | gone m2 | wait 3 | nodes n1 | wait 5 | down n1 | wait 9 | wait 1 > m0 m1
+        | accept | wait 59 | wait 1 > m0 m1""",
     ),
 }
 
