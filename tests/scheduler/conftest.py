@@ -14,6 +14,7 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.group_life import life as life
 from tests.scheduler.volume_store import Store
 from tests.support.relay import Relay
 

@@ -141,6 +141,17 @@ class Store:
         (bind,) = [one for one in self.run() if isinstance(one, Bind)]
         return bind.assigned.node
 
+    def outcome(self) -> str:
+        """Run, and return what becomes of the only pod: why it waits, or its node and the volumes that claims get."""
+        (outcome,) = [one for one in self.run() if isinstance(one, Bind | PreBind | Report)]
+        if isinstance(outcome, Report):
+            return refusal(outcome.message).partition(" nodes are available: ")[2]
+        if isinstance(outcome, Bind):
+            return outcome.assigned.node
+        matches = [f"{one.claim.metadata.name}={one.volume.metadata.name}" for one in outcome.plan.matches]
+        provisions = [f"{one.claim.metadata.name}=new" for one in outcome.plan.provisions]
+        return " ".join((outcome.plan.node, *sorted(matches), *provisions))
+
     def pre_filter(self) -> PreBind:
         """Run, and return the only PreBind."""
         (order,) = self.run()

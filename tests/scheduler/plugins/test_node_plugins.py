@@ -1,42 +1,58 @@
-"""The plugins about one node, in kube-scheduler's words."""
+"""The plugins about one node, in kube-scheduler's words; the programs on a node, by which it would reject a pod."""
 
 import time
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from mooring.annotations.inventory import Inventory, dump_inventory
+from mooring import names
+from mooring.annotations.assignment import FIRST_RELEASE
+from mooring.annotations.inventory import CNI, CRI_SHIM, Inventory, dump_inventory
+from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cache.node_info import InventoryFault, read_node
-from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
+from scheduler.kube.objects import Condition, Image, Node, Pod, RuntimeClass
 from scheduler.kube.pod_info import PodInfo, read_pod_info
-from scheduler.kube.selection.selectors import matches
 from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.conftest import BOOT, Json
+from tests.scheduler.group_life import Life, binds
+from tests.scheduler.state.steps import steps
 
-TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
+CORDONED = {"spec": {"unschedulable": True}}
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
-CORDON = "node(s) were unschedulable"
 TAINTED = "node(s) had untolerated taint(s)"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+RELEASE = "node(s) ran {}, which does not understand 'link_state' (since 0.10.0)"
+HANDLER = "node(s) gave no VFs to pods of runtime handler 'kata'"
+RUNC = frozenset({"runc"})
 
 
-def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tuple[str, ...]:
-    """Return the reasons of the first plugin that refuses the node (or of the plugin named)."""
-    take_in(machine, node)
-    nodes = machine.cache.nodes
-    row = np.array([nodes.row_of[node.metadata.name]])
-    pod_info = read_pod_info(pod)
+def _reasons(life: Life, node: Node, pod: Pod) -> str:
+    """Return the reasons of the first plugin that refuses a pod on a node."""
+    life.see(node)
+    nodes, pod_info = life.machine.cache.nodes, read_pod_info(pod)
     assert isinstance(pod_info, PodInfo)
-    facts = [
-        (plugin.name, judge(row, Steps())) for plugin in NODE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes))
-    ]
-    told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
-    use = [(plugin.name, one) for plugin in USAGE_FILTERS if (one := plugin.pre_filter(pod_info, nodes))]
-    told += [(name, one.reasons(mark)) for name, one in use if (mark := one.judge(nodes.row_view(int(row[0]))))]
-    return next((texts for name, texts in told if rule_name in ("", name)), ())
+    row = nodes.row_of[node.metadata.name]
+    for node_filter in NODE_FILTERS:
+        judge = node_filter.pre_filter(pod_info, nodes)
+        found = judge(np.array([row]), Steps()) if judge else None
+        if found is not None and found.codes[0]:
+            return ", ".join(found.texts[found.codes[0] - 1])
+    for usage_filter in USAGE_FILTERS:
+        usage = usage_filter.pre_filter(pod_info, nodes)
+        if usage and (mark := usage.judge(nodes.row_view(row))):
+            return ", ".join(usage.reasons(mark))
+    return ""
+
+
+def _tainted(effect: str = "NoSchedule") -> Json:
+    return {"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}}
+
+
+def _tolerating(**toleration: str) -> Json:
+    return {"tolerations": [toleration]}
 
 
 def _affinity(*terms: Json) -> Json:
@@ -44,164 +60,117 @@ def _affinity(*terms: Json) -> Json:
     return {"affinity": {"nodeAffinity": required}}
 
 
-@pytest.mark.parametrize(
-    ("node", "spec", "expected"),
-    [
-        ({}, {}, ()),
-        ({"spec": {"unschedulable": True}}, {}, (CORDON,)),
-        (
-            {"spec": {"unschedulable": True}},
-            {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
-            (),
-        ),
-        ({}, {"nodeName": "other"}, ("node(s) didn't match the requested node name",)),
-        ({"spec": {"taints": [TAINT]}}, {}, (TAINTED,)),
-        ({"spec": {"taints": [TAINT | {"effect": "NoExecute"}]}}, {}, (TAINTED,)),
-        ({"spec": {"taints": [TAINT | {"effect": "PreferNoSchedule"}]}}, {}, ()),
-        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"operator": "Exists"}]}, ()),
-        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "operator": "Exists"}]}, ()),
-        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "value": "v"}]}, ()),
-        ({"spec": {"taints": [TAINT]}}, {"tolerations": [{"key": "k", "value": "w"}]}, (TAINTED,)),
-        (
-            {"spec": {"taints": [TAINT]}},
-            {"tolerations": [{"key": "k", "value": "v", "effect": "NoExecute"}]},
-            (TAINTED,),
-        ),
-        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "1"}}, ()),
-        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "2"}}, (SELECTOR,)),
-        ({}, _affinity({}), (SELECTOR,)),
-        ({}, _affinity({}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), ()),
-        (
-            {"labels": {"a": "5"}},
-            _affinity({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["4"]}]}),
-            (),
-        ),
-        ({"allocatable": {"pods": "0"}}, {}, ("Too many pods",)),
-        (
-            {"allocatable": {"cpu": "1", "memory": "1Gi"}},
-            {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]},
-            ("Insufficient cpu", "Insufficient memory"),
-        ),
-        ({}, {"containers": [{"name": "c", "resources": {"limits": {"x.io/y": "1"}}}]}, ("Insufficient x.io/y",)),
-        ({}, {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]}, ()),
-        (
-            {"allocatable": {"rdma-sriov/x": "0"}},
-            {"containers": [{"name": "c", "resources": {"limits": {"rdma-sriov/x": "1"}}}]},
-            ("Insufficient rdma-sriov/x",),
-        ),
-    ],
-)
-def test_a_node_is_refused_with_kube_schedulers_message(
-    node: Json,
-    spec: Json,
-    expected: tuple[str, ...],
-    machine: Machine,
-    make_node: MakeNode,
-    make_pod: MakePod,
-) -> None:
-    """The first plugin that refuses gives the reason; rit-k8s-rdma's resources count only if a node publishes them."""
-    assert _reasons(machine, make_node(**node), make_pod(spec=spec)) == expected
+def _expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def _container(**fields: Any) -> Json:
+    return {"containers": [{"name": "c"} | fields]}
+
+
+def _limits(name: str) -> Json:
+    return _container(resources={"limits": {name: "1"}})
+
+
+TWO_CPUS = _container(resources={"requests": {"cpu": "2", "memory": "2Gi"}})
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "labels", "expected"),
+    ("node", "spec", "reason"),
     [
-        ("In", ["x"], {"k": "x"}, True),
-        ("In", ["x"], {}, False),
-        ("NotIn", ["x"], {"k": "x"}, False),
-        ("NotIn", ["x"], {}, True),
-        ("Exists", None, {"k": ""}, True),
-        ("DoesNotExist", None, {"k": ""}, False),
-        ("Gt", ["4"], {"k": "5"}, True),
-        ("Lt", ["4"], {"k": "5"}, False),
-        ("Gt", ["4"], {"k": "x"}, False),
-        ("Gt", ["4", "5"], {"k": "9"}, False),
-        ("Like", ["x"], {"k": "x"}, False),
+        ({}, {}, ""),
+        (CORDONED, {}, "node(s) were unschedulable"),
+        (CORDONED, _tolerating(key="node.kubernetes.io/unschedulable", operator="Exists"), ""),
+        ({}, {"nodeName": "other"}, "node(s) didn't match the requested node name"),
+        (_tainted(), {}, TAINTED),
+        (_tainted("NoExecute"), {}, TAINTED),
+        (_tainted("PreferNoSchedule"), {}, ""),
+        (_tainted(), _tolerating(operator="Exists"), ""),
+        (_tainted(), _tolerating(key="k", operator="Exists"), ""),
+        (_tainted(), _tolerating(key="k", value="v"), ""),
+        (_tainted(), _tolerating(key="k", value="w"), TAINTED),
+        (_tainted(), _tolerating(key="k", value="v", effect="NoExecute"), TAINTED),
+        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "1"}}, ""),
+        ({"labels": {"a": "1"}}, {"nodeSelector": {"a": "2"}}, SELECTOR),
+        ({}, _affinity({}), SELECTOR),
+        ({}, _affinity({}, {"matchFields": [_expression("metadata.name", "In", "n1")]}), ""),
+        ({"labels": {"a": "5"}}, _affinity({"matchExpressions": [_expression("a", "Gt", "4")]}), ""),
+        ({"labels": {"a": "5"}}, _affinity({"matchExpressions": [_expression("a", "Lt", "4")]}), SELECTOR),
+        ({"labels": {"a": "x"}}, _affinity({"matchExpressions": [_expression("a", "Gt", "4")]}), SELECTOR),
+        ({"labels": {"a": "9"}}, _affinity({"matchExpressions": [_expression("a", "Gt", "4", "5")]}), SELECTOR),
+        ({"labels": {"a": "x"}}, _affinity({"matchExpressions": [_expression("a", "Like", "x")]}), SELECTOR),
+        ({"allocatable": {"pods": "0"}}, {}, "Too many pods"),
+        ({"allocatable": {"cpu": "1", "memory": "1Gi"}}, TWO_CPUS, "Insufficient cpu, Insufficient memory"),
+        ({}, _limits("x.io/y"), "Insufficient x.io/y"),
+        # rit-k8s-rdma's resources count only if a node publishes them.
+        ({}, _limits("rdma-sriov/x"), ""),
+        ({"allocatable": {"rdma-sriov/x": "0"}}, _limits("rdma-sriov/x"), "Insufficient rdma-sriov/x"),
     ],
 )
-def test_an_expression_of_a_node_selector_holds_by_its_operator(
-    operator: str, values: list[str] | None, labels: dict[str, str], expected: bool
-) -> None:
-    wanted = None if values is None else frozenset(values)
-    assert matches(Requirement("k", operator, wanted), labels.get("k")) is expected
+def test_a_node_is_refused_with_kube_schedulers_message(node: Json, spec: Json, reason: str, life: Life) -> None:
+    assert _reasons(life, life.make_node(**node), life.make_pod(spec=spec)) == reason
 
 
 @pytest.mark.parametrize(
-    ("wanted", "clashes"),
-    [
-        ({"hostPort": 80}, True),
-        ({"hostPort": 81}, False),
-        ({"hostPort": 80, "protocol": "UDP"}, False),
-        ({"hostPort": 80, "hostIP": "10.0.0.1"}, True),
-        ({"hostPort": 80, "hostIP": "0.0.0.0"}, True),
-        ({"hostPort": 80, "hostIP": "10.0.0.2"}, False),
-    ],
+    ("wanted", "reason"), [({"hostPort": 80}, PORTS), ({"hostPort": 81}, ""), ({"hostPort": 80, "protocol": "UDP"}, "")]
 )
-def test_a_host_port_is_given_once(
-    wanted: Json, clashes: bool, machine: Machine, make_node: MakeNode, make_pod: MakePod
-) -> None:
-    """By port, protocol and address, where no address means all of them."""
-
-    def with_port(port: Json, **fields: Any) -> Pod:
-        return make_pod(spec={"containers": [{"name": "c", "ports": [port]}]} | fields)
-
-    take_in(machine, with_port({"hostPort": 80, "hostIP": "10.0.0.1"}, nodeName="n1"))
-    expected = ("node(s) didn't have free ports for the requested pod ports",) if clashes else ()
-    assert _reasons(machine, make_node(), with_port(wanted)) == expected
+def test_a_host_port_is_given_once(wanted: Json, reason: str, life: Life) -> None:
+    """By port and protocol; a request without an address means all of them."""
+    used = _container(ports=[{"hostPort": 80, "hostIP": "10.0.0.1"}])
+    life.see(life.make_pod(node="n1", spec=used))
+    assert _reasons(life, life.make_node(), life.make_pod(spec=_container(ports=[wanted]))) == reason
 
 
-def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_all_of_them(
-    machine: Machine, make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_all_of_them(life: Life) -> None:
     """A tenant may bind such pods to a node. Each comes with ports of its own, and one wants what the last has."""
-    take_in(machine, make_node())
+    life.see(life.make_node())
 
-    def ports(host_ip: str) -> Json:
-        listed = [{"hostPort": number, "hostIP": host_ip} for number in range(1, 4097)]
-        return {"containers": [{"name": "c", "ports": listed}]}
+    def using(host_ip: str, *numbers: int, **fields: Any) -> Pod:
+        ports = [{"hostPort": number, "hostIP": host_ip} for number in numbers]
+        return life.make_pod(spec=_container(ports=ports) | fields)
 
-    pods = [make_pod(spec={**ports(f"10.0.0.{number}"), "nodeName": "n1"}) for number in range(80)]
+    pods = [using(f"10.0.0.{number}", *range(1, 4097), nodeName="n1") for number in range(80)]
     began = time.thread_time()
-    take_in(machine, *pods)
-    clash = ("node(s) didn't have free ports for the requested pod ports",)
-    for wanted, expected in (("10.0.0.79", clash), ("10.0.1.1", ()), ("0.0.0.0", clash)):
-        pod = make_pod(spec={"containers": [{"name": "c", "ports": [{"hostPort": 4096, "hostIP": wanted}]}]})
-        assert _reasons(machine, make_node(), pod) == expected
+    life.see(*pods)
+    for wanted, expected in (("10.0.0.79", PORTS), ("10.0.1.1", ""), ("0.0.0.0", PORTS)):
+        assert _reasons(life, life.make_node(), using(wanted, 4096)) == expected
     assert time.thread_time() - began < 2.5
 
 
+NO_SHIM = dump_inventory(Inventory(BOOT, (), {"mooring-advertiser": "1.0", "mooring-cni": "1.0"}))
+
+
+@pytest.mark.parametrize(
+    ("has_pfs", "node", "reason"),
+    [
+        (True, {}, ""),
+        (False, {}, "node(s) had no RDMA inventory"),
+        (False, {"annotations": {names.INVENTORY: "{"}}, "node(s) had an unreadable RDMA inventory"),
+        (True, {"boot": "boot-2"}, "node(s) had an RDMA inventory of another boot"),
+        (True, {"annotations": {names.INVENTORY: NO_SHIM}}, "node(s) had not started mooring-cri-shim in this boot"),
+    ],
+)
 def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
-    machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+    has_pfs: bool, node: Json, reason: str, life: Life
 ) -> None:
-    """None, unreadable, of another boot, of a node without the CRI shim, or of one not Ready for over a minute."""
-    bad = {"mooring.dev/inventory": "{"}
-    programs = {"mooring-advertiser": "1.0", "mooring-cni": "1.0"}
-    no_shim = {"mooring.dev/inventory": dump_inventory(Inventory("boot-1", (make_pf(),), programs))}
-    cases = [
-        (make_node(), "node(s) had no RDMA inventory"),
-        (make_node(annotations=bad), "node(s) had an unreadable RDMA inventory"),
-        (make_node(pfs=(make_pf(),), boot="boot-2"), "node(s) had an RDMA inventory of another boot"),
-        (make_node(annotations=no_shim), "node(s) had not started mooring-cri-shim in this boot"),
-    ]
-    for node, reason in cases:
-        assert _reasons(machine, node, make_pod(request=[{}])) == (reason,)
-        assert _reasons(machine, node, make_pod()) == ()
-    assert _reasons(machine, make_node(pfs=(make_pf(),)), make_pod(request=[{}])) == ()
+    shown = life.make_node(pfs=(life.make_pf(),) if has_pfs else (), **node)
+    assert _reasons(life, shown, life.make_pod(request=[{}])) == reason
+    assert _reasons(life, shown, life.make_pod()) == ""
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:59:30Z", "2026-01-01T00:00:00Z", "soon", None])
-def test_a_node_first_seen_not_ready_counts_from_then(since: str | None, make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_node_first_seen_not_ready_counts_from_then(since: str | None, life: Life) -> None:
     """Whatever its condition says: another machine's clock wrote that."""
-    node = make_node(pfs=(make_pf(),), ready=False)
+    node = life.make_node(pfs=(life.make_pf(),), ready=False)
     node.status.conditions = [Condition("Ready", "False", last_transition_time=since)]
     facts, _ = read_node(node, None, 3600.0)
     assert facts.inventory_fault(3660.0) is None
     assert facts.inventory_fault(3660.1) == InventoryFault.NOT_READY
 
 
-def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(life: Life) -> None:
     """The minute counts from when it is seen not to be Ready any more, again when it was Ready in between."""
-    ready, unready = make_node(pfs=(make_pf(),)), make_node(pfs=(make_pf(),), ready=False)
+    ready, unready = life.make_node(pfs=(life.make_pf(),)), life.make_node(pfs=(life.make_pf(),), ready=False)
     first, _ = read_node(unready, None, 100.0)
     second, _ = read_node(unready, first, 130.0)
     assert second.inventory_fault(160.0) is None
@@ -210,9 +179,84 @@ def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode
     assert again.inventory_fault(9999.0) is None
 
 
-def test_of_an_image_as_many_names_count_as_a_kubelet_writes(make_node: MakeNode) -> None:
+def test_of_an_image_as_many_names_count_as_a_kubelet_writes(life: Life) -> None:
     """A node could name one image in a hundred thousand ways, and each costs time whenever the node changes."""
-    node = make_node("n1")
+    node = life.make_node("n1")
     node.status.images = [Image([f"i:{number}" for number in range(9)], 7), Image(["j"], 8)]
     node_info, _ = read_node(node, None, 0.0)
     assert node_info.images == {**{f"i:{number}": 7 for number in range(5)}, "j": 8}
+
+
+def _running(life: Life, **inventory: Any) -> Node:
+    """Make a node with these programs or handlers in its inventory."""
+    text = dump_inventory(Inventory(BOOT, (life.make_pf(),), **inventory))
+    return life.make_node("n1", annotations={names.INVENTORY: text})
+
+
+LINK_STATE = {"link_state": "enable"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "settings", "program"),
+    [
+        ({CNI: "0.10.0", CRI_SHIM: "0.10.1"}, LINK_STATE, ""),
+        ({CNI: "1.0.0rc1", CRI_SHIM: "0.10.0"}, LINK_STATE, ""),
+        ({CNI: "0.9.0", CRI_SHIM: "0.10.0"}, LINK_STATE, "mooring-cni 0.9.0"),
+        ({CNI: "0.10.0", CRI_SHIM: "0.9.0"}, LINK_STATE, "mooring-cri-shim 0.9.0"),
+        ({CNI: "0.10.0", CRI_SHIM: "unknown"}, LINK_STATE, "mooring-cri-shim unknown"),
+        # An inventory of another program than Mooring's advertiser.
+        ({}, LINK_STATE, "mooring-cni unknown"),
+        # What the pod does not request is not in its assignment.
+        ({CNI: "0.9.0", CRI_SHIM: "0.9.0"}, {"max_tx_rate": 1000}, ""),
+    ],
+)
+def test_a_pod_waits_where_a_program_does_not_read_what_it_requests(
+    versions: Json, settings: Json, program: str, monkeypatch: pytest.MonkeyPatch, life: Life
+) -> None:
+    """The node would reject the assignment; no field of today is later than the oldest release."""
+    monkeypatch.setitem(FIRST_RELEASE, "link_state", "0.10.0")
+    node = _running(life, programs=versions)
+    assert _reasons(life, node, life.make_pod(request=[settings])) == (RELEASE.format(program) if program else "")
+
+
+def _show_class(life: Life, name: str, handler: str) -> None:
+    item = msgspec.convert({"metadata": {"name": name, "uid": name}, "handler": handler}, RuntimeClass)
+    life.machine.handle(RuntimeClass, Changed(Identity(name), item), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("handlers", "runtime_class", "request_", "reason"),
+    [
+        (RUNC, "virtual", [{}], HANDLER),
+        (RUNC, "fast", [{}], ""),
+        (RUNC, None, [{}], ""),
+        # Without VFs the shim lets it through; without the list, or the class, nothing is known.
+        (RUNC, "virtual", None, ""),
+        (None, "virtual", [{}], ""),
+        (RUNC, "unlisted", [{}], ""),
+    ],
+)
+def test_a_pod_with_vfs_waits_where_the_shim_rejects_its_handler(
+    handlers: frozenset[str] | None, runtime_class: str | None, request_: object, reason: str, life: Life
+) -> None:
+    """A class's name is not its handler's: OpenShift's performance profiles have classes of other names."""
+    _show_class(life, "virtual", "kata")
+    _show_class(life, "fast", "runc")
+    pod = life.make_pod(request=request_, spec={"runtimeClassName": runtime_class})
+    assert _reasons(life, _running(life, handlers=handlers), pod) == reason
+
+
+@pytest.mark.parametrize("event", [Removed(Identity("virtual")), Synced(())], ids=["deleted", "not listed"])
+def test_a_class_that_is_listed_later_counts_and_one_that_is_gone_rejects_no_pod(event: Any, life: Life) -> None:
+    """Also for pods of a shape that was judged before."""
+    life.see(_running(life, handlers=RUNC))
+
+    def decide() -> int:
+        life.see(life.make_pod(request=[{}], spec={"runtimeClassName": "virtual"}))
+        return len(binds(steps(life.machine)))
+
+    assert decide() == 1
+    _show_class(life, "virtual", "kata")
+    assert decide() == 0
+    life.machine.handle(RuntimeClass, event, 60.0)
+    assert len(binds(steps(life.machine, 60.0))) == 1

@@ -17,11 +17,6 @@ from scheduler.plugins.interface import (
 from scheduler.plugins.registry import PLUGINS, Plugin
 
 
-def test_a_plugin_is_listed_once() -> None:
-    names = [plugin.name for plugin in PLUGINS]
-    assert sorted(set(names)) == sorted(names)
-
-
 def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
     """What a line leaves out would be code that looks done and is never asked."""
     (folder,) = plugins.__path__
@@ -36,15 +31,15 @@ def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
 @pytest.mark.parametrize("name", ["FLTER", "dry_run", "__doc__"])
 def test_a_name_that_is_no_extension_point_is_an_error(name: str) -> None:
     """Its author learns file and name; otherwise a plugin could be without a filter that looks done."""
-    with pytest.raises(
-        AssertionError, match=rf"^scheduler\.plugins\.node_ports: {name} is (?s:.+), not an extension point$"
-    ):
+    message = rf"^scheduler\.plugins\.node_ports: {name} is (?s:.+), not an extension point$"
+    with pytest.raises(AssertionError, match=message):
         Plugin("node_ports", "FILTER", name)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_a_plugin_has_one_name_and_all_that_it_needs(plugin: Plugin) -> None:
-    """A score without a weight would count for nothing; without a dry run, pods would be sent away in vain."""
+    """A score without a weight would count for nothing; without a dry run, pods would be preempted in vain."""
+    assert [other.name for other in PLUGINS].count(plugin.name) == 1
     assert {point.name for point in plugin.points} == {plugin.name}
     scores = any(isinstance(point, ScorePlugin | UsageScorePlugin | ClusterFilterPlugin) for point in plugin.points)
     assert scores == (plugin.weight > 0)

@@ -1,5 +1,6 @@
 """Plugins whose results are kept by a pod's shape read only fields in which pods of one shape are equal."""
 
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ from scheduler.plugins.interface import ExtensionPoint
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.state.steps import take_in
 
 KINDS = Kinds([gpu_kind()])
 # The fields of `PodInfo` whose own fields are recorded.
@@ -84,29 +86,26 @@ def _read(fields: Json, make_pod: MakePod) -> PodInfo:
 def _evaluate(pod_info: Any, machine: Machine) -> None:
     """Let each plugin whose result is kept evaluate the machine's only node."""
     nodes, rows = machine.cache.nodes, np.array([0])
-    plugins: list[ExtensionPoint[Any]] = [*NODE_FILTERS, *NODE_SCORES, *USAGE_FILTERS, *USAGE_SCORES, *RESERVES]
-    for plugin in plugins:
-        prepared: Any = plugin.pre_filter(pod_info, nodes)
-        if prepared is None:
-            continue
-        if plugin in NODE_FILTERS:
-            prepared(rows, Steps())
-        elif plugin in NODE_SCORES:
-            prepared(rows)
-        elif plugin in RESERVES:
-            prepared(0, Steps())
-        else:
-            (prepared.judge if plugin in USAGE_FILTERS else prepared)(nodes.view(rows))
+    calls: list[tuple[Sequence[ExtensionPoint[Any]], Callable[[Any], object]]] = [
+        (NODE_FILTERS, lambda judge: judge(rows, Steps())),
+        (NODE_SCORES, lambda score: score(rows)),
+        (RESERVES, lambda reserve: reserve(0, Steps())),
+        (USAGE_FILTERS, lambda usage: usage.judge(nodes.view(rows))),
+        (USAGE_SCORES, lambda score: score(nodes.view(rows))),
+    ]
+    for plugins, call in calls:
+        for plugin in plugins:
+            prepared: Any = plugin.pre_filter(pod_info, nodes)
+            if prepared is not None:
+                call(prepared)
 
 
 @pytest.fixture
 def cluster(make_node: MakeNode, make_pf: MakePf) -> Machine:
     machine = Machine("mooring", kinds=KINDS)
     gpu = Gpu("0000:10:00.0", "GPU-0", "nvidia", "H100", 80000, 0, ("0000:10:00.0",), 0)
-    node = make_node(
-        pfs=(make_pf(),), annotations={KEY: dump_gpu_inventory(GpuInventory((gpu,), ()))}, labels={"zone": "a"}
-    )
-    machine.nodes(Changed(Identity("n1"), node), 0.0)
+    gpus = {KEY: dump_gpu_inventory(GpuInventory((gpu,), ()))}
+    take_in(machine, make_node(pfs=(make_pf(),), annotations=gpus, labels={"zone": "a"}))
     document = {"metadata": {"name": "virtual", "uid": "virtual"}, "handler": "kata"}
     machine.handle(RuntimeClass, Changed(Identity("virtual"), msgspec.convert(document, RuntimeClass)), 0.0)
     return machine

@@ -1,8 +1,6 @@
 """Where volumes let a pod go, by a real kube-scheduler and by ours, on the same objects of a real API server."""
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.served.apiservers import free_ports
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.conftest import Json
-from tests.scheduler.server.cluster import PODS
-from tests.scheduler.server.process import running
+from tests.scheduler.server.cluster import PODS, Cluster
+from tests.scheduler.server.process import ALONE, kube_scheduler, scheduler
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 
@@ -26,6 +23,7 @@ NODES = {"n1": {ZONE: "a", RACK: "1"}, "n2": {ZONE: "b", RACK: "2"}, "n3": {RACK
 _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 _STORAGE = "/apis/storage.k8s.io/v1"
 _SIZE = {"storage": "1Gi"}
+CONFIG = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 def _in(key: str, *values: str) -> Json:
@@ -100,7 +98,6 @@ class Side:
     async def _furnish_volume(self, name: str, given: Json, modes: list[str]) -> None:
         spec: Json = {"capacity": _SIZE, "accessModes": modes, "claimRef": {"namespace": "default", "name": name}}
         spec["csi"] = {"driver": given.get("driver", "csi.x"), "volumeHandle": name}
-        spec |= given.get("spec", {})
         if "where" in given:
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": given["where"]}}
         metadata = {"name": name, "labels": given.get("labels", {})}
@@ -120,29 +117,25 @@ class Side:
 
 
 async def _furnish_nodes(client: Client) -> None:
-    """Create three nodes; the first one's drivers attach no volumes, one driver publishes its capacity."""
+    """Create three nodes; one driver attaches no volumes to the first, another one publishes its capacity."""
     status: Json = {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}
     status |= {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    async def send(method: str, path: str, body: Json) -> None:
+        await client.request(method, path, msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else None)
+
     for name, labels in NODES.items():
-        await client.request(
-            "POST", "/api/v1/nodes", msgspec.json.encode({"metadata": {"name": name, "labels": labels}})
-        )
-        path = f"/api/v1/nodes/{name}"
-        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": status})):
-            await client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+        await send("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+        await send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        await send("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
     drivers = [{"name": "none", "nodeID": "none", "allocatable": {"count": 0}}]
-    node: Json = {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
-    await client.request("POST", f"{_STORAGE}/csinodes", msgspec.json.encode(node))
-    driver: Json = {"metadata": {"name": "tells"}, "spec": {"storageCapacity": True}}
-    await client.request("POST", f"{_STORAGE}/csidrivers", msgspec.json.encode(driver))
+    await send("POST", f"{_STORAGE}/csinodes", {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}})
+    await send("POST", f"{_STORAGE}/csidrivers", {"metadata": {"name": "tells"}, "spec": {"storageCapacity": True}})
 
 
 @pytest.fixture
 async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
     """Run both schedulers on a server where each has all cases."""
-    binary = Path(os.environ["KUBEBUILDER_ASSETS"]) / "kube-scheduler"
-    if not binary.exists():
-        pytest.skip("tier 'apiserver': KUBEBUILDER_ASSETS has no kube-scheduler")
     async with (
         Relay(load_access(str(own_server))) as relay,
         Client(Access(relay.url), timeout_s=10.0) as client,
@@ -151,14 +144,7 @@ async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, S
         await _furnish_nodes(client)
         sides = Side(client, "default-scheduler"), Side(client, "mooring")
         await asyncio.gather(*(side.furnish(case, given) for side in sides for case, given in CASES.items()))
-        (secure,) = free_ports(1)
-        by = (
-            f"{flag}={own_server}"
-            for flag in ("--kubeconfig", "--authentication-kubeconfig", "--authorization-kubeconfig")
-        )
-        theirs = [*by, "--leader-elect=false", f"--secure-port={secure}", "--bind-address=127.0.0.1"]
-        ours = ["-m", "scheduler", f"--kubeconfig={own_server}", "--leader-elect=false", "--metrics-addr="]
-        async with running(str(binary), [*theirs, f"--cert-dir={tmp_path}"]), running(sys.executable, ours):
+        async with kube_scheduler(dict(CONFIG), own_server, tmp_path), scheduler(Cluster(client, own_server), *ALONE):
             yield sides
 
 

@@ -10,11 +10,12 @@ from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.group_life import annotated, changed
 from tests.scheduler.volume_store import HOST, Store, on
 
-_OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
+OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
 
 
-def _matched(store: Store) -> PreBind:
-    """Let a pod be decided about whose claim gets the only volume."""
+@pytest.fixture
+def matched(store: Store) -> PreBind:
+    """Decide about a pod whose claim gets the only volume."""
     store.nodes("n1")
     store.storage_class("late", "kubernetes.io/no-provisioner")
     store.volume("v")
@@ -24,48 +25,38 @@ def _matched(store: Store) -> PreBind:
 
 
 def _after_deletion(store: Store, order: PreBind) -> PreBind:
-    """Let the pod be deleted, and return the order for the next one."""
+    """Delete the pod, and return the order for the next one."""
     store.show(changed(order.decision.pod_info.pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
     store.now = 10.0
     return store.pre_filter()
 
 
-def _messages(store: Store) -> list[str]:
-    return [one.message for one in store.run() if isinstance(one, Report)]
-
-
-def test_a_volume_that_no_longer_names_its_claim_ends_the_wait_at_once(store: Store) -> None:
-    """The change does not concern the claim: the pods that wait for the volume are found all the same."""
-    store.prepared(_matched(store), v="4")
-    store.volume("v", claim=_OF_C)
+@pytest.mark.parametrize("event", ["reset", "removed", "not listed"])
+def test_a_volume_that_is_taken_away_ends_the_wait_at_once(event: str, matched: PreBind, store: Store) -> None:
+    """No change concerns the claim; a list may skip the moment at which the volume named it."""
+    store.prepared(matched, v="4" if event == "reset" else "1000")
+    if event == "reset":
+        store.volume("v", claim=OF_C)
     assert store.run() == []
-    store.volume("v")
-    assert _messages(store) == ['binding volumes: ClaimRef got reset for pv "v"']
-
-
-@pytest.mark.parametrize("ending", ["removed", "not listed"])
-def test_an_assumed_volume_that_is_deleted_before_its_claim_shows_ends_the_wait_at_once(
-    ending: str, store: Store
-) -> None:
-    """A list may skip the moment at which the volume named the claim."""
-    store.prepared(_matched(store), v="1000")
-    assert store.run() == []
-    if ending == "removed":
+    if event == "reset":
+        store.volume("v")
+    elif event == "removed":
         store.gone(PersistentVolume, "v")
     else:
         store.machine.handle(PersistentVolume, Synced(()), store.now)
-    assert _messages(store) == ['binding volumes: failed to check binding: persistentvolume "v" not found']
+    is_reset = event == "reset"
+    reason = 'ClaimRef got reset for pv "v"' if is_reset else 'failed to check binding: persistentvolume "v" not found'
+    assert [one.message for one in store.run() if isinstance(one, Report)] == [f"binding volumes: {reason}"]
 
 
-def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(store: Store) -> None:
+def test_an_assumed_volume_that_is_given_up_requeues_pods_that_wait_for_one(matched: PreBind, store: Store) -> None:
     """The first pod's claim could not be written and the pod is deleted: no event of the API concerns the second."""
-    order = _matched(store)
     store.claim("d")
     store.pod("d")
     assert "didn't find available persistent volumes" in store.message()
-    store.prepared(order, "forbidden")
-    second = _after_deletion(store, order)
-    assert second.decision.pod_info.uid != order.decision.pod_info.uid
+    store.prepared(matched, "forbidden")
+    second = _after_deletion(store, matched)
+    assert second.decision.pod_info.uid != matched.decision.pod_info.uid
 
 
 def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_pods(store: Store) -> None:
@@ -78,8 +69,7 @@ def test_a_selected_node_that_is_given_up_no_longer_restricts_the_claims_other_p
     store.pod("c", spec={"nodeSelector": {"node": "2"}})
     store.nodes("n2", node="2")
     assert "0/2 nodes are available" in store.message()
-    second = _after_deletion(store, order)
-    assert second.plan.node == "n2"
+    assert _after_deletion(store, order).plan.node == "n2"
 
 
 def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: Store) -> None:
@@ -90,7 +80,7 @@ def test_annotations_that_have_grown_too_large_meanwhile_are_not_bound(store: St
     store.prepared(store.pre_filter())
     store.show(annotated(pod, {"a": "x" * MAX_BYTES}))
     store.claim("c", "v", selected="n1")
-    store.volume("v", where=on(HOST, "n1"), claim=_OF_C)
+    store.volume("v", where=on(HOST, "n1"), claim=OF_C)
     assert not any(isinstance(one, Bind) for one in store.run())
     store.now = 10.0
     assert "annotations would have" in store.message()
