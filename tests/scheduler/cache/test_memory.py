@@ -9,9 +9,10 @@ import pytest
 
 from bench.loads.scheduler_load import node_name
 from bench.scheduler_large import bound_pod, listed_node
-from mooring.kube.events import Changed, Identity, Synced
+from mooring.kube.events import Synced
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
+from tests.scheduler.state.steps import take_in
 
 NODES, PODS = 50, 1000
 # 1 GiB for 5,000 nodes and 100,000 pods; 100 MiB of it are the program itself, 100 the lists while they are read.
@@ -21,18 +22,16 @@ MOST_BYTES_A_POD = 4_500
 @pytest.fixture(scope="module")
 def documents() -> tuple[list[bytes], list[bytes]]:
     """Give nodes and bound pods as an API server sends them, twenty pods a node."""
-    nodes = [msgspec.json.encode(listed_node(number)) for number in range(NODES)]
+    nodes = [listed_node(number) for number in range(NODES)]
     pods = [bound_pod(number, node_name(number % NODES), number // NODES) for number in range(PODS)]
-    return nodes, [msgspec.json.encode(pod) for pod in pods]
+    return [msgspec.json.encode(node) for node in nodes], [msgspec.json.encode(pod) for pod in pods]
 
 
 def _fill(machine: Machine, nodes: list[bytes], pods: list[bytes]) -> None:
     for text in nodes:
-        node = msgspec.json.decode(text, type=Node)
-        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+        take_in(machine, msgspec.json.decode(text, type=Node))
     for text in pods:
-        pod = msgspec.json.decode(text, type=Pod)
-        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+        take_in(machine, msgspec.json.decode(text, type=Pod))
 
 
 def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]]) -> None:
@@ -46,29 +45,24 @@ def test_a_bound_pod_takes_few_bytes(documents: tuple[list[bytes], list[bytes]])
     try:
         _fill(machine, [], pods)
         gc.collect()
-        taken, _ = tracemalloc.get_traced_memory()
+        assert tracemalloc.get_traced_memory()[0] / PODS < MOST_BYTES_A_POD
     finally:
         tracemalloc.stop()
-    assert taken / PODS < MOST_BYTES_A_POD
     machine.check()
 
 
 def test_deleted_objects_free_their_memory(documents: tuple[list[bytes], list[bytes]]) -> None:
     nodes, pods = documents
-    machine = Machine("mooring")
-
-    def generation(number: int) -> None:
-        _fill(machine, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
-        machine.handle(Pod, Synced(()), float(number))
-        gc.collect()
-
-    sizes = []
-    generation(1)
-    tracemalloc.start()
+    machine, sizes = Machine("mooring"), list[int]()
     try:
-        for number in range(2, 6):
-            generation(number)
-            sizes.append(tracemalloc.get_traced_memory()[0])
+        for number in range(1, 6):
+            _fill(machine, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
+            machine.handle(Pod, Synced(()), float(number))
+            gc.collect()
+            if number == 1:
+                tracemalloc.start()
+            else:
+                sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
     # Not of each generation: in one of them the interpreter may double its table of interned strings.

@@ -62,50 +62,33 @@ def test_terms_are_removed_with_their_pods() -> None:
     pods.check([])
 
 
-def test_what_terms_say_of_a_pod_follows_the_terms_and_the_labels_of_its_namespace() -> None:
-    """It is kept from one decision to the next; `check` finds it again from all terms."""
+def test_the_terms_about_a_pod_follow_the_terms_and_the_labels_of_its_namespace() -> None:
+    """They are kept from one decision to the next; `check` finds them again from all terms."""
     pods, asked = PodCounts(), affinity_info("y", "b")
     named = Term("zone", Scope(select_labels({"app": "y"}), frozenset("b")))
     everywhere = Term("zone", Scope(EVERYTHING, frozenset(), select_labels({"team": "x"})))
+    rack, there = Term("rack", everywhere.scope), list[tuple[int, AffinityInfo]]()
 
-    def said() -> set[Term]:
+    def about_it() -> set[Term]:
         pods.check(there)
         return set(pods.terms["anti_affinity"].about(asked, pods.namespace_labels("b")))
 
-    there = [(0, affinity_info("x", "a", named))]
-    pods.shift(*there[0], 1)
-    assert said() == {named}
-    there.append((1, affinity_info("x", "a", everywhere)))
-    pods.shift(*there[1], 1)
-    assert said() == {named}
+    def add(namespace: str, term: Term) -> None:
+        there.append((len(there), affinity_info("x", namespace, term)))
+        pods.shift(*there[-1], 1)
+
+    add("a", named)
+    assert about_it() == {named}
+    add("a", everywhere)
+    assert about_it() == {named}
     pods.put_namespace("b", {"team": "x"})
-    assert said() == {named, everywhere}
-    there.append((2, affinity_info("x", "c", Term("rack", everywhere.scope))))
-    pods.shift(*there[2], 1)
-    assert len(said()) == 3
+    assert about_it() == {named, everywhere}
+    add("c", rack)
+    assert about_it() == {named, everywhere, rack}
     pods.shift(*there.pop(0), -1)
-    assert named not in said()
+    assert about_it() == {everywhere, rack}
     pods.put_namespace("b", {})
-    assert said() == set()
-
-
-def test_many_terms_are_summed_by_the_label_that_they_name() -> None:
-    """Each has few rows, or many; together they may be thousands."""
-    few, many, expected = [RowCounts() for _ in range(50)], RowCounts(), [0] * 200
-    for number, one in enumerate(few):
-        one.shift(number, 2)
-        expected[number] += 2
-    for row in range(30, 200):
-        many.shift(row, 1)
-        expected[row] += 1
-    for parts, sums in (
-        (few, [2] * 50 + [0] * 150),
-        ([*few, many], expected),
-        ([many, *few], expected),
-        ([], [0] * 200),
-    ):
-        rows, counts = RowCounts.joint_rows(parts)
-        assert np.bincount(rows, counts, 200).tolist() == sums
+    assert about_it() == set()
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +108,6 @@ def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_check_finds_a_pod_that_is_not_counted() -> None:
-    """The check compares with a new count, so that a number that drifts is found."""
     pods = PodCounts()
     pods.shift(0, affinity_info("x"), 1)
     pods.counts(about("x"), 1)
@@ -143,15 +125,16 @@ def test_counts_are_the_same_with_few_rows_and_many() -> None:
         expected[row] += by
         if step % 100 == 0:
             rows, counts = row_counts.rows()
-            assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == {
-                row: count for row, count in enumerate(expected) if count
-            }
+            there = dict(zip(rows.tolist(), counts.tolist(), strict=True))
+            assert there == {row: count for row, count in enumerate(expected) if count}
             assert row_counts.array(300).tolist() == expected
 
 
-@pytest.mark.parametrize("rows", [5, 300])
-def test_counts_of_parts_add_up(rows: int) -> None:
-    parts = [{row: row + 1 for row in range(rows)}, dict.fromkeys(range(0, rows, 2), 5)]
-    expected = [row + 1 + 5 * (row % 2 == 0) for row in range(rows)]
-    assert RowCounts.of(parts).array(rows).tolist() == expected
-    assert RowCounts.of([]).array(2).tolist() == [0, 0]
+@pytest.mark.parametrize("sizes", [[], [5, 3], [300, 5], [5, 300], [50] * 50])
+def test_counts_of_parts_add_up(sizes: list[int]) -> None:
+    """Each has few rows, or many; together they may be thousands."""
+    parts = [{row: row + number + 1 for row in range(number, size)} for number, size in enumerate(sizes)]
+    expected = [sum(part.get(row, 0) for part in parts) for row in range(300)]
+    assert RowCounts.of(parts).array(300).tolist() == expected
+    rows, counts = RowCounts.joint_rows([RowCounts.of([part]) for part in parts])
+    assert np.bincount(rows, counts, 300).tolist() == expected

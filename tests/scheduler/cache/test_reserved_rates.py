@@ -7,12 +7,12 @@ import pytest
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
-from mooring.kube.events import Identity, Removed
 from mooring.nic.settings import VfSettings
+from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import binds
-from tests.scheduler.state.steps import annotated, notices, remove, steps, take_in
+from tests.scheduler.group_life import Life, binds
+from tests.scheduler.state.steps import notices
 
 # Of the PF's 90,000 Mb/s the pod has 20,000 by its assignment.
 ASSIGNMENT = Assignment(
@@ -26,29 +26,23 @@ ASSIGNMENT = Assignment(
 LOWERED = PodRates("uid-p", "n1", 1, (VfRates(5_000), VfRates(1_000)), (20_000, 1_000))
 
 
-class Stage:
+class Stage(Life):
     """A node with one PF, and a pod there."""
 
-    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine, self.make_pod = machine, make_pod
-        self._make_node, self._make_pf = make_node, make_pf
-        self.node()
-        self.own = make_pod(name="p", node="n1", metadata={"uid": "uid-p"}, annotations=self._annotations(None))
-        take_in(machine, self.own)
-
     def node(self, **in_force: int) -> None:
-        """Let the node say which generations are in force."""
-        text = dump_rates_in_force(RatesInForce({"uid-" + name: one for name, one in in_force.items()}))
-        take_in(self.machine, self._make_node("n1", (self._make_pf(),), annotations={names.RATES_IN_FORCE: text}))
+        """Let the node publish which generations are in force."""
+        self.publish(dump_rates_in_force(RatesInForce({"uid-" + name: one for name, one in in_force.items()})))
 
-    def rates(self, rates: PodRates | str | None) -> list[object]:
+    def publish(self, in_force: str | None) -> list[Instruction]:
+        annotations = {} if in_force is None else {names.RATES_IN_FORCE: in_force}
+        return self.show_node("n1", self.make_pf(), annotations=annotations)
+
+    def rates(self, rates: PodRates | str | None) -> list[Instruction]:
         """Let the API server show the pod with these rates."""
         text = dump_rates(rates) if isinstance(rates, PodRates) else rates
-        return list(take_in(self.machine, annotated(self.own, self._annotations(text))))
-
-    def _annotations(self, rates: str | None) -> dict[str, str]:
-        given = {names.ASSIGNMENT: dump_assignment(ASSIGNMENT)}
-        return given if rates is None else given | {names.RATES: rates}
+        annotations = {names.ASSIGNMENT: dump_assignment(ASSIGNMENT)} | ({} if text is None else {names.RATES: text})
+        self.own = self.make_pod(name="p", node="n1", metadata={"uid": "uid-p"}, annotations=annotations)
+        return self.see(self.own)
 
     @property
     def left(self) -> int:
@@ -58,7 +52,10 @@ class Stage:
 
 @pytest.fixture
 def stage(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Stage:
-    return Stage(machine, make_node, make_pf, make_pod)
+    stage = Stage(machine, make_node, make_pf, make_pod)
+    stage.node()
+    stage.rates(None)
+    return stage
 
 
 def test_what_was_lowered_is_reserved_until_its_node_has_put_it_in_force(stage: Stage) -> None:
@@ -78,12 +75,12 @@ def test_what_was_lowered_is_reserved_until_its_node_has_put_it_in_force(stage: 
 
 def test_a_pod_that_waits_for_bandwidth_comes_again_once_lowered_rates_are_in_force(stage: Stage) -> None:
     """Not before: until then the VF may have its old rate."""
-    take_in(stage.machine, stage.make_pod(request=[{"min_tx_rate": 80_000}]))
-    assert binds(steps(stage.machine)) == []
+    stage.see(stage.make_pod(request=[{"min_tx_rate": 80_000}]))
+    assert binds(stage.work()) == []
     stage.rates(LOWERED)
-    assert binds(steps(stage.machine, 100.0)) == []
+    assert binds(stage.work(100.0)) == []
     stage.node(p=1)
-    assert len(binds(steps(stage.machine, 200.0))) == 1
+    assert len(binds(stage.work(100.0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,9 +98,9 @@ def test_what_is_not_believed_leaves_what_was_known(shown: str | None, stage: St
     """Removed, unreadable, another pod's, another node's, of another number of VFs, an older state."""
     stage.rates(replace(LOWERED, generation=2, reserved=(30_000, 1_000)))
     assert stage.left == 59_000
-    told = stage.rates(shown)
+    reported = notices(stage.rates(shown))
     assert stage.left == 59_000
-    assert len(notices(told)) == (shown is not None and shown != dump_rates(LOWERED))  # type: ignore[arg-type]
+    assert len(reported) == (shown is not None and shown != dump_rates(LOWERED))
 
 
 def test_what_is_being_written_counts_until_its_result_is_definite(stage: Stage) -> None:
@@ -123,29 +120,25 @@ def test_what_is_being_written_counts_until_its_result_is_definite(stage: Stage)
     assert stage.left == 40_000
     stage.node(p=1)
     assert stage.left == 40_000
-    remove(stage.machine, stage.own)
+    stage.gone(stage.own)
     assert stage.left == 90_000
 
 
-def test_what_a_node_says_and_cannot_be_read_leaves_what_it_said(
-    stage: Stage, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """It is reported like an inventory that cannot be read."""
+def test_rates_in_force_that_cannot_be_read_leave_what_the_node_published_before(stage: Stage) -> None:
+    """It is reported like an inventory that cannot be read. A node that publishes none has put nothing in force."""
     stage.rates(LOWERED)
     stage.node(p=1)
-    told = take_in(stage.machine, make_node("n1", (make_pf(),), annotations={names.RATES_IN_FORCE: "[]"}))
+    found = stage.publish("[]")
     assert stage.left == 84_000
-    assert [one.subject for one in notices(told)] == ["inventory"]
-    take_in(stage.machine, make_node("n1", (make_pf(),)))
+    assert [one.subject for one in notices(found)] == ["inventory"]
+    stage.publish(None)
     assert stage.left == 69_000
 
 
-def test_rates_of_a_pod_whose_node_is_gone_for_a_while_count_again(
-    stage: Stage, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """A node that comes back has put nothing in force before it says so."""
+def test_rates_of_a_pod_whose_node_is_gone_for_a_while_count_again(stage: Stage) -> None:
+    """A node that comes back has put nothing in force before it publishes so."""
     stage.rates(LOWERED)
     stage.node(p=1)
-    stage.machine.nodes(Removed(Identity("n1")), 0.0)
-    take_in(stage.machine, make_node("n1", (make_pf(),)))
+    stage.remove_node("n1")
+    stage.publish(None)
     assert stage.left == 69_000

@@ -8,18 +8,20 @@ from scheduler.cache import node_columns
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import NodeInfo
 
-CPU = "cpu"
+
+def node_info(cpu: int, name: str = "n1") -> NodeInfo:
+    return NodeInfo(name, {}, (), False, {"cpu": cpu, "pods": 10}, None, None, None, None)
 
 
 def _adopt(nodes: NodeColumns, row: int) -> None:
     snapshot = nodes.snapshot()
-    snapshot.use(row, [(CPU, 300)], 1)
+    snapshot.use(row, [("cpu", 300)], 1)
     nodes.adopt(snapshot, [row])
 
 
 CHANGES: dict[str, Callable[[NodeColumns, int], object]] = {
-    "a pod comes": lambda nodes, row: nodes.use(row, [(CPU, 300)], 1),
-    "a pod goes": lambda nodes, row: nodes.use(row, [(CPU, 100)], -1),
+    "a pod comes": lambda nodes, row: nodes.use(row, [("cpu", 300)], 1),
+    "a pod goes": lambda nodes, row: nodes.use(row, [("cpu", 100)], -1),
     "PFs are offered": lambda nodes, row: nodes.offer(row, 9),
     "VFs are free": lambda nodes, row: nodes.show_free_vfs(row, nodes.free_vfs_of_row[row]),
     "the node changes": lambda nodes, _row: nodes.put(node_info(5000)),
@@ -28,16 +30,12 @@ CHANGES: dict[str, Callable[[NodeColumns, int], object]] = {
 }
 
 
-def node_info(cpu: int) -> NodeInfo:
-    return NodeInfo("n1", {}, (), False, {CPU: cpu, "pods": 10}, None, None, None, None)
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_kept_view_is_what_its_row_has_after_each_change(change: str) -> None:
     """The view of several rows reads the columns themselves."""
     nodes = NodeColumns()
     row = nodes.put(node_info(4000))
-    nodes.use(row, [(CPU, 100)], 1)
+    nodes.use(row, [("cpu", 100)], 1)
     before = nodes.row_view(row)
     assert nodes.row_view(row) is before
     rows = nodes.all_rows()
@@ -54,6 +52,6 @@ def test_so_many_views_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> 
     row = nodes.put(node_info(4000))
     first = nodes.row_view(row)
     for number in range(10):
-        nodes.row_view(nodes.put(NodeInfo(f"m{number}", {}, (), False, {}, None, None, None, None)))
+        nodes.row_view(nodes.put(node_info(0, f"m{number}")))
     assert nodes.row_view(row) is not first
     assert nodes.row_view(row) == first

@@ -16,7 +16,7 @@ from scheduler.kube.host_ports import NO_PORTS
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.selectors import select_labels
 from scheduler.kube.storage_objects import ClaimUse
-from tests.scheduler.conftest import MakeNode, MakePf
+from tests.scheduler.group_life import Life
 
 APPS = "abc"
 KEYS = "zone", "host"
@@ -45,15 +45,16 @@ class Cluster:
 class Events:
     """Random events of nodes and pods from a seed."""
 
-    def __init__(self, seed: int, make_node: MakeNode, make_pf: MakePf) -> None:
-        self.random, self._make_node, self._make_pf = Random(seed), make_node, make_pf
-        self._number = 0
+    def __init__(self, seed: int, life: Life) -> None:
+        self.random, self._life, self._number = Random(seed), life, 0
 
     def node(self, name: str) -> NodeInfo:
-        pfs = tuple(self._make_pf(index, vfs=self.random.choice((2, 4))) for index in range(self.random.randrange(3)))
+        pfs = tuple(
+            self._life.make_pf(index, vfs=self.random.choice((2, 4))) for index in range(self.random.randrange(3))
+        )
         labels = {"zone": self.random.choice("xy"), "host": name}
         allocatable: dict[str, Any] = {"cpu": str(self.random.randint(4, 8)), "example.com/gpu": "8"}
-        return read_node(self._make_node(name, pfs, labels=labels, allocatable=allocatable), None, 0.0)[0]
+        return read_node(self._life.make_node(name, pfs, labels=labels, allocatable=allocatable), None, 0.0)[0]
 
     def pod(self, node: str, cluster: Cluster) -> AssignedPod:
         self._number += 1
@@ -145,22 +146,21 @@ def facts(cache: Cache) -> dict[str, object]:
     return found | answers(cache.pod_counts, cache) | {"usage": asdict(cache.volumes.usage)}
 
 
-def _begin(seed: int, make_node: MakeNode, make_pf: MakePf) -> tuple[Events, Cache, Cluster]:
+def _begin(seed: int, life: Life) -> tuple[Events, Cache, Cluster]:
     """Return a cache after some events, and what it was given."""
-    events, live, cluster = Events(seed, make_node, make_pf), Cache(), Cluster()
+    events, live, cluster = Events(seed, life), Cache(), Cluster()
     for _ in range(40):
         events.change(live, cluster)
     return events, live, cluster
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, life: Life) -> None:
     """With the pods that were put there, beside events in the live cache; and the live cache has nothing of them."""
-    events, live, cluster = _begin(seed, make_node, make_pf)
+    events, live, cluster = _begin(seed, life)
     before, own = cluster.copy(), Cluster()
     snapshot = live.snapshot(has_volumes=True)
-    asked_early = events.random.random() < 0.5
-    if asked_early:
+    if events.random.random() < 0.5:
         facts(snapshot)
     own.nodes = before.nodes
     for _ in range(60):
@@ -177,11 +177,9 @@ def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, make_node:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(
-    seed: int, make_node: MakeNode, make_pf: MakePf
-) -> None:
+def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(seed: int, life: Life) -> None:
     """Other nodes may have changed since, and pods of these may be shown with other labels."""
-    events, live, cluster = _begin(seed, make_node, make_pf)
+    events, live, cluster = _begin(seed, life)
     snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
     pods = [events.pod(events.random.choice(sorted(own.nodes)), own) for _ in range(events.random.randrange(1, 8))]
     for pod in pods:
@@ -202,10 +200,9 @@ def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(
     live.check()
 
 
-def test_a_snapshot_whose_pods_were_assumed_is_freed_later(make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_snapshot_whose_pods_were_assumed_is_freed_later(life: Life) -> None:
     """Not in the same step, which it would make half as long again."""
-    live = Cache()
-    live.put_node(Events(0, make_node, make_pf).node("n0"))
+    live = Cluster({"n0": Events(0, life).node("n0")}).rebuilt()
     snapshot = live.snapshot(has_volumes=False)
     live.assume_all(snapshot, [])
     reference = weakref.ref(snapshot)
@@ -215,9 +212,9 @@ def test_a_snapshot_whose_pods_were_assumed_is_freed_later(make_node: MakeNode, 
     assert reference() is None
 
 
-def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_snapshot_of_a_snapshot_is_private_too(life: Life) -> None:
     """What is retracted leaves nothing behind, since when its VFs are free included."""
-    events, live, cluster = _begin(1, make_node, make_pf)
+    events, live, cluster = _begin(1, life)
     snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
     for _ in range(10):
         events.change(snapshot, own, with_nodes=False)
@@ -233,11 +230,9 @@ def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: M
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(
-    seed: int, make_node: MakeNode, make_pf: MakePf
-) -> None:
+def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(seed: int, life: Life) -> None:
     """It may say so once too often, never once too seldom."""
-    events, live, cluster = _begin(seed, make_node, make_pf)
+    events, live, cluster = _begin(seed, life)
     snapshot = live.snapshot(has_volumes=False)
     before = answers(snapshot.pod_counts, snapshot)
     for _ in range(events.random.randrange(3)):
@@ -246,10 +241,9 @@ def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(
         assert snapshot.pod_counts.is_outdated
 
 
-def test_a_snapshot_that_has_dropped_answers_counts_as_outdated(make_node: MakeNode, make_pf: MakePf) -> None:
+def test_a_snapshot_that_has_dropped_answers_counts_as_outdated(life: Life) -> None:
     """Members with a label of their own each, as an indexed Job's, are more than it keeps answers about."""
-    live = Cache()
-    live.put_node(Events(0, make_node, make_pf).node("n0"))
+    live = Cluster({"n0": Events(0, life).node("n0")}).rebuilt()
     snapshot = live.snapshot(has_volumes=False)
     term = Term("host", Scope(select_labels({"index": "0"}), frozenset("n")))
     anti_affinity = AffinityInfo("n", required_anti_affinity=(term,))

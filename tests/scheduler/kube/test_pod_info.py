@@ -21,7 +21,8 @@ def _sidecar(cpu: str) -> dict[str, Any]:
 
 
 def _spread(**fields: Any) -> dict[str, Any]:
-    return {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | fields
+    constraint = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | fields
+    return {"topologySpreadConstraints": [constraint]}
 
 
 def _term(operator: str, *values: str) -> dict[str, Any]:
@@ -38,6 +39,10 @@ def _preferred(weight: int) -> dict[str, Any]:
     return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
+def _limited(name: str = "c", **limits: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": limits}}
+
+
 def _read(pod: Pod) -> PodInfo:
     pod_info = read_pod_info(pod)
     assert isinstance(pod_info, PodInfo), pod_info
@@ -48,10 +53,6 @@ def _refusal(pod: Pod) -> str:
     """Return why a pod is refused; empty if it is not."""
     pod_info = read_pod_info(pod)
     return pod_info.reason if isinstance(pod_info, Refused) else ""
-
-
-def _limited(name: str = "c", **limits: Any) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": limits}}
 
 
 ONE = _container(cpu="1")
@@ -75,6 +76,17 @@ def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: i
     assert _read(make_pod(spec=spec)).resources["cpu"] == expected
 
 
+RIT, HUSTCAT = "rdma-sriov/dev-infiniband-mount", "tencent.com/rdma"
+VF, MBPS = "rdma-sriov/vf", "rdma-sriov/mbps"
+FAST = [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}]
+OTHER_COUNT = "the pod has {} interface(s), but its containers limit 'rdma-sriov/vf' to 1"
+TWO_LIMITS = [_limited(name, **{VF: "1"}) for name in ("a", "b")]
+
+
+def _limits(**limits: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [_limited(**limits)]}}
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -85,47 +97,52 @@ def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: i
         ({"spec": {"containers": [_container(cpu="lots")]}}, "'lots' is not a quantity"),
         ({"annotations": {"mooring.dev/assignment": "{}"}}, "written by the scheduler only"),
         ({"spec": {"resourceClaims": [{"name": "gpu"}]}}, "resource claims"),
-        ({"spec": {"topologySpreadConstraints": [_spread(topologyKey="")]}}, "spread constraint: topologyKey is miss"),
-        ({"spec": {"topologySpreadConstraints": [_spread(whenUnsatisfiable="X")]}}, "whenUnsatisfiable 'X' is neither"),
-        ({"spec": {"topologySpreadConstraints": [_spread(maxSkew=0)]}}, "maxSkew 0 is not greater than 0"),
-        ({"spec": {"topologySpreadConstraints": [_spread(minDomains=0)]}}, "minDomains 0 is not greater than 0"),
+        ({"spec": _spread(topologyKey="")}, "spread constraint: topologyKey is miss"),
+        ({"spec": _spread(whenUnsatisfiable="X")}, "whenUnsatisfiable 'X' is neither"),
+        ({"spec": _spread(maxSkew=0)}, "maxSkew 0 is not greater than 0"),
+        ({"spec": _spread(minDomains=0)}, "minDomains 0 is not greater than 0"),
+        ({"spec": _spread(nodeTaintsPolicy="X")}, "nodeTaintsPolicy 'X' is neither"),
         ({"spec": _preferred(0)}, "weight 0 is not from 1 to 100"),
         ({"spec": _preferred(101)}, "is not from 1 to 100"),
-        ({"spec": {"topologySpreadConstraints": [_spread(nodeTaintsPolicy="X")]}}, "nodeTaintsPolicy 'X' is neither"),
         ({"spec": _affinity("podAffinity", {})}, "pod affinity term: topologyKey is missing"),
         ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is unknown"),
         ({"spec": _affinity("podAntiAffinity", _term("In"))}, "operator 'In' of key 'a' needs values"),
         ({"spec": _affinity("podAntiAffinity", _term("Exists", "1"))}, "operator 'Exists' of key 'a' takes no"),
+        # Pods without interfaces are scheduled like any other.
+        ({"spec": {"hostNetwork": True}}, ""),
+        ({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}, ""),
+        ({"spec": _spread(whenUnsatisfiable="ScheduleAnyway")}, ""),
+        # A quota and an autoscaler count the limit, the scheduler the interfaces: where they differ, one is wrong.
+        (_limits(**{VF: "2"}) | {"request": [{}, {}]}, ""),
+        (_limits(**{VF: "1"}) | {"request": [{}, {}]}, OTHER_COUNT.format(2)),
+        (_limits(**{VF: "1"}), OTHER_COUNT.format(0)),
+        (_limits(**{VF: "0"}) | {"request": []}, ""),
+        (_limits(**{VF: "2", HUSTCAT: "2"}), ""),
+        (_limits(**{VF: "2", HUSTCAT: "1"}), "the pod has 1 interface(s), but its containers limit"),
+        (_limits(**{MBPS: "5k"}) | {"request": [*FAST, {}]}, ""),
+        (_limits(**{MBPS: "3000"}) | {"request": FAST}, "the pod's interfaces reserve 5000 Mb/s"),
+        (_limits(**{MBPS: "1"}), "the pod's interfaces reserve 0 Mb/s"),
+        (_limits(**{MBPS: "0"}) | {"request": [{}]}, ""),
+        # The limits of all containers count together, as a quota counts them.
+        ({"request": [{}, {}], "spec": {"containers": TWO_LIMITS}}, ""),
+        ({"request": [{}], "spec": {"containers": TWO_LIMITS}}, "the pod has 1 interface(s)"),
+        (_limits(**{HUSTCAT: "65"}), "'tencent.com/rdma': 65 VFs exceed the limit of 64"),
     ],
 )
 def test_an_unsupported_feature_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
     """Nothing that a pod requests is silently ignored."""
-    assert reason in _refusal(make_pod(**fields))
+    refusal = _refusal(make_pod(**fields))
+    assert reason in refusal
+    assert bool(reason) == bool(refusal)
 
 
-@pytest.mark.parametrize(
-    "spec", [{"priority": 1 << 31}, {"topologySpreadConstraints": [_spread(maxSkew=1 << 70)]}, _preferred(-1 << 70)]
-)
+@pytest.mark.parametrize("spec", [{"priority": 1 << 31}, _spread(maxSkew=1 << 70), _preferred(-1 << 70)])
 def test_integers_beyond_the_apis_make_a_pod_unreadable(spec: dict[str, Any], make_pod: MakePod) -> None:
     """They are refused where they are decoded, so that none reaches an array."""
     with pytest.raises(msgspec.ValidationError, match="Expected `int`"):
         make_pod(spec=spec)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"hostNetwork": True},
-        {"volumes": [{"name": "v", "emptyDir": {}}]},
-        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "zone"}]},
-    ],
-)
-def test_an_ordinary_pod_is_not_refused(spec: dict[str, Any], make_pod: MakePod) -> None:
-    """Pods without interfaces are scheduled like any other."""
-    assert _refusal(make_pod(spec=spec)) == ""
-
-
-RIT, HUSTCAT = "rdma-sriov/dev-infiniband-mount", "tencent.com/rdma"
 TRAINER = [_limited("trainer", **{HUSTCAT: "2"}), {"name": "logger"}, _limited("loader", **{HUSTCAT: 1})]
 
 
@@ -147,11 +164,6 @@ def test_devices_go_to_the_containers_that_ask_for_them(
     interfaces = _read(make_pod(request=request_, spec={"containers": containers})).interfaces
     assert [interface.containers for interface in interfaces] == expected
     assert all(interface.min_tx_rate == 0 for interface in interfaces)
-
-
-def test_a_count_of_hustcats_resource_has_a_limit(make_pod: MakePod) -> None:
-    greedy = make_pod(spec={"containers": [_limited(**{HUSTCAT: "65"})]})
-    assert "'tencent.com/rdma': 65 VFs exceed the limit of 64" in _refusal(greedy)
 
 
 def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_pod: MakePod) -> None:
@@ -182,38 +194,3 @@ def test_pods_of_equal_requests_share_amounts_and_ports_unless_they_are_long(mak
 def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     """No API server takes one; it counts as nothing."""
     assert set(_read(make_pod(spec={"containers": None})).scored.values()) == {0}
-
-
-VF, MBPS = "rdma-sriov/vf", "rdma-sriov/mbps"
-FAST = [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}]
-
-
-@pytest.mark.parametrize(
-    ("limits", "request_", "refused"),
-    [
-        ({VF: "2"}, [{}, {}], ""),
-        ({VF: "1"}, [{}, {}], "the pod has 2 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
-        ({VF: "1"}, None, "the pod has 0 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
-        ({VF: "0"}, [], ""),
-        ({VF: "2", HUSTCAT: "2"}, None, ""),
-        ({VF: "2", HUSTCAT: "1"}, None, "the pod has 1 interface(s), but its containers limit"),
-        ({MBPS: "5k"}, [*FAST, {}], ""),
-        ({MBPS: "3000"}, FAST, "the pod's interfaces reserve 5000 Mb/s"),
-        ({MBPS: "1"}, None, "the pod's interfaces reserve 0 Mb/s"),
-        ({MBPS: "0"}, [{}], ""),
-    ],
-)
-def test_limits_of_vfs_and_mbps_must_be_what_the_interfaces_are(
-    limits: dict[str, str], request_: object, refused: str, make_pod: MakePod
-) -> None:
-    """A quota and an autoscaler count the limit, the scheduler the interfaces: where they differ, one is wrong."""
-    refusal = _refusal(make_pod(request=request_, spec={"containers": [_limited(**limits)]}))
-    assert refused in refusal
-    assert bool(refused) == bool(refusal)
-
-
-def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
-    """As a quota counts them: those that run at once are added up."""
-    using = {"containers": [_limited(name, **{VF: "1"}) for name in ("a", "b")]}
-    assert _refusal(make_pod(request=[{}, {}], spec=using)) == ""
-    assert _refusal(make_pod(request=[{}], spec=using))

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.kube.objects import Pod
 from scheduler.kube.resources import MAX_AMOUNT, parse_quantity, parse_resources, spec_in_force
-from scheduler.state.machine import Machine
-from tests.scheduler.group_life import MakeNode, MakePod, binds
-from tests.scheduler.state.steps import steps, take_in
-
-Json = dict[str, Any]
+from tests.scheduler.conftest import Json, MakePod
+from tests.scheduler.group_life import Life, binds, bound_names
 
 
 @pytest.mark.parametrize(
@@ -82,45 +79,43 @@ def _used(pod: Pod) -> Json:
     return dict(assigned_pod.resources)
 
 
+def _resized(**cpus: str) -> list[Json]:
+    """Return the statuses of containers to which the kubelet has allocated so many cpus."""
+    return [
+        {"name": name, "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+        for name, cpu in cpus.items()
+    ]
+
+
+TWO, MIXED = _spec({"cpu": "2"}), _spec({"cpu": "3", "memory": "2Gi", "example.com/gpu": "1"})
+CPU: Json = {"resources": {"requests": {"cpu": "1"}}}
+INIT: Json = {"initContainers": [{"name": "sidecar", "restartPolicy": "Always"} | CPU, {"name": "init"} | CPU]}
+POD_LEVEL: Json = {"resources": {"requests": {"cpu": "2"}}}
+FIRST_INIT: Json = {"phase": "Running", "initContainerStatuses": _resized(sidecar="3", init="9")}
+
+
 @pytest.mark.parametrize(
-    ("actual", "allocated", "pending", "cpu"),
+    ("spec", "status", "expected"),
     [
-        ("2", "2", "", 2000),
-        ("4", "4", "", 4000),
-        ("1", "4", "", 4000),
-        ("4", "1", "", 4000),
-        ("1", "1", "Deferred", 2000),
-        ("1", "1", "Infeasible", 1000),
-        ("1500m", "1", "Infeasible", 1500),
+        (TWO, _status({"cpu": "2"}), {"cpu": 2000}),
+        (TWO, _status({"cpu": "4"}), {"cpu": 4000}),
+        (TWO, _status({"cpu": "1"}, {"cpu": "4"}), {"cpu": 4000}),
+        (TWO, _status({"cpu": "4"}, {"cpu": "1"}), {"cpu": 4000}),
+        (TWO, _status({"cpu": "1"}, pending="Deferred"), {"cpu": 2000}),
+        (TWO, _status({"cpu": "1"}, pending="Infeasible"), {"cpu": 1000}),
+        (TWO, _status({"cpu": "1500m"}, {"cpu": "1"}, pending="Infeasible"), {"cpu": 1500}),
+        (TWO, _status({}, pending="Infeasible"), {}),
+        # Each resource by itself: the cpu grows while the memory shrinks.
+        (MIXED, _status({"cpu": "1", "memory": "4Gi"}), {"cpu": 3000, "memory": 4 << 30, "example.com/gpu": 1}),
+        # Sidecars and the pod as a whole are resized, and other init containers are not.
+        (_spec({"cpu": "1"}, **INIT), FIRST_INIT, {"cpu": 4000}),
+        (_spec({"cpu": "1"}, **POD_LEVEL), {"phase": "Running"} | _resized(pod="5")[0], {"cpu": 5000}),
     ],
 )
 def test_a_container_holds_the_largest_of_spec_allocated_and_actual_and_an_infeasible_spec_does_not_count(
-    actual: str, allocated: str, pending: str, cpu: int, make_pod: MakePod
+    spec: Json, status: Json, expected: Json, make_pod: MakePod
 ) -> None:
-    status = _status({"cpu": actual, "memory": "1Gi"}, {"cpu": allocated, "memory": "1Gi"}, pending=pending)
-    pod = make_pod(node="n1", spec=_spec({"cpu": "2", "memory": "1Gi"}), status=status)
-    assert _used(pod) == {"cpu": cpu, "memory": 1 << 30}
-
-
-def test_each_resource_is_compared_by_itself(make_pod: MakePod) -> None:
-    """The cpu grows while the memory shrinks: both the new cpu and the old memory are held."""
-    status = _status({"cpu": "1", "memory": "4Gi"})
-    pod = make_pod(node="n1", spec=_spec({"cpu": "3", "memory": "2Gi", "example.com/gpu": "1"}), status=status)
-    assert _used(pod) == {"cpu": 3000, "memory": 4 << 30, "example.com/gpu": 1}
-
-
-def test_sidecars_and_the_pod_as_a_whole_are_resized_and_other_init_containers_are_not(make_pod: MakePod) -> None:
-    one_cpu = {"resources": {"requests": {"cpu": "1"}}}
-    early = [{"name": "sidecar", "restartPolicy": "Always"} | one_cpu, {"name": "init"} | one_cpu]
-    resized = {
-        name: {"resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
-        for name, cpu in (("sidecar", "3"), ("init", "9"), ("pod", "5"))
-    }
-    statuses = [{"name": name} | resized[name] for name in ("sidecar", "init")]
-    spec, running = _spec({"cpu": "1"}, initContainers=early), {"phase": "Running"}
-    assert _used(make_pod(node="n1", spec=spec, status=running | {"initContainerStatuses": statuses})) == {"cpu": 4000}
-    spec = _spec({"cpu": "1"}, resources={"requests": {"cpu": "2"}})
-    assert _used(make_pod(node="n1", spec=spec, status=running | resized["pod"])) == {"cpu": 5000}
+    assert _used(make_pod(node="n1", spec=spec, status=status)) == expected
 
 
 @pytest.mark.parametrize("shown", [{"cpu": "2"}, {}])
@@ -130,21 +125,16 @@ def test_a_status_that_shows_the_requests_or_nothing_leaves_the_spec_as_it_is(sh
     assert spec_in_force(pod) is pod.spec
 
 
-def test_an_infeasible_resize_of_a_container_that_runs_with_nothing_holds_nothing(make_pod: MakePod) -> None:
-    """The node will never give what the spec requests now."""
-    pod = make_pod(node="n1", spec=_spec({"cpu": "2"}), status=_status({}, pending="Infeasible"))
-    assert _used(pod) == {}
-
-
-def test_a_pod_that_shrinks_makes_room_only_once_the_kubelet_has_done_it(
-    machine: Machine, make_node: MakeNode, make_pod: MakePod
-) -> None:
+def test_a_pod_that_shrinks_makes_room_only_once_the_kubelet_has_done_it(life: Life) -> None:
     """A pod shrinks from 6 cpus of 8 to 1: another one of 4 waits, and is bound when the kubelet has done it."""
-    requests = _spec({"cpu": "1"})
-    shrinking = make_pod("a", node="n1", spec=requests, status=_status({"cpu": "6"}), metadata={"uid": "a"})
-    take_in(machine, make_node("n1"), shrinking, make_pod("b", spec=_spec({"cpu": "4"})))
-    assert binds(steps(machine)) == []
-    shrunk = make_pod("a", node="n1", spec=requests, status=_status({"cpu": "1"}), metadata={"uid": "a"})
-    take_in(machine, shrunk, now=60.0)
-    (bind,) = binds(steps(machine, 60.0))
-    assert bind.assigned.node == "n1"
+
+    def show(actual: str) -> None:
+        fields: Json = {"spec": _spec({"cpu": "1"}), "status": _status({"cpu": actual}), "metadata": {"uid": "a"}}
+        life.see(life.make_pod("a", node="n1", **fields))
+
+    life.see(life.make_node("n1"))
+    show("6")
+    life.see(life.make_pod("b", spec=_spec({"cpu": "4"})))
+    assert binds(life.work()) == []
+    show("1")
+    assert bound_names(life.work(60.0)) == ["b"]

@@ -1,6 +1,9 @@
-"""Exact VFs: what a PF supports and allows, and which of equal VFs is taken."""
+"""Exact VFs: what a PF supports and allows, which of equal VFs is taken, and how claimed devices divide them."""
 
+import random
 from array import array
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
@@ -11,20 +14,23 @@ from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.kube.outcomes import Refused
-from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
+from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, divisions, pick_vfs, place_on
 from scheduler.placement.eligibility import refused_settings
-from scheduler.placement.place import PfCapacity
-from scheduler.placement.steps import Steps
+from scheduler.placement.place import PfCapacity, VfDemand
+from scheduler.placement.steps import OutOfSteps, Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from tests.scheduler.conftest import Json, MakePf
 
 GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
-MAX_ONLY = VfRequest(VfSettings(max_tx_rate=5))
 
 
-def _rate(mbps: int) -> VfRequest:
-    return VfRequest(VfSettings(min_tx_rate=mbps))
+def _rates(*rates: int) -> PodRequest:
+    return PodRequest(tuple(VfRequest(VfSettings(min_tx_rate=mbps)) for mbps in rates))
+
+
+def _netdev(*netdevs: bool | None) -> PodRequest:
+    return PodRequest(tuple(VfRequest(netdev=netdev) for netdev in netdevs))
 
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
@@ -73,33 +79,10 @@ def test_a_setting_is_refused_before_placement(settings: Json, pf: Json, reason:
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
 
-@pytest.mark.parametrize(
-    ("netdev", "pf", "reason"),
-    [
-        (None, {"vf_netdevs": False}, ""),
-        (None, {}, ""),
-        (True, {"link": "ethernet"}, ""),
-        (True, {"vf_netdevs": True}, ""),
-        (True, {"vf_netdevs": False}, "the PF has VFs without a netdev"),
-        (True, {}, "the node's advertiser does not report which VFs have a netdev"),
-        (False, {}, "the node's advertiser does not report which VFs have a netdev"),
-        (False, {"vf_netdevs": True}, ""),
-        (False, {"vf_netdevs": False}, ""),
-        (False, {"link": "ethernet"}, "netdev false is for InfiniBand only: RDMA on Ethernet needs the netdev"),
-    ],
-)
-def test_a_pf_is_refused_by_whether_its_vfs_have_netdevs(
-    netdev: bool | None, pf: Json, reason: str, make_pf: MakePf
-) -> None:
-    """Without the field any VF will do, as before it existed."""
-    free_vfs = _free_vfs(make_pf(**{"link": "infiniband"} | pf))
-    assert _choose(PodRequest((VfRequest(netdev=netdev),)), free_vfs) == (reason or Placement((0,)))
-
-
 def test_each_interface_goes_where_its_netdev_is_and_keeps_its_wish(make_pf: MakePf) -> None:
     """Three wishes of one pod, on a PF whose VFs have netdevs and one whose VFs have none."""
     free_vfs = _free_vfs(make_pf(0, link="infiniband", vf_netdevs=False), make_pf(1))
-    request = PodRequest(tuple(VfRequest(netdev=netdev) for netdev in (True, False, None)))
+    request = _netdev(True, False, None)
     placed = _choose(request, free_vfs)
     assert isinstance(placed, Placement)
     assert placed.pfs[:2] == (1, 0)
@@ -107,10 +90,9 @@ def test_each_interface_goes_where_its_netdev_is_and_keeps_its_wish(make_pf: Mak
     assert [vf.netdev for vf in picked] == [True, False, None]
 
 
-def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
-    free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
-    request = PodRequest((VfRequest(VfSettings(trust=True)),))
-    assert _choose(request, free_vfs) == Placement((1,))
+MAX_ONLY = PodRequest((VfRequest(VfSettings(max_tx_rate=5)),))
+IB: Json = {"link": "infiniband"}
+NO_REPORT = "the node's advertiser does not report which VFs have a netdev"
 
 
 @pytest.mark.parametrize(
@@ -118,20 +100,37 @@ def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
     [
         ({"vfs": 1}, PodRequest((VfRequest(), VfRequest())), NOT_ENOUGH["vfs"]),
         ({}, PodRequest((VfRequest(network="rail9"),)), "node(s) had no PF on network 'rail9'"),
-        ({"up": False}, PodRequest((_rate(1),)), "node(s) had no PF with its link up"),
-        ({"offer_mbps": 0}, PodRequest((_rate(1),)), "node(s) had no PF fast enough for 1 Mb/s"),
-        ({}, PodRequest((_rate(90_001),)), "node(s) had no PF fast enough for 90001 Mb/s"),
-        ({}, PodRequest((_rate(50_000),) * 2), NOT_ENOUGH["rate"]),
+        ({"up": False}, _rates(1), "node(s) had no PF with its link up"),
+        ({"offer_mbps": 0}, _rates(1), "node(s) had no PF fast enough for 1 Mb/s"),
+        ({}, _rates(90_001), "node(s) had no PF fast enough for 90001 Mb/s"),
+        ({}, _rates(50_000, 50_000), NOT_ENOUGH["rate"]),
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
         # A PF that is down has no rate to reserve, but its VFs exist.
-        ({"up": False}, PodRequest((MAX_ONLY,)), Placement((0,))),
-        ({"offer_mbps": 0, "mbps": 0}, PodRequest((MAX_ONLY,)), Placement((0,))),
+        ({"up": False}, MAX_ONLY, Placement((0,))),
+        ({"offer_mbps": 0, "mbps": 0}, MAX_ONLY, Placement((0,))),
+        # Without the field netdev any VF will do.
+        (IB | {"vf_netdevs": False}, _netdev(None), Placement((0,))),
+        (IB, _netdev(None), Placement((0,))),
+        ({}, _netdev(True), Placement((0,))),
+        (IB | {"vf_netdevs": True}, _netdev(True), Placement((0,))),
+        (IB | {"vf_netdevs": False}, _netdev(True), "the PF has VFs without a netdev"),
+        (IB, _netdev(True), NO_REPORT),
+        (IB, _netdev(False), NO_REPORT),
+        (IB | {"vf_netdevs": True}, _netdev(False), Placement((0,))),
+        (IB | {"vf_netdevs": False}, _netdev(False), Placement((0,))),
+        ({}, _netdev(False), "netdev false is for InfiniBand only: RDMA on Ethernet needs the netdev"),
     ],
 )
 def test_a_node_that_cannot_give_the_vfs_has_a_reason(
     pf: Json, request_: PodRequest, outcome: Placement | str, make_pf: MakePf
 ) -> None:
     assert _choose(request_, _free_vfs(make_pf(**pf))) == outcome
+
+
+def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
+    free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
+    request = PodRequest((VfRequest(VfSettings(trust=True)),))
+    assert _choose(request, free_vfs) == Placement((1,))
 
 
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
@@ -154,3 +153,62 @@ def test_vfs_of_equal_interfaces_share_what_their_pods_see_of_them(make_pf: Make
     for vfs in (second, read):
         assert all(vf.interface is other.interface for vf, other in zip(first, vfs, strict=True))
     assert [(vf.name, vf.containers, vf.netdev) for vf in read] == [("rdma0", ("main",), None), (None, None, None)]
+
+
+# The root of each PF: bit k of a mask is the PF under root k.
+ROOTS = A, B, C = "pci0000:04", "pci0000:05", "pci0000:06"
+EQUAL = (VfDemand(0, 0b111),)
+Devices = Sequence[frozenset[str]]
+
+
+@pytest.fixture
+def pfs(make_pf: MakePf) -> list[Pf]:
+    return [make_pf(number, pcie=(f"0000:{number + 4:02x}:01.0",)) for number in range(3)]
+
+
+def _divide(demands: tuple[VfDemand, ...], devices: Devices, pfs: list[Pf], steps: Steps) -> list[tuple[int, ...]]:
+    """Return the PFs that each division leaves to each demand, as masks."""
+    return [tuple(demand.pfs for demand in one) for one in divisions(demands, tuple(devices), pfs, steps)]
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "masks"),
+    [
+        # Which of equal VFs goes to which device would change nothing.
+        (4, (A, B, A, B), [(1, 1, 2, 2)]),
+        # Every device gets its share before any gets one more: three and two, never four and one.
+        (5, (A, B), [(1, 1, 1, 2, 2), (1, 1, 2, 2, 2)]),
+        (2, (A, B, C), [(1, 2), (1, 4), (2, 4)]),
+    ],
+)
+def test_equal_vfs_are_divided_evenly_and_once(
+    count: int, devices: tuple[str, ...], masks: list[tuple[int, ...]], pfs: list[Pf]
+) -> None:
+    assert _divide(EQUAL * count, [frozenset({root}) for root in devices], pfs, Steps()) == masks
+
+
+def test_the_divisions_are_those_of_brute_force(pfs: list[Pf]) -> None:
+    """Each that gives no device more than one VF more than another, and no other one."""
+    dice = random.Random(20)
+    for _ in range(300):
+        devices = [frozenset(dice.sample(ROOTS, dice.choice((1, 1, 1, 2)))) for _ in range(dice.randint(1, 4))]
+        demands = tuple(VfDemand(number, dice.randint(1, 7)) for number in range(dice.randint(1, 5)))
+        assert set(_divide(demands, devices, pfs, Steps())) == _brute_divisions(demands, devices)
+
+
+def _brute_divisions(demands: tuple[VfDemand, ...], devices: Devices) -> set[tuple[int, ...]]:
+    fewest, found = len(demands) // len(devices), set()
+    near = [sum(1 << ROOTS.index(root) for root in roots) for roots in devices]
+    for owners in product(range(len(devices)), repeat=len(demands)):
+        masks = tuple(demand.pfs & near[owner] for owner, demand in zip(owners, demands, strict=True))
+        if all(masks) and all(owners.count(number) in (fewest, fewest + 1) for number in range(len(devices))):
+            found.add(masks)
+    return found
+
+
+def test_a_division_that_runs_out_of_steps_is_an_error(pfs: list[Pf]) -> None:
+    """It is no proof that there is no division."""
+    with pytest.raises(OutOfSteps):
+        _divide(
+            tuple(VfDemand(number, 0b111) for number in range(9)), [frozenset({root}) for root in ROOTS], pfs, Steps(50)
+        )

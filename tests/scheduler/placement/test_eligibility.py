@@ -1,9 +1,11 @@
-"""Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost."""
+"""Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost.
+
+A node's reason says which part of an interface's request leaves it no PF.
+"""
 
 import gc
 import re
 import weakref
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,17 +15,16 @@ from hypothesis import strategies as st
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.pf_terms import Allow
-from mooring.annotations.request import PodRequest, VfRequest
+from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.outcomes import Refused
 from scheduler.placement import eligibility as subject
-from scheduler.placement.eligibility import Eligibility, glob, refused_netdev, refused_settings
+from scheduler.placement.eligibility import Eligibility, glob, refused_netdev, refused_settings, unmet_part
 from scheduler.placement.place import VfDemand
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.state.steps import take_in
+from tests.scheduler.conftest import Json, MakePf
+from tests.scheduler.group_life import Life, told
 
 
 def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
@@ -37,46 +38,20 @@ def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
     )
 
 
-def _unmet_part(one: VfRequest, pfs: tuple[Pf, ...], networks: list[str]) -> str:
-    """Return the first part for which no PF is left, found by asking for more and more of them."""
-    if not pfs:
-        return "node(s) had no PF on offer"
-    nothing = VfRequest()
-    parts = [
-        (VfRequest(network=one.network), f"on network '{one.network}'"),
-        (VfRequest(rail=one.rail), f"on network number {(one.rail or 0) + 1}"),
-        (VfRequest(pf=one.pf), f"named '{one.pf}'"),
-        (VfRequest(link=one.link), f"of link type '{one.link}'"),
-        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate and 1)), "with its link up"),
-        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate)), f"fast enough for {one.min_tx_rate} Mb/s"),
-    ]
-    left, before = list(pfs), list[str]()
-    for part, words in parts:
-        # Any rate will do, of a PF that is up.
-        known = [replace(pf, offer_mbps=1, mbps=1) if words == "with its link up" else pf for pf in pfs]
-        meeting = [pf for pf, seen in zip(pfs, known, strict=True) if _may_give(part, seen, networks)]
-        left = [pf for pf in left if pf in meeting]
-        if not left:
-            tail = f" among those {' and '.join(before)}" if meeting and before else ""
-            return f"node(s) had no PF {words}{tail}"
-        before += [words] if part != nothing and not part.min_tx_rate else []
-    raise AssertionError("some part leaves none")
-
-
 def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
     networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
     demands = []
     for one in request.interfaces:
         selected = [index for index, pf in enumerate(pfs) if _may_give(one, pf, networks)]
         if not selected:
-            return Refused(_unmet_part(one, pfs, networks))
-        seen = {index: pfs[index] for index in selected}
-        reasons = {
-            index: refused_netdev(one.netdev, pf) or refused_settings(one.settings, pf) for index, pf in seen.items()
-        }
-        if all(reasons.values()):
-            return Refused(min(reasons.values()))
-        demands.append(VfDemand(one.min_tx_rate, sum(1 << index for index in selected if not reasons[index])))
+            return Refused(unmet_part(one, pfs))
+        reasons = [
+            refused_netdev(one.netdev, pfs[index]) or refused_settings(one.settings, pfs[index]) for index in selected
+        ]
+        if all(reasons):
+            return Refused(min(reasons))
+        able = [index for index, reason in zip(selected, reasons, strict=True) if not reason]
+        demands.append(VfDemand(one.min_tx_rate, sum(1 << index for index in able)))
     return tuple(demands)
 
 
@@ -115,10 +90,6 @@ _PFS = st.lists(
 )
 
 
-def _pfs(make_pf: MakePf, given_: list[dict[str, Any]]) -> tuple[Pf, ...]:
-    return tuple(make_pf(number, mbps=30, **one) for number, one in enumerate(given_))
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_REQUESTS, min_size=1, max_size=4), st.lists(_PFS, min_size=1, max_size=3))
 def test_it_is_as_if_each_interface_was_compared_with_each_pf(
@@ -128,7 +99,7 @@ def test_it_is_as_if_each_interface_was_compared_with_each_pf(
     request = PodRequest(tuple(interfaces))
     eligibility = Eligibility(request)
     for node in nodes:
-        pfs = _pfs(make_pf, node)
+        pfs = tuple(make_pf(number, mbps=30, **fields) for number, fields in enumerate(node))
         expected = _each_pair(request, pfs)
         assert eligibility.demands(pfs) == expected
         assert eligibility.refusal(pfs) == (expected.reason if isinstance(expected, Refused) else "")
@@ -186,30 +157,76 @@ def test_selectors_are_compared_once_for_nodes_that_differ_only_in_names(
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_settings_are_judged_once_for_all_nodes_of_a_model(
-    machine: Machine,
-    make_node: MakeNode,
-    make_pf: MakePf,
-    make_pod: MakePod,
-    beyond: int,
-    monkeypatch: pytest.MonkeyPatch,
+    beyond: int, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 interfaces that all differ, at 40 nodes whose rates all differ.
 
     Where the last of them fits nowhere, it alone is judged again for each node's message.
     """
-    judged = 0
+    judged = list[Pf]()
 
     def counting(settings: VfSettings, pf: Pf) -> str:
-        nonlocal judged
-        judged += 1
+        judged.append(pf)
         return refused_settings(settings, pf)
 
     monkeypatch.setattr(subject, "refused_settings", counting)
     for number in range(40):
-        pfs = tuple(make_pf(pf, vfs=32, offer_mbps=90_000 - number) for pf in range(4))
-        take_in(machine, make_node(f"n{number}", pfs))
+        life.show_node(f"n{number}", *(life.make_pf(pf, vfs=32, offer_mbps=90_000 - number) for pf in range(4)))
     rates = [{"max_tx_rate": 50_000 + number, "min_tx_rate": number} for number in range(1, 64)]
-    pod = make_pod(request=[*rates, {"max_tx_rate": 100_000 + beyond}])
-    take_in(machine, pod)
-    assert machine.step(0.0)
-    assert judged <= 64 + beyond * 40 * 4
+    life.see(life.make_pod(request=[*rates, {"max_tx_rate": 100_000 + beyond}]))
+    assert life.machine.step(0.0)
+    assert len(judged) <= 64 + beyond * 40 * 4
+
+
+def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields: Any) -> str:
+    """Return why a node has no PF for an interface: it has two slow ones of rail0, and a fast InfiniBand one."""
+    rail0: Json = {"network": "rail0", "mbps": 100_000, "offer_mbps": 90_000}
+    storage: Json = {"network": "storage", "mbps": 400_000, "offer_mbps": 390_000, "link": "infiniband"}
+    pfs = [make_pf(number, up=number not in down, **one) for number, one in enumerate((rail0, rail0, storage))]
+    return unmet_part(VfRequest(VfSettings(min_tx_rate=rate), **fields), pfs)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"network": "rail9"}, "on network 'rail9'"),
+        ({"pf": "eth*"}, "named 'eth*'"),
+        ({"rail": 2}, "on network number 3"),
+        ({"rail": NO_RAIL}, "on the group's network"),
+        ({"rate": 400_000}, "fast enough for 400000 Mb/s"),
+        ({"rate": 1, "down": (0, 1, 2)}, "with its link up"),
+        # A part that other PFs of the node meet names the parts before it: the user may change either.
+        ({"network": "storage", "pf": "pf0"}, "named 'pf0' among those on network 'storage'"),
+        ({"network": "rail0", "link": "infiniband"}, "of link type 'infiniband' among those on network 'rail0'"),
+        ({"network": "rail0", "rate": 200_000}, "fast enough for 200000 Mb/s among those on network 'rail0'"),
+        (
+            {"pf": "pf[01]", "link": "ethernet", "rate": 200_000},
+            "fast enough for 200000 Mb/s among those named 'pf[01]' and of link type 'ethernet'",
+        ),
+        ({"network": "storage", "rate": 1, "down": (2,)}, "with its link up among those on network 'storage'"),
+        # A PF that is down has no rate to give, however fast it is.
+        ({"rate": 200_000, "down": (2,)}, "fast enough for 200000 Mb/s"),
+        # The first to narrow down is the reason: network before name, link type and rate.
+        ({"network": "rail9", "pf": "eth*", "link": "none", "rate": 400_000}, "on network 'rail9'"),
+        ({"pf": "eth*", "link": "none", "rate": 400_000}, "named 'eth*'"),
+        ({"link": "none", "rate": 400_000}, "of link type 'none'"),
+    ],
+)
+def test_the_part_of_a_request_that_leaves_no_pf_is_the_reason(fields: Json, reason: str, make_pf: MakePf) -> None:
+    assert _unmet(make_pf, **fields) == f"node(s) had no PF {reason}"
+
+
+def test_only_a_node_without_any_pf_has_a_reason_whatever_is_requested(make_pf: MakePf) -> None:
+    assert unmet_part(VfRequest(network="rail0"), []) == unmet_part(VfRequest(), []) == "node(s) had no PF on offer"
+    assert _unmet(make_pf) == ""
+
+
+def test_nodes_are_counted_by_the_part_that_leaves_them_none(life: Life) -> None:
+    life.show_node("n1", life.make_pf(network="a"))
+    life.show_node("n2", life.make_pf(network="b", link="infiniband"))
+    life.show_node("n3", life.make_pf(network="b", offer_mbps=1_000))
+    life.see(life.make_pod("p", [{"network": "b", "link": "ethernet", "min_tx_rate": 5_000}]))
+    assert told(life.work())["p"].startswith(
+        "0/3 nodes are available: 1 node(s) had no PF fast enough for 5000 Mb/s, "
+        "1 node(s) had no PF of link type 'ethernet', 1 node(s) had no PF on network 'b'. preemption: "
+    )

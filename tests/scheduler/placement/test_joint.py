@@ -1,16 +1,25 @@
-"""The search over several kinds: each proposes beside those before it, and the number of attempts is bounded."""
+"""The search over several kinds, the VFs last; the number of attempts is bounded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from scheduler.constraints.protocol import Beside, Proposal, Unmet
+from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.outcomes import Refused
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.joint import place_kinds, section
+from scheduler.placement.joint import VfPart, place_kinds, section
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import Life
 
 
 @dataclass
@@ -57,11 +66,77 @@ def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
 
 def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None:
     """However long a constraint's proposals go on, the search ends, and reports that it was not finished."""
-    endless = Picky("a", [str(number) for number in range(10_000)])
-    never = Picky("b", [])
+    endless, never = Picky("a", [str(number) for number in range(10_000)]), Picky("b", [])
     assert place_kinds([endless, never], EMPTY, budget=20, steps=Steps()) == Refused(OUT_OF_BUDGET)
     assert len(never.seen) == 21
 
 
 def test_details_stand_beside_the_units() -> None:
     assert section(Proposal(("u",), {"model": "h100"})) == {"units": ["u"], "model": "h100"}
+
+
+_interfaces = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"min_tx_rate": st.sampled_from([1, 30_000, 60_000]), "pf": st.sampled_from(["pf0", "pf*", "x"])}
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _on_node(life: Life, counts: Sequence[int], request: object, pfs: str | None = None) -> tuple[PodInfo, VfPart]:
+    """Show a node with so many VFs on each PF; return a pod, and its VFs as a part beside other kinds."""
+    life.show_node("n1", *(life.make_pf(index, count, offer_mbps=70_000) for index, count in enumerate(counts)))
+    placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
+    pod_info = read_pod_info(life.make_pod(request=request, annotations=placement))
+    assert isinstance(pod_info, PodInfo)
+    assert pod_info.request is not None
+    return pod_info, VfPart(pod_info.request, life.machine.cache.nodes.free_vfs_of_row[0])
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    interfaces=_interfaces,
+    pfs=st.sampled_from([None, "pack", "spread", "distinct"]),
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    before=st.lists(_interfaces, max_size=2),
+)
+def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
+    interfaces: list[Json],
+    pfs: str | None,
+    counts: Sequence[int],
+    before: list[list[Json]],
+    make_node: MakeNode,
+    make_pf: MakePf,
+    make_pod: MakePod,
+) -> None:
+    """The same PFs, or none, whatever is requested and whatever is left."""
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    _on_node(life, counts, [{}])
+    life.place(*(make_pod(request=request) for request in before))
+    pod_info, part = _on_node(life, counts, interfaces, pfs)
+    signature_scores = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
+    reasons = [text for rule, texts, _ in signature_scores.refusals() if rule.name == "RdmaVfs" for text in texts]
+    chosen = signature_scores.exact(0, PlacementBudget()) if not reasons else Refused(reasons[0])
+    assert chosen is not None
+    if isinstance(chosen, Refused):
+        with pytest.raises(Unmet):
+            next(part.proposals({}, Steps()))
+    else:
+        (proposal,) = part.proposals({}, Steps())
+        assert proposal.units == tuple(part.free_vfs.pfs[index].name for index in chosen.pfs)
+
+
+def _near(**pfs_by_interface: str) -> Proposal:
+    """Propose nothing, and require PFs for interfaces: i1="pf0 pf2"."""
+    narrows: dict[int, Any] = {int(name[1:]): frozenset(pfs.split()) for name, pfs in pfs_by_interface.items()}
+    return Proposal((), narrows={"vfs": narrows})
+
+
+def test_vfs_are_placed_within_what_other_kinds_require(life: Life) -> None:
+    _, part = _on_node(life, (2, 2, 2), [{}, {}])
+    one = _near(i1="pf1 pf2")
+    (proposal,) = part.proposals({"a": one, "b": _near(i1="pf0 pf2", i0="pf1")}, Steps())
+    assert proposal.units == ("pf1", "pf2")
+    with pytest.raises(Unmet, match="no PF can provide an interface near the pod's other resources"):
+        next(part.proposals({"a": one, "c": _near(i1="pf0")}, Steps()))

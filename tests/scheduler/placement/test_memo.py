@@ -1,28 +1,21 @@
 """What a memo keeps is bounded by weight: an object may have many times the VFs of an ordinary one."""
 
+import pytest
+
 from scheduler.placement.memo import Memo
 
 
-def test_the_oldest_are_dropped_until_a_value_has_room() -> None:
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        pytest.param("a1 b1 c1 d1 e3", {"d": 3, "e": 4}, id="the oldest are dropped until a value has room"),
+        pytest.param("a1" + " b3" * 9, {"a": 0, "b": 9}, id="a value that is kept again weighs once"),
+        pytest.param("a1 b9", {"b": 1}, id="a value heavier than all is alone"),
+        pytest.param("a1 b9 c1", {"c": 2}, id="and goes for the next"),
+    ],
+)
+def test_a_memo_keeps_the_latest_values_of_a_limited_weight(kept: str, expected: dict[str, int]) -> None:
     memo = Memo[str, int](4)
-    for number, key in enumerate("abcd"):
-        memo.keep(key, number)
-    memo.keep("heavy", 4, weight=3)
-    assert [memo.get(key) for key in ("a", "b", "c", "d", "heavy")] == [None, None, None, 3, 4]
-
-
-def test_a_value_that_is_kept_again_weighs_once() -> None:
-    memo = Memo[str, int](4)
-    memo.keep("other", 0)
-    for number in range(9):
-        memo.keep("again", number, weight=3)
-    assert [memo.get("other"), memo.get("again")] == [0, 8]
-
-
-def test_a_value_heavier_than_all_is_alone() -> None:
-    memo = Memo[str, int](4)
-    memo.keep("light", 0)
-    memo.keep("heavy", 1, weight=9)
-    assert [memo.get("light"), memo.get("heavy")] == [None, 1]
-    memo.keep("light", 2)
-    assert [memo.get("light"), memo.get("heavy")] == [2, None]
+    for number, word in enumerate(kept.split()):
+        memo.keep(word[0], number, weight=int(word[1]))
+    assert {key: value for key in "abcde" if (value := memo.get(key)) is not None} == expected

@@ -19,7 +19,7 @@ from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus import LOOKS, choices, gpu_kind, gpu_proposals
+from scheduler.placement.gpus import LOOKS, choices, gpu_kind
 from scheduler.placement.joint import KindPart, VfPart, place_kinds
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps
@@ -80,8 +80,6 @@ def tree(*groups: str) -> list[Gpu]:
     [
         # gpugrp1/gpugrp0 of KubeGPU: the small group serves, the large one stays whole.
         (("ax", "ax", "ax", "ax", "by", "by"), 2, [4, 5]),
-        (("ax", "ax", "by", "by", "by"), 2, [0, 1]),
-        (("ax", "ax", "by", "by", "by"), 3, [2, 3, 4]),
         # Two levels: below one lower switch rather than below two, and an odd one rather than a pair's half.
         (("apx", "apy", "apy", "bqz"), 2, [1, 2]),
         (("apx", "apx", "apy"), 1, [2]),
@@ -97,45 +95,33 @@ def test_the_tightest_group_that_serves(free: tuple[str, ...], count: int, expec
     assert gpus_of(placed(GpuRequest(count), tree(*free))) == expected
 
 
-@pytest.mark.parametrize(("together", "expected"), [("link", [0, 2]), ("switch", [0, 1]), ("numa", [1, 2])])
-def test_together_is_held(together: Together, expected: list[int]) -> None:
-    """By links, by switch, by NUMA node; GPUs of which that is not known serve nowhere."""
-    free = [gpu("ax", 0, 7, 0), gpu("ax", 1, None, 1), gpu("by", 2, 7, 1), gpu("", 3)]
-    assert gpus_of(placed(GpuRequest(2, together=together), free)) == expected
-    assert "not enough free GPUs" in str(gpus_of(placed(GpuRequest(3, together=together), free)))
-
-
-def test_model_and_memory_must_suit() -> None:
-    """A GPU whose model no source tells suits no pattern."""
-    free = [gpu("ax", 0), Gpu("0000:01:00.0", "GPU-1", "amd")]
-    assert gpus_of(placed(GpuRequest(1, model="*H100*"), free)) == [0]
-    assert gpus_of(placed(GpuRequest(1, model="A*"), free)) == "not enough free GPUs of the requested model or memory"
-    assert (
-        gpus_of(placed(GpuRequest(1, memory_mb=80001), free)) == "not enough free GPUs of the requested model or memory"
-    )
-
-
-NEAR, DEEP, FARTHER, OTHER = pf("acd", "near"), pf("ace", "deep"), pf("ab", "far"), pf("z", "other")
-BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))
+SOME = [gpu("ax", 0, 7, 0), gpu("ax", 1, None, 1), gpu("by", 2, 7, 1), Gpu("0000:03:00.0", "GPU-3", "amd")]
+UNFIT = "not enough free GPUs of the requested model or memory"
 
 
 @pytest.mark.parametrize(
-    ("place", "pfs", "expected"),
+    ("request_", "expected"),
     [
-        ("acd", (NEAR, DEEP, FARTHER, OTHER), {"near"}),
-        ("acd", (FARTHER, OTHER), {"far"}),
-        ("ae", (NEAR, FARTHER), {"near", "far"}),
+        (GpuRequest(2, together="link"), [0, 2]),
+        (GpuRequest(2, together="switch"), [0, 1]),
+        (GpuRequest(2, together="numa"), [1, 2]),
+        (GpuRequest(3, together="link"), "not enough free GPUs that are linked with each other"),
+        (GpuRequest(3, together="switch"), "not enough free GPUs under one PCIe switch"),
+        (GpuRequest(3, together="numa"), "not enough free GPUs on one NUMA node"),
+        (GpuRequest(3, model="*H100*"), [0, 1, 2]),
+        (GpuRequest(4, model="*H100*"), UNFIT),
+        (GpuRequest(1, model="A*"), UNFIT),
+        (GpuRequest(1, memory_mb=80001), UNFIT),
     ],
 )
-def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
-    place: str, pfs: tuple[Pf, ...], expected: set[str]
+def test_links_switch_numa_node_model_and_memory_are_as_requested(
+    request_: GpuRequest, expected: list[int] | str
 ) -> None:
-    """Not one at a fixed depth; only PFs that the interface selects are compared."""
-    free = gpu(place, 0)
-    (found,) = gpu_proposals(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs, Steps())
-    assert found.narrows == {VFS: {0: expected}}
+    """A GPU of which that is not known suits no such request."""
+    assert gpus_of(placed(request_, SOME)) == expected
 
 
+BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))
 AX, AY, BY, C = pf("ax", "p0"), pf("ay", "p1"), pf("by", "p1"), pf("c", "p0")
 AXU, AXV = pf("axu", "p0"), replace(pf("axv", "p1"), network="rail1")
 TWO, ANY, SLOW = GpuRequest(2, vfs="switch"), VfRequest(), VfRequest(VfSettings(min_tx_rate=1000))
@@ -176,25 +162,19 @@ def test_gpus_and_vfs_are_found_in_one_search(
 
 def test_interfaces_and_gpus_that_are_more_are_free() -> None:
     """Interface k lies beside GPU k as far as there are both, and the assignment says which."""
-    free, pfs = tree("ax", "by"), [(pf("ax", "p0"), 4), (pf("by", "p1"), 4)]
-    limits = (ContainerLimit("c", 2),)
-    more_gpus = placed(GpuRequest(2, vfs="switch", limits=limits), free, PodRequest((VfRequest(),)), pfs)
-    more_interfaces = placed(BESIDE, free[:1], PodRequest((VfRequest(), VfRequest())), pfs)
+    free, pfs = tree("ax", "by"), [(AX, 4), (BY, 4)]
+    request = GpuRequest(2, vfs="switch", limits=(ContainerLimit("c", 2),))
+    more_gpus = placed(request, free, PodRequest((ANY,)), pfs)
+    more_interfaces = placed(BESIDE, free[:1], PodRequest((ANY, ANY)), pfs)
     assert isinstance(more_gpus, Placement)
     assert isinstance(more_interfaces, Placement)
     assert more_gpus.pfs[0] == more_interfaces.pfs[0] == 0
-    assert more_gpus.others[0][1] == Proposal(
-        ("0000:00:00.0", "0000:01:00.0"),
-        {
-            "uuids": ["GPU-0", "GPU-1"],
-            "containers": {"c": ["0000:00:00.0", "0000:01:00.0"]},
-            "beside": {"0000:00:00.0": 0},
-        },
-        {VFS: {0: frozenset({"p0"})}},
-    )
+    units = ["0000:00:00.0", "0000:01:00.0"]
+    details = {"uuids": ["GPU-0", "GPU-1"], "containers": {"c": units}, "beside": {units[0]: 0}}
+    assert more_gpus.others[0][1] == Proposal(tuple(units), details, {VFS: {0: frozenset({"p0"})}})
 
 
-def test_running_out_of_steps_is_told() -> None:
+def test_running_out_of_steps_is_reported() -> None:
     """And is no answer that there is no way. Choices of 8 of 16 GPUs in pairs are within the steps."""
     free = [gpu(f"a{number}", number) for number in range(8)]
     nearest = [[1 << number] for number in range(8)]
@@ -207,22 +187,17 @@ def test_running_out_of_steps_is_told() -> None:
     assert len(list(choices(GpuRequest(8), pairs, beside_all, steps=Steps()))) == 1107
 
 
-def test_the_largest_inventories_keep_to_the_steps() -> None:
-    """However many groups there are: every GPU, or every two of them, below bridges of their own."""
-    free = [gpu([f"{number % 2**depth}-{depth}" for depth in range(60)], number, number // 2) for number in range(64)]
-    steps = Steps()
-    with pytest.raises(Unmet, match=OUT_OF_BUDGET):
-        list(choices(GpuRequest(32), free, [[1 << number] for number in range(64)], LOOKS, steps=steps))
-    assert steps.spent >= LOOKS // 16, "a decision counts them beside those for VFs"
-
-
-def test_a_search_takes_as_long_as_its_steps_say() -> None:
-    """Of 60 of 64 GPUs that all differ: each choice costs by its GPUs too, or they take a hundred times as long."""
-    free = [gpu("", number) for number in range(64)]
+@pytest.mark.parametrize(
+    ("count", "depth"), [pytest.param(32, 60, id="each below bridges of its own"), pytest.param(60, 0, id="no bridges")]
+)
+def test_the_largest_inventories_keep_to_the_steps_and_these_to_the_time(count: int, depth: int) -> None:
+    """64 GPUs that all differ: each choice costs by its GPUs too, or 60 of 64 take a hundred times as long."""
+    free, steps = [gpu([f"{number % 2**at}-{at}" for at in range(depth)], number) for number in range(64)], Steps()
     began = time.thread_time()
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
-        list(choices(GpuRequest(60), free, [[1 << number] for number in range(64)], steps=Steps()))
-    assert time.thread_time() - began < 0.4
+        list(choices(GpuRequest(count), free, [[1 << number] for number in range(64)], LOOKS, steps=steps))
+    assert steps.spent >= LOOKS // 16, "a decision counts them beside those for VFs"
+    assert depth or time.thread_time() - began < 0.4
 
 
 # Some share all bridges, some two, some one.

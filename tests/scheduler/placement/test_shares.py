@@ -6,15 +6,11 @@ from random import Random
 
 import pytest
 
-from mooring.annotations.pf_terms import Access
 from scheduler.kube.outcomes import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, place_within
 from scheduler.placement.place import BUDGET, PfCapacity, VfDemand
-from scheduler.placement.shares import Cap, Share, caps_for, shares_of, within
+from scheduler.placement.shares import Cap, Share, within
 from scheduler.placement.steps import Steps
-from tests.scheduler.placement.derived_vfs import small_pf
-
-HALF = Access(max_share=50, entry=1)
 
 
 def cap(pfs: int, vfs: int) -> Cap:
@@ -88,14 +84,3 @@ def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_sea
     assert isinstance(found, Refused)
     assert found.reason.count("requests 32 more") == 2
     assert steps.spent == 0
-
-
-def test_a_share_counts_over_all_pfs_of_its_entry() -> None:
-    """50 percent of 4 + 3 VFs, rounded down; PFs of another entry, or without a share, do not count."""
-    other = Access(max_share=1, entry=2)
-    pfs = (small_pf(0, access=HALF), small_pf(1), small_pf(2, 3, access=HALF), small_pf(3, access=other))
-    first, second = shares_of(pfs)
-    assert (first.pfs, first.max_vfs, second.pfs, second.max_vfs) == (0b0101, 3, 0b1000, 1)
-    assert [each.vfs for each in caps_for((first, second), "a")] == [3, 1]
-    # Nothing is given to a pod whose namespace is not known.
-    assert [each.vfs for each in caps_for((first, second), None)] == [0, 0]

@@ -7,18 +7,19 @@ import pytest
 from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity
 from tests.scheduler.volume_store import HOST, Store
 
-NO_ROOM = "node(s) did not have enough free storage"
+NO_ROOM = "1 node(s) did not have enough free storage."
 
 
 @pytest.fixture
 def driver(store: Store) -> Store:
-    """Give the store with a driver that publishes its capacity."""
-    _track(store)
+    """Give the store with a driver that publishes its capacity, and node n1."""
+    _publish(store)
+    store.nodes("n1")
     return store
 
 
-def _track(store: Store, **spec: Any) -> None:
-    store.tell(CSIDriver, {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": True} | spec})
+def _publish(store: Store, *, is_on: bool = True) -> None:
+    store.tell(CSIDriver, {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": is_on}})
 
 
 def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
@@ -31,15 +32,20 @@ def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
     store.tell(CSIStorageCapacity, document | fields)
 
 
+def _want(store: Store, size: str = "1Gi", selected: str = "") -> str:
+    """Show a pod whose claim needs a volume of this size; return the outcome."""
+    store.claim("c", size=size, selected=selected)
+    store.pod("c")
+    return store.outcome()
+
+
 def test_a_volume_is_made_where_the_driver_has_capacity_for_it(driver: Store) -> None:
     """The first node in order is full: it is not chosen again and again."""
-    driver.nodes("n1", "n2", "n3")
+    driver.nodes("n2", "n3")
     _room(driver, "n1", "1Gi")
     _room(driver, "n2", "9Gi", maximumVolumeSize="1Gi")
     _room(driver, "n3", "4Gi")
-    driver.claim("c", size="4Gi")
-    driver.pod("c")
-    assert driver.pre_filter().plan.node == "n3"
+    assert _want(driver, "4Gi") == "n3 c=new"
 
 
 @pytest.mark.parametrize(
@@ -55,51 +61,38 @@ def test_a_volume_is_made_where_the_driver_has_capacity_for_it(driver: Store) ->
 )
 def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver: Store) -> None:
     """In kube-scheduler's words; more capacity requeues the pod."""
-    driver.nodes("n1")
     _room(driver, "n1", "4Gi", **fields)
-    driver.claim("c")
-    driver.pod("c")
-    assert driver.message() == f"0/1 nodes are available: 1 {NO_ROOM}."
+    assert _want(driver) == NO_ROOM
     driver.now = 10.0
     _room(driver, "n1", "4Gi")
-    assert driver.pre_filter().plan.node == "n1"
+    assert driver.outcome() == "n1 c=new"
 
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])
 def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store) -> None:
     """An empty selector takes all nodes."""
-    driver.nodes("n1", "n2")
+    driver.nodes("n2")
     _room(driver, "n1", "4Gi", nodeTopology=topology)
-    driver.claim("c", selected="n2")
-    driver.pod("c")
-    assert driver.pre_filter().plan.node == "n2"
+    assert _want(driver, selected="n2") == "n2 c=new"
 
 
 def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
-    driver.nodes("n1")
     driver.volume("v")
-    driver.claim("c")
-    driver.pod("c")
-    assert [one.volume.metadata.name for one in driver.pre_filter().plan.matches] == ["v"]
+    assert _want(driver) == "n1 c=v"
 
 
 def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(driver: Store) -> None:
     """Growth helps; a driver that publishes nothing is simply tried."""
-    driver.nodes("n1")
     _room(driver, "n1", "2Gi")
-    driver.claim("c", size="4Gi")
-    driver.pod("c")
-    assert NO_ROOM in driver.message()
+    assert _want(driver, "4Gi") == NO_ROOM
     driver.now = 10.0
     _room(driver, "n1", "1Gi")
     driver.gone(CSIStorageCapacity, "on-n1")
     assert driver.machine.pending_pods.depths()["unschedulable"] == 1
-    _track(driver, storageCapacity=False)
-    assert driver.pre_filter().plan.node == "n1"
+    _publish(driver, is_on=False)
+    assert driver.outcome() == "n1 c=new"
 
 
 def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
     store.nodes("n1")
-    store.claim("c", size="4Gi")
-    store.pod("c")
-    assert store.pre_filter().plan.node == "n1"
+    assert _want(store, "4Gi") == "n1 c=new"

@@ -68,21 +68,32 @@ def test_equal_selectors_are_one_however_they_are_written() -> None:
     assert (written, hash(written)) == (other, hash(other))
 
 
-def test_match_label_keys_ask_for_the_pods_own_values() -> None:
-    """Labels that the pod lacks are ignored, and so are keys that the API server has merged already."""
-    term: Json = {"labelSelector": {"matchLabels": {"app": "x"}}, "matchLabelKeys": ["rev", "absent"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, term)).required_anti_affinity
-    assert read.scope.selector == read_selector(selector(matchLabels={"app": "x", "rev": "2"}))
-    term = {"labelSelector": {"matchLabels": {"app": "x"}}, "mismatchLabelKeys": ["rev"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, term)).required_anti_affinity
-    apart = selector(matchLabels={"app": "x"}, matchExpressions=[expression("rev", "NotIn", "2")])
-    assert read.scope.selector == read_selector(apart)
-    merged: Json = {"labelSelector": {"matchExpressions": [expression("rev", "In", "1")]}, "matchLabelKeys": ["rev"]}
-    (read,) = read_affinity_info(pod({"rev": "2"}, merged)).required_anti_affinity
-    assert read.scope.selector == read_selector(selector(matchLabels={"rev": "1"}))
-    other: Json = {"labelSelector": {"matchExpressions": [expression("rev", "NotIn", "1")]}}
-    (read,) = read_affinity_info(pod({"rev": "2"}, other | {"mismatchLabelKeys": ["rev"]})).required_anti_affinity
-    assert read.scope.selector == read_selector(msgspec.convert(other["labelSelector"], LabelSelector))
+@pytest.mark.parametrize(
+    ("own", "keys", "expected"),
+    [
+        (
+            {"matchLabels": {"app": "x"}},
+            {"matchLabelKeys": ["rev", "absent"]},
+            {"matchLabels": {"app": "x", "rev": "2"}},
+        ),
+        (
+            {"matchLabels": {"app": "x"}},
+            {"mismatchLabelKeys": ["rev"]},
+            {"matchLabels": {"app": "x"}, "matchExpressions": [expression("rev", "NotIn", "2")]},
+        ),
+        # The API server has merged these keys already.
+        ({"matchLabels": {"rev": "1"}}, {"matchLabelKeys": ["rev"]}, {"matchLabels": {"rev": "1"}}),
+        (
+            {"matchExpressions": [expression("rev", "NotIn", "1")]},
+            {"mismatchLabelKeys": ["rev"]},
+            {"matchExpressions": [expression("rev", "NotIn", "1")]},
+        ),
+    ],
+)
+def test_match_label_keys_ask_for_the_pods_own_values(own: Json, keys: Json, expected: Json) -> None:
+    """Labels that the pod lacks are ignored."""
+    (read,) = read_affinity_info(pod({"rev": "2"}, {"labelSelector": own} | keys)).required_anti_affinity
+    assert read.scope.selector == read_selector(selector(**expected))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mooring.kube.access import Access, load_access
-from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.client import JSON, MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.scheduler.conftest import Json
 from tests.scheduler.server.cluster import PODS, Cluster
@@ -122,7 +122,7 @@ async def _furnish_nodes(client: Client) -> None:
     status |= {"conditions": [{"type": "Ready", "status": "True"}]}
 
     async def send(method: str, path: str, body: Json) -> None:
-        await client.request(method, path, msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else None)
+        await client.request(method, path, msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else JSON)
 
     for name, labels in NODES.items():
         await send("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
