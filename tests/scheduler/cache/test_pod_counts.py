@@ -20,19 +20,6 @@ def about(app: str, *namespaces: str) -> Question:
     return Question((Scope(select_labels({"app": app}), frozenset(namespaces or ("a",))),))
 
 
-def test_pods_are_counted_row_by_row() -> None:
-    """Pods assigned before the question and after it, of its namespaces only."""
-    pods = PodCounts()
-    pods.shift(2, affinity_info("x"), 1)
-    pods.shift(2, affinity_info("x"), 1)
-    pods.shift(1, affinity_info("x", "b"), 1)
-    assert pods.counts(about("x"), 4).tolist() == [0, 0, 2, 0]
-    pods.shift(3, affinity_info("x"), 1)
-    pods.shift(2, affinity_info("x"), -1)
-    assert pods.counts(about("x"), 4).tolist() == [0, 0, 1, 1]
-    assert pods.counts(about("x", "a", "b"), 4).tolist() == [0, 1, 1, 1]
-
-
 def test_a_change_of_namespace_labels_counts_again() -> None:
     pods, within = PodCounts(), Scope(EVERYTHING, frozenset(), select_labels({"team": "x"}))
     pods.shift(0, affinity_info("p"), 1)
@@ -42,53 +29,6 @@ def test_a_change_of_namespace_labels_counts_again() -> None:
     assert pods.counts(Question((within,)), 1).tolist() == [1]
     pods.remove_namespace("a")
     assert pods.counts(Question((within,)), 1).tolist() == [0]
-
-
-def test_terms_are_removed_with_their_pods() -> None:
-    """A term is found by the pods that it selects, once for all pods that have it, and removed with the last."""
-    term = Term("zone", Scope(select_labels({"app": "y"}), frozenset("a")))
-    pods = PodCounts()
-    pods.shift(5, affinity_info("x", "a", term), 1)
-    pods.shift(6, affinity_info("x", "a", term), 1)
-    pods.shift(6, affinity_info("z", "a", term), 1)
-    assert pods.terms["anti_affinity"].about(affinity_info("x"), {}) == {}
-    assert pods.terms["anti_affinity"].about(affinity_info("y", "b"), {}) == {}
-    ((found, row_counts),) = pods.terms["anti_affinity"].about(affinity_info("y"), {}).items()
-    assert found == term
-    assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
-    for row, app in ((5, "x"), (6, "x"), (6, "z")):
-        pods.shift(row, affinity_info(app, "a", term), -1)
-    assert pods.terms["anti_affinity"].about(affinity_info("y"), {}) == {}
-    pods.check([])
-
-
-def test_the_terms_about_a_pod_follow_the_terms_and_the_labels_of_its_namespace() -> None:
-    """They are kept from one decision to the next; `check` finds them again from all terms."""
-    pods, asked = PodCounts(), affinity_info("y", "b")
-    named = Term("zone", Scope(select_labels({"app": "y"}), frozenset("b")))
-    everywhere = Term("zone", Scope(EVERYTHING, frozenset(), select_labels({"team": "x"})))
-    rack, there = Term("rack", everywhere.scope), list[tuple[int, AffinityInfo]]()
-
-    def about_it() -> set[Term]:
-        pods.check(there)
-        return set(pods.terms["anti_affinity"].about(asked, pods.namespace_labels("b")))
-
-    def add(namespace: str, term: Term) -> None:
-        there.append((len(there), affinity_info("x", namespace, term)))
-        pods.shift(*there[-1], 1)
-
-    add("a", named)
-    assert about_it() == {named}
-    add("a", everywhere)
-    assert about_it() == {named}
-    pods.put_namespace("b", {"team": "x"})
-    assert about_it() == {named, everywhere}
-    add("c", rack)
-    assert about_it() == {named, everywhere, rack}
-    pods.shift(*there.pop(0), -1)
-    assert about_it() == {everywhere, rack}
-    pods.put_namespace("b", {})
-    assert about_it() == set()
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from mooring.nic.settings import VfSettings
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.group_life import Life, binds
+from tests.scheduler.group_life import Life
 from tests.scheduler.state.steps import notices
 
 # Of the PF's 90,000 Mb/s the pod has 20,000 by its assignment.
@@ -56,31 +56,6 @@ def stage(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
     stage.node()
     stage.rates(None)
     return stage
-
-
-def test_what_was_lowered_is_reserved_until_its_node_has_put_it_in_force(stage: Stage) -> None:
-    """An older generation in force is not enough; and what its node takes back is reserved again."""
-    assert stage.left == 70_000
-    stage.rates(LOWERED)
-    assert stage.left == 69_000
-    stage.node(p=1)
-    assert stage.left == 84_000
-    stage.rates(replace(LOWERED, generation=2, rates=(VfRates(), VfRates()), reserved=(5_000, 1_000)))
-    assert stage.left == 84_000
-    stage.node(p=2)
-    assert stage.left == 90_000
-    stage.node()
-    assert stage.left == 84_000
-
-
-def test_a_pod_that_waits_for_bandwidth_comes_again_once_lowered_rates_are_in_force(stage: Stage) -> None:
-    """Not before: until then the VF may have its old rate."""
-    stage.see(stage.make_pod(request=[{"min_tx_rate": 80_000}]))
-    assert binds(stage.work()) == []
-    stage.rates(LOWERED)
-    assert binds(stage.work(100.0)) == []
-    stage.node(p=1)
-    assert len(binds(stage.work(100.0))) == 1
 
 
 @pytest.mark.parametrize(

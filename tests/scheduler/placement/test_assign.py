@@ -127,12 +127,6 @@ def test_a_node_that_cannot_give_the_vfs_has_a_reason(
     assert _choose(request_, _free_vfs(make_pf(**pf))) == outcome
 
 
-def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
-    free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))
-    request = PodRequest((VfRequest(VfSettings(trust=True)),))
-    assert _choose(request, free_vfs) == Placement((1,))
-
-
 def test_the_vf_that_has_been_free_the_longest_is_taken(make_pf: MakePf) -> None:
     """Never used before used, then by the time of its return, then the lowest index."""
     free_vfs, request = _free_vfs(make_pf(vfs=4)), PodRequest((VfRequest(), VfRequest(), VfRequest()))

@@ -24,7 +24,7 @@ from scheduler.placement import eligibility as subject
 from scheduler.placement.eligibility import Eligibility, glob, refused_netdev, refused_settings, unmet_part
 from scheduler.placement.place import VfDemand
 from tests.scheduler.conftest import Json, MakePf
-from tests.scheduler.group_life import Life, told
+from tests.scheduler.group_life import Life
 
 
 def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
@@ -103,14 +103,6 @@ def test_it_is_as_if_each_interface_was_compared_with_each_pf(
         expected = _each_pair(request, pfs)
         assert eligibility.demands(pfs) == expected
         assert eligibility.refusal(pfs) == (expected.reason if isinstance(expected, Refused) else "")
-
-
-def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: MakePf) -> None:
-    """What is kept of the first is not the second's."""
-    eligibility = Eligibility(PodRequest((VfRequest(netdev=True),)))
-    without, whole = (make_pf(link="infiniband", vf_netdevs=told) for told in (False, True))
-    assert eligibility.refusal((without,)) == "the PF has VFs without a netdev"
-    assert eligibility.refusal((whole,)) == ""
 
 
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
@@ -219,14 +211,3 @@ def test_the_part_of_a_request_that_leaves_no_pf_is_the_reason(fields: Json, rea
 def test_only_a_node_without_any_pf_has_a_reason_whatever_is_requested(make_pf: MakePf) -> None:
     assert unmet_part(VfRequest(network="rail0"), []) == unmet_part(VfRequest(), []) == "node(s) had no PF on offer"
     assert _unmet(make_pf) == ""
-
-
-def test_nodes_are_counted_by_the_part_that_leaves_them_none(life: Life) -> None:
-    life.show_node("n1", life.make_pf(network="a"))
-    life.show_node("n2", life.make_pf(network="b", link="infiniband"))
-    life.show_node("n3", life.make_pf(network="b", offer_mbps=1_000))
-    life.see(life.make_pod("p", [{"network": "b", "link": "ethernet", "min_tx_rate": 5_000}]))
-    assert told(life.work())["p"].startswith(
-        "0/3 nodes are available: 1 node(s) had no PF fast enough for 5000 Mb/s, "
-        "1 node(s) had no PF of link type 'ethernet', 1 node(s) had no PF on network 'b'. preemption: "
-    )

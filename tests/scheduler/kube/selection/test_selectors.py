@@ -9,7 +9,7 @@ from scheduler.kube.objects import LabelSelector, Pod
 from scheduler.kube.selecting_objects import Service
 from scheduler.kube.selection import selectors
 from scheduler.kube.selection.affinity import read_affinity_info
-from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, read_selector, select_labels
+from scheduler.kube.selection.selectors import read_selector, select_labels
 from scheduler.kube.selection.spread_constraints import DefaultSelectors
 from tests.support.calls import count_calls
 
@@ -52,65 +52,12 @@ def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expec
     assert read_selector(selector(**fields)).matches(labels) is expected
 
 
-def test_a_null_selector_selects_nothing() -> None:
-    """Null differs from the empty selector, and stays nothing whatever is required in addition."""
-    assert read_selector(None) == NOTHING
-    assert not NOTHING.matches({})
-    assert NOTHING.with_labels(["a"], [], {"a": "1"}) == NOTHING
-    assert read_selector(selector()) == EVERYTHING
-
-
 def test_equal_selectors_are_one_however_they_are_written() -> None:
     """A label is an expression with one value; order and repetition do not matter."""
     written = read_selector(selector(matchLabels={"b": "2", "a": "1"}))
     spelled = [expression("a", "In", "1", "1"), expression("b", "In", "2"), expression("a", "In", "1")]
     other = read_selector(selector(matchExpressions=spelled))
     assert (written, hash(written)) == (other, hash(other))
-
-
-@pytest.mark.parametrize(
-    ("own", "keys", "expected"),
-    [
-        (
-            {"matchLabels": {"app": "x"}},
-            {"matchLabelKeys": ["rev", "absent"]},
-            {"matchLabels": {"app": "x", "rev": "2"}},
-        ),
-        (
-            {"matchLabels": {"app": "x"}},
-            {"mismatchLabelKeys": ["rev"]},
-            {"matchLabels": {"app": "x"}, "matchExpressions": [expression("rev", "NotIn", "2")]},
-        ),
-        # The API server has merged these keys already.
-        ({"matchLabels": {"rev": "1"}}, {"matchLabelKeys": ["rev"]}, {"matchLabels": {"rev": "1"}}),
-        (
-            {"matchExpressions": [expression("rev", "NotIn", "1")]},
-            {"mismatchLabelKeys": ["rev"]},
-            {"matchExpressions": [expression("rev", "NotIn", "1")]},
-        ),
-    ],
-)
-def test_match_label_keys_ask_for_the_pods_own_values(own: Json, keys: Json, expected: Json) -> None:
-    """Labels that the pod lacks are ignored."""
-    (read,) = read_affinity_info(pod({"rev": "2"}, {"labelSelector": own} | keys)).required_anti_affinity
-    assert read.scope.selector == read_selector(selector(**expected))
-
-
-@pytest.mark.parametrize(
-    ("fields", "covered"),
-    [
-        ({}, {"a"}),
-        ({"namespaces": ["b"]}, {"b"}),
-        ({"namespaceSelector": {}}, {"a", "b", "c"}),
-        ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, {"c"}),
-        ({"namespaces": ["b"], "namespaceSelector": {"matchLabels": {"team": "x"}}}, {"b", "c"}),
-    ],
-)
-def test_a_term_applies_to_its_namespaces(fields: Json, covered: set[str]) -> None:
-    """Its pod's own namespace if it names none; else those named and those selected."""
-    (term,) = read_affinity_info(pod({}, {"labelSelector": {}} | fields)).required_anti_affinity
-    labels = {"a": {}, "b": {}, "c": {"team": "x"}}
-    assert {name for name in labels if term.scope.covers(name, labels[name])} == covered
 
 
 def test_replicas_share_one_affinity_info() -> None:
