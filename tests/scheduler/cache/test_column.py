@@ -1,10 +1,14 @@
-"""A column's distinct values, and what is kept of judgements about them."""
+"""A column's distinct values, and what is kept of judgements about them and of rows."""
 
 import contextlib
 
 import numpy as np
+import pytest
 
+from scheduler.cache import node_columns
 from scheduler.cache.column import NOT_KEPT, Column
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_info import NodeInfo
 from scheduler.placement.steps import Steps
 
 ROWS = np.arange(4)
@@ -108,3 +112,16 @@ def test_a_column_drops_values_that_no_row_has() -> None:
         assert [number == 0 for number in column.ids] == [value is None for value in expected]
     column[3] = column[0]
     assert column.ids[0] == column.ids[3]
+
+
+def test_so_many_views_of_rows_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has some hundred bytes, and there are as many rows as nodes."""
+    monkeypatch.setattr(node_columns, "_MOST_ROW_VIEWS", 10)
+    nodes = NodeColumns()
+    rows = [nodes.put(NodeInfo(f"n{number}", {}, (), False, {}, None, None, None, None)) for number in range(11)]
+    first = nodes.row_view(rows[0])
+    assert nodes.row_view(rows[0]) is first
+    for row in rows[1:]:
+        nodes.row_view(row)
+    assert nodes.row_view(rows[0]) is not first
+    assert nodes.row_view(rows[0]) == first

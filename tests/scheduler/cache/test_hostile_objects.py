@@ -32,7 +32,6 @@ def held() -> Iterator[Held]:
 
 
 def _fill(life: Life, count: int) -> None:
-    """Show so many plain nodes."""
     life.see(*(life.make_node(f"n{number}") for number in range(count)))
 
 

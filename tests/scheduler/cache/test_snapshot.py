@@ -107,7 +107,6 @@ def questions() -> list[Question]:
 
 
 def answers(counts: PodCounts, cache: Cache) -> dict[str, object]:
-    """Return what a cache's counts say of each node."""
     nodes, found = cache.nodes, dict[str, object]()
     for question in questions():
         counted = counts.counts(question, nodes.size)
@@ -147,7 +146,6 @@ def facts(cache: Cache) -> dict[str, object]:
 
 
 def _begin(seed: int, life: Life) -> tuple[Events, Cache, Cluster]:
-    """Return a cache after some events, and what it was given."""
     events, live, cluster = Events(seed, life), Cache(), Cluster()
     for _ in range(40):
         events.change(live, cluster)

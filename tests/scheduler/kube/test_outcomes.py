@@ -74,6 +74,5 @@ def test_answers_of_no_known_meaning_are_not_an_outcome() -> None:
 def test_a_pod_read_back_tells_whether_the_bind_was_ours(
     fields: dict[str, Any], expected: str, make_pod: MakePod
 ) -> None:
-    """Only the same uid, node and annotations are our bind."""
     found: Outcome = compare(make_pod(**fields), "uid-0", "n1", {"k": "ours"})
     assert found.kind == expected

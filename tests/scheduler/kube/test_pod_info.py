@@ -50,7 +50,6 @@ def _read(pod: Pod) -> PodInfo:
 
 
 def _refusal(pod: Pod) -> str:
-    """Return why a pod is refused; empty if it is not."""
     pod_info = read_pod_info(pod)
     return pod_info.reason if isinstance(pod_info, Refused) else ""
 

@@ -41,7 +41,6 @@ def test_quantities_are_rounded_up_to_whole_units(text: str | float, parts: int,
 
 @pytest.mark.parametrize("text", ["", "m", "1 Gi", "1GiB", "0x10", "1e999", "NaN", "1,5", "\u0661"])
 def test_an_invalid_quantity_is_refused_with_its_resource(text: str) -> None:
-    """The error names the resource and the value."""
     with pytest.raises(ValueError, match=r"resource 'cpu': .* is not a quantity"):
         parse_resources({"cpu": text})
 
@@ -55,7 +54,6 @@ def test_an_amount_of_a_resource_is_not_below_0_nor_beyond_all_nodes() -> None:
 
 @given(st.text())
 def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
-    """Nothing else comes out, whatever goes in."""
     try:
         amount = parse_quantity(text)
     except ValueError:
@@ -80,7 +78,6 @@ def _used(pod: Pod) -> Json:
 
 
 def _resized(**cpus: str) -> list[Json]:
-    """Return the statuses of containers to which the kubelet has allocated so many cpus."""
     return [
         {"name": name, "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
         for name, cpu in cpus.items()

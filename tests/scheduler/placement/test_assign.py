@@ -34,7 +34,6 @@ def _netdev(*netdevs: bool | None) -> PodRequest:
 
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
-    """Return the placement, or why there is none."""
     demands = demands_on(request, free_vfs.pfs)
     if isinstance(demands, Refused):
         return demands.reason
@@ -80,7 +79,6 @@ def test_a_setting_is_refused_before_placement(settings: Json, pf: Json, reason:
 
 
 def test_each_interface_goes_where_its_netdev_is_and_keeps_its_wish(make_pf: MakePf) -> None:
-    """Three wishes of one pod, on a PF whose VFs have netdevs and one whose VFs have none."""
     free_vfs = _free_vfs(make_pf(0, link="infiniband", vf_netdevs=False), make_pf(1))
     request = _netdev(True, False, None)
     placed = _choose(request, free_vfs)

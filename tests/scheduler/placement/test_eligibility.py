@@ -105,6 +105,14 @@ def test_it_is_as_if_each_interface_was_compared_with_each_pf(
         assert eligibility.refusal(pfs) == (expected.reason if isinstance(expected, Refused) else "")
 
 
+def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: MakePf) -> None:
+    """What is kept of the first is not the second's."""
+    eligibility = Eligibility(PodRequest((VfRequest(netdev=True),)))
+    without, whole = (make_pf(link="infiniband", vf_netdevs=has_netdevs) for has_netdevs in (False, True))
+    assert eligibility.refusal((without,)) == "the PF has VFs without a netdev"
+    assert eligibility.refusal((whole,)) == ""
+
+
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
     """A node may call its PFs anything, and write another inventory each second."""
     eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))

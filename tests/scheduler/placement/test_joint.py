@@ -65,7 +65,6 @@ def test_without_a_placement_the_reason_is_the_first_kinds_or_the_combination(
 
 
 def test_attempts_are_counted_and_running_out_is_an_outcome_of_its_own() -> None:
-    """However long a constraint's proposals go on, the search ends, and reports that it was not finished."""
     endless, never = Picky("a", [str(number) for number in range(10_000)]), Picky("b", [])
     assert place_kinds([endless, never], EMPTY, budget=20, steps=Steps()) == Refused(OUT_OF_BUDGET)
     assert len(never.seen) == 21
@@ -110,7 +109,6 @@ def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
     make_pf: MakePf,
     make_pod: MakePod,
 ) -> None:
-    """The same PFs, or none, whatever is requested and whatever is left."""
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     _on_node(life, counts, [{}])
     life.place(*(make_pod(request=request) for request in before))

@@ -40,7 +40,6 @@ def pf(place: str, name: str) -> Pf:
 
 
 def vfs_of(pfs: Sequence[tuple[Pf, int]]) -> FreeVfs:
-    """Return PFs with so many free VFs."""
     return FreeVfs(
         tuple(one for one, _ in pfs),
         tuple((1 << count) - 1 for _, count in pfs),
@@ -91,7 +90,6 @@ def tree(*groups: str) -> list[Gpu]:
     ],
 )
 def test_the_tightest_group_that_serves(free: tuple[str, ...], count: int, expected: list[int] | str) -> None:
-    """And of equal ones that which breaks the fewest."""
     assert gpus_of(placed(GpuRequest(count), tree(*free))) == expected
 
 

@@ -38,7 +38,6 @@ def valid(chosen: Sequence[int], instance: Instance, spreading: Spreading | None
 
 
 def every_valid(instance: Instance, spreading: Spreading | None) -> Iterator[tuple[int, ...]]:
-    """Yield all valid assignments of demands to PFs, by trying every one."""
     demands, free, _ = instance
     every = product(range(len(free)), repeat=len(demands))
     return (chosen for chosen in every if valid(chosen, instance, spreading))

@@ -42,7 +42,6 @@ def pf(number: int, port: str | None = None, **fields: Any) -> Pf:
 
 
 def claim(uid: str, *vfs: tuple[Pf, int, int], namespace: str = "default") -> Claim:
-    """Return a pod's claim of VFs: PF, index and min rate of each."""
     assigned = (
         AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network, VfSettings(min_tx_rate=rate))
         for pf, vf, rate in vfs
@@ -92,7 +91,6 @@ def test_only_ports_with_several_pfs_are_shared() -> None:
 
 
 def test_what_one_pf_gives_the_other_has_not() -> None:
-    """Both PFs of a port show what the port has left; it is counted once."""
     pfs = (pf(0, "a"), pf(1, "a"), pf(2))
     accounting = VfAccounting(Inventory("b", pfs))
     assert (left_mbps(accounting.free_vfs), accounting.free_vfs.free_mbps) == ([100, 100, 100], 200)

@@ -303,7 +303,6 @@ Scores = Callable[[World, Json, Sequence[Json]], list[int]]
 
 
 def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
-    """Compare each plugin with the reference: its refusals on all nodes, its scores on some."""
     world = cluster.world
     cases: tuple[tuple[Any, Refused, Scores], ...] = (
         (inter_pod_affinity, rules.affinity_refusal, rules.affinity_scores),

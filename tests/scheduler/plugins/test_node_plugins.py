@@ -188,7 +188,6 @@ def test_of_an_image_as_many_names_count_as_a_kubelet_writes(life: Life) -> None
 
 
 def _running(life: Life, **inventory: Any) -> Node:
-    """Make a node with these programs or handlers in its inventory."""
     text = dump_inventory(Inventory(BOOT, (life.make_pf(),), **inventory))
     return life.make_node("n1", annotations={names.INVENTORY: text})
 

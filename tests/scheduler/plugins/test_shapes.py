@@ -32,7 +32,6 @@ PLAIN: Json = {
 
 
 def _containers(c_cpu: str = "1", d_cpu: str = "0", **fields: Any) -> Json:
-    """Return both containers: c, which has a GPU too, and d."""
     c = {"name": "c", "resources": {**GPU, "requests": {**GPU["requests"], "cpu": c_cpu}}}
     d = {"name": "d", "resources": {"requests": {"cpu": d_cpu} if d_cpu != "0" else {}}}
     return {"spec": {"containers": [c | fields, d]}}

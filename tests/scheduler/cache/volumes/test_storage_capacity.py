@@ -12,7 +12,6 @@ NO_ROOM = "1 node(s) did not have enough free storage."
 
 @pytest.fixture
 def driver(store: Store) -> Store:
-    """Give the store with a driver that publishes its capacity, and node n1."""
     _publish(store)
     store.nodes("n1")
     return store
@@ -70,7 +69,6 @@ def test_capacity_without_a_matching_topology_does_not_count(fields: Any, driver
 
 @pytest.mark.parametrize("topology", [{}, {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}])
 def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store) -> None:
-    """An empty selector takes all nodes."""
     driver.nodes("n2")
     _room(driver, "n1", "4Gi", nodeTopology=topology)
     assert _want(driver, selected="n2") == "n2 c=new"

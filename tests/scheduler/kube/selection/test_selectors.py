@@ -48,7 +48,6 @@ def pod(labels: dict[str, str], term: Json, **metadata: Any) -> Pod:
     ],
 )
 def test_all_of_a_selector_must_hold(fields: Json, labels: dict[str, str], expected: bool) -> None:
-    """Labels and expressions alike; an empty selector selects everything."""
     assert read_selector(selector(**fields)).matches(labels) is expected
 
 
@@ -69,7 +68,6 @@ def test_replicas_share_one_affinity_info() -> None:
 
 
 def test_a_selector_without_pods_spreads_none() -> None:
-    """A pod without services and controller has no default constraints."""
     assert DefaultSelectors().selector_of(pod({"app": "x"}, {})) is None
 
 

@@ -1,7 +1,7 @@
 """Where volumes let a pod go, by a real kube-scheduler and by ours, on the same objects of a real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,68 +49,61 @@ CASES: dict[str, Json] = {
 }
 
 
+def _objects(name: str, scheduler: str, given: Json) -> Iterator[tuple[str, Json]]:
+    """Yield path and body of each object of a case for one scheduler."""
+    metadata: Json = {"name": name}
+    claim: Json = {"storageClassName": name if "class" in given else "", "resources": {"requests": _SIZE}}
+    claim["accessModes"] = given.get("modes", ["ReadWriteOnce"])
+    annotations = given.get("annotations", {})
+    if "class" in given:
+        late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
+        yield f"{_STORAGE}/storageclasses", {"metadata": metadata} | late | given["class"]
+    for rack, size in given.get("room", {}).items():
+        room = {"storageClassName": name, "capacity": size, "nodeTopology": {"matchLabels": {RACK: rack}}}
+        path = f"{_STORAGE}/namespaces/default/csistoragecapacities"
+        yield path, {"metadata": {"name": f"{name}-{rack}"}} | room
+    if "volume" in given:
+        volume = given["volume"]
+        claim["volumeName"], annotations = name, {BIND_COMPLETED: "yes"}
+        spec: Json = {"capacity": _SIZE, "accessModes": claim["accessModes"]}
+        spec |= {"claimRef": {"namespace": "default", "name": name}}
+        spec["csi"] = {"driver": volume.get("driver", "csi.x"), "volumeHandle": name}
+        if "where" in volume:
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": volume["where"]}}
+        labels = {"labels": volume.get("labels", {})}
+        yield "/api/v1/persistentvolumes", {"metadata": metadata | labels, "spec": spec}
+    yield _CLAIMS, {"metadata": metadata | {"annotations": annotations}, "spec": claim}
+    pod: Json = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i"}]}
+    pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+    if "user" in given:
+        yield PODS, {"metadata": {"name": f"user-{name}"}, "spec": pod | {"nodeName": given["user"]}}
+    yield PODS, {"metadata": metadata, "spec": pod | given.get("pod", {})}
+
+
 class Side:
-    """The objects of all cases for one scheduler; their names end with its own."""
+    """All cases for one scheduler; the objects' names end with its own."""
 
     def __init__(self, client: Client, scheduler: str) -> None:
-        self._client = client
-        self._scheduler = scheduler
+        self._client, self._scheduler = client, scheduler
 
     async def furnish(self, case: str, given: Json) -> None:
-        name = f"{case}-{self._scheduler}"
-        if "class" in given:
-            await self._furnish_class(name, given["class"], given.get("room", {}))
-        spec: Json = {"storageClassName": name if "class" in given else "", "resources": {"requests": _SIZE}}
-        spec["accessModes"] = given.get("modes", ["ReadWriteOnce"])
-        annotations = given.get("annotations", {})
-        if "volume" in given:
-            spec["volumeName"] = name
-            annotations = {BIND_COMPLETED: "yes"}
-            await self._furnish_volume(name, given["volume"], spec["accessModes"])
-        await self._post(_CLAIMS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
-        if "user" in given:
-            await self._add_pod(f"user-{name}", name, nodeName=given["user"])
-        await self._add_pod(name, name, **given.get("pod", {}))
+        for path, body in _objects(f"{case}-{self._scheduler}", self._scheduler, given):
+            await self._client.request("POST", path, msgspec.json.encode(body))
 
     async def outcome(self, case: str) -> tuple[str, str]:
         """Wait for the outcome of a pod; return the node that it or its claim got, and its message."""
-        name = f"{case}-{self._scheduler}"
 
         async def found() -> tuple[str, str] | None:
-            pod = await self._get(f"{PODS}/{name}")
-            claim = await self._get(f"{_CLAIMS}/{name}")
-            told = [one.get("message", "") for one in pod["status"].get("conditions", ()) if one["status"] == "False"]
+            pod, claim = [await self._get(f"{path}/{case}-{self._scheduler}") for path in (PODS, _CLAIMS)]
+            reasons = [
+                one.get("message", "") for one in pod["status"].get("conditions", ()) if one["status"] == "False"
+            ]
             node = pod["spec"].get("nodeName") or claim["metadata"].get("annotations", {}).get(SELECTED_NODE, "")
-            is_over = told or pod["spec"].get("nodeName") or (node and case != "chosen-gone")
+            is_over = reasons or pod["spec"].get("nodeName") or (node and case != "chosen-gone")
             # What follows the first sentence is preemption's, and with kube-scheduler dynamic resources'.
-            return (node, "".join(told).partition(". ")[0]) if is_over else None
+            return (node, "".join(reasons).partition(". ")[0]) if is_over else None
 
         return await eventually(found)
-
-    async def _furnish_class(self, name: str, fields: Json, room: dict[str, str]) -> None:
-        late = {"provisioner": "csi.x", "volumeBindingMode": "WaitForFirstConsumer"}
-        await self._post(f"{_STORAGE}/storageclasses", {"metadata": {"name": name}} | late | fields)
-        for rack, size in room.items():
-            said = {"storageClassName": name, "capacity": size, "nodeTopology": {"matchLabels": {RACK: rack}}}
-            path = f"{_STORAGE}/namespaces/default/csistoragecapacities"
-            await self._post(path, {"metadata": {"name": f"{name}-{rack}"}} | said)
-
-    async def _furnish_volume(self, name: str, given: Json, modes: list[str]) -> None:
-        spec: Json = {"capacity": _SIZE, "accessModes": modes, "claimRef": {"namespace": "default", "name": name}}
-        spec["csi"] = {"driver": given.get("driver", "csi.x"), "volumeHandle": name}
-        if "where" in given:
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": given["where"]}}
-        metadata = {"name": name, "labels": given.get("labels", {})}
-        await self._post("/api/v1/persistentvolumes", {"metadata": metadata, "spec": spec})
-
-    async def _add_pod(self, name: str, claim: str, **fields: Any) -> None:
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
-        containers = [{"name": "c", "image": "i"}]
-        spec = {"schedulerName": self._scheduler, "containers": containers, "volumes": volumes, **fields}
-        await self._post(PODS, {"metadata": {"name": name}, "spec": spec})
-
-    async def _post(self, path: str, body: Json) -> None:
-        await self._client.request("POST", path, msgspec.json.encode(body))
 
     async def _get(self, path: str) -> Any:
         return msgspec.json.decode(await self._client.request("GET", path))
@@ -135,7 +128,6 @@ async def _furnish_nodes(client: Client) -> None:
 
 @pytest.fixture
 async def sides(own_server: Path, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
-    """Run both schedulers on a server where each has all cases."""
     async with (
         Relay(load_access(str(own_server))) as relay,
         Client(Access(relay.url), timeout_s=10.0) as client,

@@ -277,7 +277,6 @@ def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
     ("driver", "outcome"), [({"allocatable": {"count": 0}}, FULL), ({"allocatable": {}}, "n1"), ({}, "n1")]
 )
 def test_a_limit_of_0_is_one_and_none_is_no_limit(driver: Json, outcome: str, store: Store) -> None:
-    """As for kube-scheduler."""
     store.nodes("n1")
     store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"} | driver]}})
     _use(store, "v")

@@ -15,7 +15,6 @@ OF_C = {"namespace": "default", "name": "c", "uid": "u-c"}
 
 @pytest.fixture
 def matched(store: Store) -> PreBind:
-    """Decide about a pod whose claim gets the only volume."""
     store.nodes("n1")
     store.storage_class("late", "kubernetes.io/no-provisioner")
     store.volume("v")
