@@ -9,7 +9,7 @@ from mooring.annotations.assignment import read_assignment
 from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.reference.messages import refusal
 from tests.scheduler.server.cluster import Cluster
-from tests.scheduler.server.process import ALONE, running
+from tests.scheduler.server.process import ALONE, scheduler
 
 
 async def test_pods_get_units_and_vfs_from_the_running_scheduler(
@@ -21,7 +21,7 @@ async def test_pods_get_units_and_vfs_from_the_running_scheduler(
     asking = {"mooring.dev/request.licence": '{"name":"cad","count":1}'}
     await cluster.add_node(make_node("n1", (make_pf(),), annotations=having))
     await cluster.add_pod("first", "[{}]", annotations=asking)
-    async with running(cluster, *ALONE):
+    async with scheduler(cluster, *ALONE):
         pod = (await cluster.bound("first"))["first"]
         assignment = read_assignment(pod.annotations[names.ASSIGNMENT])
         assert [vf.pf for vf in assignment.vfs] == ["pf0"]

@@ -37,7 +37,7 @@ STORIES = {
     # Replicas share an answer as long as they wait for the same; those nominated wait for their own victims.
     "each of many replicas gets a victim and is requeued by its own": """
         node n0 | node n1 | node n2 | pod a | pod b | pod c | later > a@n0 b@n1 c@n2 | pod x 1 | pod y 1 | pod z 1
-        | later > -a -b -c x:n1 y:n0 z:n2 | gone c | later > z@n2 x:n1 y:n0 | gone b | later > x@n1 y:n0 | gone a
+        | later > -a -b -c x:n1 y:n0 z:n2 | gone c | later > z@n2 x:n1 y:n0 | gone b | later > x@n1 | gone a
         | later > y@n0""",
     "a nominated pod that is deleted keeps nothing": f"""
         {PREEMPTED} | pod late 0 | leave low | gone low | now | gone mid | later > late@n1""",
