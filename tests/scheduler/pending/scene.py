@@ -15,6 +15,7 @@ from mooring.names import PLACEMENT, RUNS
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND, Outcome
+from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import Life, as_bound, binds, changed, claiming
 from tests.scheduler.reference.messages import refusal
@@ -30,6 +31,8 @@ def stories(texts: dict[str, str]) -> pytest.MarkDecorator:
 class Steps:
     """Something with steps."""
 
+    machine: Machine
+
     def play(self, text: str) -> None:
         for step in text.split(";"):
             verb, _, rest = " ".join(step.split()).partition(" ")
@@ -39,6 +42,11 @@ class Steps:
         words = rest.split()
         fields = dict(word.split("=") for word in words if "=" in word)
         getattr(self, f"step_{verb}")(*each(word for word in words if "=" not in word), **fields)
+
+    def step_due(self, time: str = "") -> None:
+        """Check when something is due if nothing happens before: at a time, ever, or ``never``."""
+        due = self.machine.next_due()
+        assert due == float(time) if time not in ("", "never") else (due is None) == (time == "never")
 
 
 class Scene(Steps, Life):
@@ -57,23 +65,14 @@ class Scene(Steps, Life):
         self.pods |= {pod.metadata.name: pod for pod in pods}
         self.see(*pods)
 
-    def step_nodes(
-        self,
-        *names: str,
-        vfs: str = "2",
-        cpu: str = "8",
-        held: str = "",
-        ready: str = "yes",
-        taint: str = "",
-        **labels: str,
-    ) -> None:
-        """Show nodes; one ``held`` VF is still in the namespace of a pod that is gone."""
-        out = (Out(Indexes.of([0]), f"{HELD_BY}gone"),) if held else ()
-        taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+    def step_nodes(self, *names: str, vfs: str = "2", cpu: str = "8", **labels: str) -> None:
+        """Show nodes, with ``ready=no``, a ``taint``, or one VF ``held`` in the namespace of a pod that is gone."""
+        out = (Out(Indexes.of([0]), f"{HELD_BY}gone"),) if labels.pop("held", "") else ()
+        taints = [{"key": key, "effect": "NoSchedule"} for key in labels.pop("taint", "")]
+        is_ready = labels.pop("ready", "yes") == "yes"
+        fields: Json = {"allocatable": {"cpu": cpu}, "spec": {"taints": taints}, "labels": labels}
         for name in names:
-            pf = self.make_pf(vfs=int(vfs), out=out)
-            fields = {"allocatable": {"cpu": cpu}, "spec": {"taints": taints}, "labels": labels}
-            self.show_node(name, pf, ready=ready == "yes", **fields)
+            self.show_node(name, self.make_pf(vfs=int(vfs), out=out), ready=is_ready, **fields)
 
     def step_lose(self, node: str) -> None:
         self.remove_node(self.node_of(node))
@@ -84,17 +83,17 @@ class Scene(Steps, Life):
             pod = self.make_pod(name, **pod_fields(**fields))
             self.show(claiming(pod, int(holds)) if holds else pod)
 
-    def step_label(self, name: str, **labels: str) -> None:
-        self.show(changed(self.pods[name], metadata={"labels": labels}))
-
     def step_phase(self, phase: str, *names: str) -> None:
         self.show(*(changed(self.pods[name], status={"phase": phase}) for name in names))
 
     def step_gone(self, *names: str) -> None:
         self.gone(*(self.pods.pop(name) for name in names))
 
-    def step_gates(self, name: str, gates: str = "") -> None:
-        self.show(changed(self.pods[name], spec={"schedulingGates": [{"name": gate} for gate in gates]}))
+    def step_change(self, name: str, **fields: str) -> None:
+        """Let a pod have other fields, of those that come with it."""
+        made = pod_fields(**fields)
+        labels, gates = made["metadata"]["labels"], made["spec"]["schedulingGates"]
+        self.show(changed(self.pods[name], metadata={"labels": labels}, spec={"schedulingGates": gates}))
 
     def step_gated(self, count: str) -> None:
         assert self.machine.pending_pods.depths()["gated"] == int(count)
@@ -114,9 +113,6 @@ class Scene(Steps, Life):
         (bind,) = binds(self.found)
         self.machine.finished(bind, BOUND, self.now)
         self.show(changed(as_bound(bind), metadata={"labels": labels, "resourceVersion": "9"}))
-
-    def step_idle(self) -> None:
-        assert self.machine.next_due() is None
 
     def step_assigned(self, name: str) -> None:
         assert self.machine.cache.assigned(self.pods[name].metadata.uid) is not None

@@ -11,27 +11,28 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
-from tests.scheduler.conftest import MakeNode, MakePod
+from tests.scheduler.conftest import MakeNode
+from tests.scheduler.group_life import binds
 from tests.scheduler.pending.scene import Steps, stories
-from tests.scheduler.volume_store import HOST, Store, on
+from tests.scheduler.volume_store import HOST, Store, messages, on, pre_binds
 
 # A pod with one claim is decided about, whose volume is to be made, or gets a volume that is there.
-LATE = "nodes n1; claim c; decide c"
-STATIC = "static; volume v {where}; claim c; decide c"
+LATE = "nodes n1; claim c; pod c; planned n1"
+STATIC = "static; volume v {where}; claim c; pod c; planned n1"
 CHECK = "failed to check provisioning pvc: persistentvolumeclaim"
 MISPLACED = 'pv "v" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
 
 
 class VolumeStory(Steps):
-    """Volumes and claims, and the last decision about a pod."""
+    """Pods with volumes and claims, and the last decisions about those that wait."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.machine = store, store.machine
+        self.orders: list[PreBind] = []
 
     def act(self, verb: str, rest: str) -> None:
         if verb == "told":
-            messages = [one.message for one in self.store.run() if isinstance(one, Report)]
-            assert messages == [f"binding volumes: {rest}"]
+            assert self.store.message() == rest
         else:
             super().act(verb, rest)
 
@@ -58,37 +59,40 @@ class VolumeStory(Steps):
     def step_unlisted(self) -> None:
         self.machine.handle(PersistentVolumeClaim, Synced(()), self.store.now)
 
-    def step_decide(self, *claims: str) -> None:
-        self.store.pod(*claims)
-        self.step_planned()
+    def step_pod(self, *claims: str, cpu: str = "0") -> None:
+        self.store.pod(*claims, spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]})
 
-    def step_planned(self) -> None:
-        self.order = self.store.pre_filter()
+    def step_planned(self, node: str, count: str = "1") -> None:
+        self.orders = pre_binds(self.store.run())
+        assert [order.plan.node for order in self.orders] == [node] * int(count)
 
     def step_wrote(self, **names: str) -> None:
         """Let our writes succeed, with versions that are so many later than the last."""
         versions = {name.replace("_", "/"): str(self.store._version + int(later)) for name, later in names.items()}
-        self.store.prepared(self.order, **versions)
+        for order in self.orders:
+            self.store.prepared(order, **versions)
+
+    def step_refused(self) -> None:
+        """Let the API server refuse our write."""
+        (order,) = self.orders
+        found = self.machine.finished(order, PreBindResult(fault="the object has been modified"), self.store.now)
+        assert messages(found) == {"binding volumes: the object has been modified"}
 
     def step_time(self, now: str) -> None:
         self.store.now = float(now)
 
-    def step_due(self, time: str) -> None:
-        assert self.machine.next_due() == float(time)
-
-    def step_bound(self, node: str = "") -> None:
-        """Run: the pod is bound as it was decided, or waits on."""
+    def step_bound(self, *nodes: str) -> None:
+        """Run: the pods are bound as it was decided, or wait on."""
         found = self.store.run()
-        assert found == ([self.order.decision] if node else [])
-        for bind in found:
-            assert isinstance(bind, Bind)
-            assert bind.assigned.node == node
+        assert found == ([order.decision for order in self.orders] if nodes else [])
+        assert [bind.assigned.node for bind in binds(found)] == list(nodes)
+        for bind in binds(found):
             (report,) = self.machine.finished(bind, BOUND, self.store.now)
             assert isinstance(report, Report)
             assert report.reason == "Scheduled"
 
     def step_free(self) -> None:
-        assert self.machine.cache.assigned(self.order.decision.pod_info.uid) is None
+        assert not any(self.machine.cache.assigned(order.decision.pod_info.uid) for order in self.orders)
 
     def step_chosen(self, node: str) -> None:
         assert self.store.choose() == node
@@ -110,13 +114,22 @@ def story(store: Store) -> VolumeStory:
         # That volume may be usable elsewhere only.
         "is requeued if the claim got another volume than planned": f"""
             nodes n1 n2; {STATIC.format(where="host=n1")}; wrote; volume v host=n1 taken=c; volume w host=n2 taken=c;
-            claim c w; told PVC "c" is bound to pv "w", not to "v"; time 10; chosen n2""",
+            claim c w; told binding volumes: PVC "c" is bound to pv "w", not to "v"; time 10; chosen n2""",
         # Nothing of claim or volume changes; the pod would never get its disk there.
         "waits no longer for a node whose labels exclude the volume": f"""
             nodes n1 disk=x; {STATIC.format(where="disk=x")}; wrote; volume v disk=x taken=c; nodes n1 disk=x a=b;
-            bound; nodes n1 disk=y; told {MISPLACED}""",
+            bound; nodes n1 disk=y; told binding volumes: {MISPLACED}""",
         # A late watch shows the claim without its node: that is not the provisioner's refusal.
         "ignores an old version of the claim": f"{LATE}; wrote default_c=5; claim c; bound",
+        "holds nothing after a write that is refused": f"{LATE}; refused; free; time 10; planned n1",
+        # No other pod gets the resources, nor the volume that the API does not show as taken yet.
+        "has its node and volume reserved": """
+            nodes n1; static; volume v; claim c; claim d; pod c cpu=5; planned n1; pod d;
+            told 0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.; pod cpu=5;
+            told 0/1 nodes are available: 1 Insufficient cpu.""",
+        # Before the API shows that choice; both are bound when the volume is made.
+        "goes to the node that was chosen for its claim with another pod": """
+            nodes n1 n2; claim c; pod c; pod c; planned n1 2; wrote; claim c v selected=n1; volume v; bound n1 n1""",
         # So that the loop wakes up for it; what is touched is due at once.
         "is due at its deadline": f"{LATE}; due {PATIENCE_S}; wrote default_c=1; due 0; bound; due {PATIENCE_S}",
     }
@@ -150,59 +163,22 @@ def test_a_plan_that_cannot_be_fulfilled_ends_the_reservation(story: VolumeStory
     assert story.store.run() or story.machine.pending_pods.depths()["unschedulable"] == 1
 
 
-def test_a_refused_write_ends_the_reservation(story: VolumeStory) -> None:
-    story.play(LATE)
-    result = PreBindResult(fault="the object has been modified")
-    reports = [one for one in story.machine.finished(story.order, result, story.store.now) if isinstance(one, Report)]
-    assert [one.message for one in reports] == ["binding volumes: the object has been modified"]
-    story.play("free; time 10; planned")
-    assert story.order.plan.node == "n1"
-
-
 def test_an_answer_to_an_earlier_decision_does_not_count_for_a_later_one(story: VolumeStory) -> None:
     story.play(f"{LATE}; gone c")
-    first = story.order
+    (first,) = story.orders
     story.store.prepared(first, "not found")
     story.store.run()
-    story.play("claim c; time 10; planned")
+    story.play("claim c; time 10; planned n1")
     story.store.prepared(first, "late")
     story.store.prepared(first)
     story.play("claim c v selected=n1; volume v; bound; wrote; bound n1")
-
-
-def test_node_and_volume_are_reserved_meanwhile(store: Store, make_pod: MakePod) -> None:
-    """No other pod gets the resources, nor the volume that the API does not show as taken yet."""
-    VolumeStory(store).play("nodes n1; static; volume v; claim c; claim d")
-    cpu = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "5"}}}]}
-    store.pod("c", spec=cpu)
-    store.pre_filter()
-    store.pod("d")
-    assert "didn't find available persistent volumes" in store.message()
-    store.pod(spec=cpu)
-    assert store.message() == "0/1 nodes are available: 1 Insufficient cpu."
-
-
-def test_pods_that_share_a_claim_go_to_the_node_that_was_chosen_for_it(store: Store) -> None:
-    """Before the API shows that choice; both are bound when the volume is made."""
-    store.nodes("n1", "n2")
-    store.claim("c")
-    store.pod("c")
-    store.pod("c")
-    orders = [one for one in store.run() if isinstance(one, PreBind)]
-    (node,) = {order.plan.node for order in orders}
-    for order in orders:
-        store.prepared(order)
-    store.claim("c", "v", selected=node)
-    store.volume("v")
-    assert store.run() == [order.decision for order in orders]
-    assert len(orders) == 2
 
 
 @pytest.mark.parametrize("ending", ["removed", "deleting", "ended", "unreadable", "bound elsewhere", "not listed"])
 def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, story: VolumeStory) -> None:
     """Resources and assumed volumes are free again, and no pod is bound later."""
     story.play(f"{LATE}; nodes n2; wrote")
-    pod = story.order.decision.pod_info.pod
+    pod = story.orders[0].decision.pod_info.pod
     identity = Identity(pod.metadata.name, "default", pod.metadata.uid)
     if ending == "removed":
         story.machine.pods(Removed(identity), 0.0)

@@ -29,22 +29,26 @@ def story(make_story: MakeStory) -> Story:
 @stories(
     {
         "the earliest start that declared ends allow": f"""
-            {HOURS}; start 2h; kept one two; says It starts {BY_TWO} on nodes {{one}}, {{two}}, after default/two (ends
-            by 1970-01-01T02:00:00Z).$""",
+            {HOURS}; start 2h; kept one two;
+            says It starts {BY_TWO} on nodes {{one}}, {{two}}, after default/two (ends by 1970-01-01T02:00:00Z).$""",
         "the ends come": f"{BESIDE}; come long:3h; wait 7190; gone two; wait 1 -> pair*2; kept",
         "pods that never end allow no promise": """
-            nodes n1; run endless; nodes n2; group pair*2; wait 1 1; says No declared end of running pods makes room for
-            the group.$; come other; wait 1 -> other""",
+            nodes n1; run endless; nodes n2; group pair*2; wait 1 1;
+            says No declared end of running pods makes room for the group.$; come other; wait 1 -> other""",
         "room of spares is free when their group ends": """
-            nodes n1 n2 n3; group running*2 spares=1 runs=2h; wait 0 -> running*2; phase Running running*2; group
-            pair*3; wait 1 1; start 2h; gone running*2; wait 1 -> pair*3""",
+            nodes n1 n2 n3; group running*2 spares=1 runs=2h; wait 0 -> running*2; phase Running running*2;
+            group pair*3; wait 1 1; start 2h; gone running*2; wait 1 -> pair*3""",
         "room of spares is not free while a member runs on": f"""
-            nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2; phase Running
-            running*2; group pair*2; wait 1 1; says {NO_START}""",
+            nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2;
+            phase Running running*2; group pair*2; wait 1 1; says {NO_START}""",
+        # Its promise needs no victims: that alone does not say that the group fits without its spares.
+        "a group with spares is decided no more often than others": """
+            nodes n*3; run one:2h two:2h three:2h; group pair*2 spares=1; wait 1 1; says It starts by ;
+            quiet 60 tries=9""",
         "a pod that is being deleted ends at its timestamp, or never with a finalizer": f"""
-            nodes n1 n2; run two; delete two at=1970-01-01T00:05:00Z; group pair*2; wait 1 1; says It starts by
-            1970-01-01T00:05:30Z on nodes n1, n2, after default/two (is being deleted).; wait 300; says It should have
-            started by ; wait 600 60; says {NO_START}""",
+            nodes n1 n2; run two; delete two at=1970-01-01T00:05:00Z; group pair*2; wait 1 1;
+            says It starts by 1970-01-01T00:05:30Z on nodes n1, n2, after default/two (is being deleted).; wait 300;
+            says It should have started by ; wait 600 60; says {NO_START}""",
     }
 )
 def test_a_group_is_promised_a_start(story: Story, text: str) -> None:
@@ -55,11 +59,11 @@ def test_a_group_is_promised_a_start(story: Story, text: str) -> None:
     {
         "what ends before the start": f"{BESIDE}; come long:3h endless short:1h; wait 1 -> short",
         "what does not touch the room, however long it runs": """
-            nodes n1 n2 rack=r1; run two:2h; nodes n3 rack=r2; group pair*2 within=rack; wait 1 1; says on rack 'r1',
-            after default/two; come endless; wait 1 -> endless@n3""",
+            nodes n1 n2 rack=r1; run two:2h; nodes n3 rack=r2; group pair*2 within=rack; wait 1 1;
+            says on rack 'r1', after default/two; come endless; wait 1 -> endless@n3""",
         "nothing while the group's start is overdue": f"""
-            {BESIDE}; wait 7205 2; says It should have started {BY_TWO} on nodes n1, n2: default/two runs longer; come
-            short:1h; wait 1 ->; gone two; wait 1 -> pair*2""",
+            {BESIDE}; wait 7205 2; says It should have started {BY_TWO} on nodes n1, n2: default/two runs longer;
+            come short:1h; wait 1 ->; gone two; wait 1 -> pair*2""",
         "nothing while it is overdue, also for a group of short runs": """
             nodes n1 n2; run two:2h; group pair*2 runs=5s; wait 1 1 7205 2 8; come endless; wait 1 ->""",
     }
@@ -71,17 +75,17 @@ def test_others_start_meanwhile(story: Story, text: str) -> None:
 @stories(
     {
         "a pod of a higher priority takes promised room": f"""
-            {BESIDE}; come urgent:5h priority=7; wait 1 -> urgent; wait 2 2; start 5h within=60; says It was promised
-            {BY_TWO} before: default/urgent of a higher priority is on""",
+            {BESIDE}; come urgent:5h priority=7; wait 1 -> urgent; wait 2 2; start 5h within=60;
+            says It was promised {BY_TWO} before: default/urgent of a higher priority is on""",
         "a node is lost": """
             nodes n1 n2 n3; run two:2h three:3h four:4h; group pair*2; wait 1 1; kept two three; lose two; wait 1 2;
             says before: node '{two}' is gone.""",
         "a pod begins late, and nothing else changes on its node": """
-            nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200; says
-            before: default/late began late, or declares a longer run time now.""",
+            nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200;
+            says before: default/late began late, or declares a longer run time now.""",
         "a pod that is not Running for its whole run time never ends": """
-            nodes n1; place liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; wait
-            60*150; kept other n3; start 4h within=120; says default/liar""",
+            nodes n1; place liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3;
+            wait 60*150; kept other n3; start 4h within=120; says default/liar""",
         "a pod that is late by its whole run time never ends": """
             nodes n1; run liar:1h; nodes n2; run other:4h; nodes n3; group pair*2; wait 1 1; kept liar n3; wait 60*150;
             kept other n3; start 4h within=120; says default/liar""",
@@ -102,11 +106,11 @@ def test_a_promise_moves_only_with_its_cause(story: Story, text: str) -> None:
             nodes n1 n2 n3; run two:2h three:3h; lose n3; group pair*2; group other*2; wait 1; start 3h; gone pair-1;
             come long:5h; wait 5 ->; member again group=pair; wait 2; start same; conceals before:; owner pair""",
         "until a lost member is not made again": """
-            nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long; gone
-            pair-0; kept""",
+            nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long;
+            gone pair-0; kept""",
         "an older group is complete later, until one of a higher priority comes": """
-            nodes n1 n2; run two:2h; group young*2 created=30; wait 1*3; group old*2 created=1; wait 1*3; promised
-            young; group urgent*2 created=40 priority=7 preemptionPolicy=Never; wait 1*3; promised urgent""",
+            nodes n1 n2; run two:2h; group young*2 created=30; wait 1*3; group old*2 created=1; wait 1*3;
+            promised young; group urgent*2 created=40 priority=7 preemptionPolicy=Never; wait 1*3; promised urgent""",
     }
 )
 def test_a_promise_stays(story: Story, text: str) -> None:
@@ -172,9 +176,7 @@ def test_a_new_leader_names_why_the_promise_moves(story: Story, make_story: Make
     story.play(HOURS)
     lost = story.node_of("two") if is_lost else ""
     new = make_story(backfill=True)
-    old_message = story.message
     story.play("declare two:4h")
-    assert story.message == old_message
     _replace_leader(story, new, [name for name in ("n1", "n2", "n3") if name != lost])
     cause = f"node {lost!r} is gone" if is_lost else "default/two began late, or declares a longer run time now"
     new.play(f"says  It was promised {BY_TWO} before: {cause}.")
@@ -196,15 +198,6 @@ def test_many_pods_that_leave_cause_few_searches(story: Story, monkeypatch: pyte
         story.play(f"gone p{number}; wait 0.1")
     assert len(searches) - count <= 3
     story.play("start same; wait 1*40; start same")
-
-
-@pytest.mark.timeout(30)
-def test_a_promised_group_with_spares_is_decided_no_more_often_than_others(story: Story) -> None:
-    """Its promise needs no victims: that alone does not say that the group fits without its spares."""
-    story.play("nodes n*3; run one:2h two:2h three:2h; group pair*2 spares=1; wait 1 1; says  It starts by ")
-    before = story.machine.group_scheduling.decisions["unschedulable"]
-    story.play("wait 60")
-    assert story.machine.group_scheduling.decisions["unschedulable"] - before < 10
 
 
 def test_a_pod_that_begins_late_moves_a_promise_by_minutes(story: Story) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import ReportGroup
-from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
+from scheduler.kube.workload_objects import CoschedulingPodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import binds, changed, told
@@ -16,19 +16,7 @@ TRAIN = "group train*2 kind=PodGroup"
 
 
 class ConditionStory(Story):
-    """A story with PodGroup train, which needs two members."""
-
-    def step_show(self, *conditions: str, uid: str = "u1") -> None:
-        """Show the PodGroup with such conditions: type and status."""
-        pairs = (condition.split(":") for condition in conditions)
-        shown = [{"type": name, "status": status, "reason": "", "message": ""} for name, status in pairs]
-        document = {
-            "metadata": {"name": "train", "namespace": "default", "uid": uid, "resourceVersion": "7", "generation": 3},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
-            "status": {"conditions": shown},
-        }
-        event = Changed(Identity("train", "default"), msgspec.convert(document, PodGroup))
-        self.machine.handle(PodGroup, event, self.now)
+    """A story in which the conditions of PodGroup train are written, which needs two members."""
 
     def step_tick(self, time: str) -> None:
         """Let time pass in which nothing is decided."""
@@ -54,34 +42,33 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
     {
         # Deleted and created again, which a watch may show as one change.
         "one that takes another's name does not say why that one waited": f"""
-            show; nodes n1; {TRAIN}; wait 0; show uid=u2; tick 1; writes; wait 15 1; writes False; says 1 of 2 members
-            fit""",
+            gang 2; nodes n1; {TRAIN}; wait 0; gang 2 uid=u2; tick 1; writes; wait 15 1; writes False;
+            says 1 of 2 members fit""",
         "an incomplete one says so": """
-            show; group train-0 kind=PodGroup; wait 1*5; writes False; says group train: 1 of at least 2
-            members exist""",
+            gang 2; group train-0 kind=PodGroup; wait 1*5; writes False;
+            says group train: 1 of at least 2 members exist""",
         # In either version: not when all members have gone, nor for later ones that do not fit.
-        "it never goes back from true (v1alpha2)": f"""
-            show PodGroupScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes""",
-        "it never goes back from true (v1beta1)": f"""
-            show PodGroupInitiallyScheduled:True; {TRAIN}; wait 0 1 5; says group train: ; writes""",
+        "stays true (v1alpha2)": f"gang 2 PodGroupScheduled=True; {TRAIN}; wait 0 1 5; says group train: ; writes",
+        "stays true (v1beta1)": f"""
+            gang 2 PodGroupInitiallyScheduled=True; {TRAIN}; wait 0 1 5; says group train: ; writes""",
         # It is shown members that are bound, and a PodGroup that does not say so; and again after a lost write.
         "a new leader writes what an earlier one has not": """
-            show PodGroupScheduled:False; nodes n1 n2; group train-0 kind=PodGroup nodeName=n1; group train-1
-            kind=PodGroup nodeName=n2; wait 1; writes True; show PodGroupScheduled:False; wait 1; writes True; show
-            PodGroupScheduled:True; wait 1; writes""",
+            gang 2 PodGroupScheduled=False; nodes n1 n2; group train-0 kind=PodGroup nodeName=n1;
+            group train-1 kind=PodGroup nodeName=n2; wait 1; writes True; gang 2 PodGroupScheduled=False; wait 1;
+            writes True; gang 2 PodGroupScheduled=True; wait 1; writes""",
         # What was said of the first holds for the second: it is another object.
         "one that is made again has a condition of its own": f"""
-            show; nodes n1 n2; {TRAIN}; wait 0 -> train*2; wait 1; writes True; podgroup train; wait 1; writes; show
-            uid=u2; wait 1; writes True""",
+            gang 2; nodes n1 n2; {TRAIN}; wait 0 -> train*2; wait 1; writes True; gang; wait 1; writes; gang 2 uid=u2;
+            wait 1; writes True""",
         # What its members were told before it fitted does not stay.
         "a job that is over before its condition is written was scheduled": f"""
-            show; {TRAIN}; wait 0; wait 1; writes False; nodes n1 n2; wait 15; phase Succeeded train*2; wait 1; writes
-            True""",
+            gang 2; {TRAIN}; wait 0; wait 1; writes False; nodes n1 n2; wait 15; phase Succeeded train*2; wait 1;
+            writes True""",
         # kube-scheduler writes to its own; a group that has a member of both is reported by this one too.
         "one of which no member names this scheduler is left alone": """
-            show; nodes n1 n2 n3; group train-0 kind=PodGroup schedulerName=default-scheduler nodeName=n1; group train-1
-            kind=PodGroup schedulerName=default-scheduler nodeName=n2; wait 1 5; writes; phase Succeeded train-0; wait 1
-            5; writes; group train-2 kind=PodGroup nodeName=n3; wait 1 5; writes True""",
+            gang 2; nodes n1 n2 n3; group train-0 kind=PodGroup schedulerName=default-scheduler nodeName=n1; group
+            train-1 kind=PodGroup schedulerName=default-scheduler nodeName=n2; wait 1 5; writes; phase Succeeded
+            train-0; wait 1 5; writes; group train-2 kind=PodGroup nodeName=n3; wait 1 5; writes True""",
     }
 )
 def test_the_condition_of_a_pod_group(story: Story, text: str) -> None:
@@ -90,7 +77,7 @@ def test_the_condition_of_a_pod_group(story: Story, text: str) -> None:
 
 def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is_scheduled(story: Story) -> None:
     """Once a second at most, and nothing twice; True only when enough Bindings have succeeded."""
-    story.play("show; nodes n1; group train*3 kind=PodGroup; wait 0; writes; wait 1; writes False; wait 1; writes")
+    story.play("gang 2; nodes n1; group train*3 kind=PodGroup; wait 0; writes; wait 1; writes False; wait 1; writes")
     story.play("nodes n2 n3")
     for decision, status in zip(binds(story.work(15.0)), ("", "True", ""), strict=True):
         story.bound(decision)

@@ -7,7 +7,7 @@ from tests.scheduler.pending.scene import stories
 # One of three members is lost with its node, and there is no room for the member that is made in its place.
 PLACED = "nodes n1 n2 n3; group train*3; wait 0 -> train*3"
 HALF = f"{PLACED}; lose train-2; gone train-2; member again group=train; wait 1; evicts"
-OF_POD_GROUP = f"podgroup train 3; {HALF.replace('train*3;', 'train*3 kind=PodGroup;', 1)}"
+OF_POD_GROUP = f"gang 3; {HALF.replace('train*3;', 'train*3 kind=PodGroup;', 1)}"
 ENDED = "evicts train-0 train-1"
 
 
@@ -24,8 +24,7 @@ ENDED = "evicts train-0 train-1"
         "not without a waiting member": f"{PLACED}; phase Failed train-0; gone train-1; wait 0 120; evicts",
         # When its PodGroup is there again, the time begins again.
         "not while nobody knows how many it needs": f"""
-            {OF_POD_GROUP}; wait 59; podgroup train; wait 120; evicts; podgroup train 3; wait 1 59; evicts; wait 2;
-            {ENDED}""",
+            {OF_POD_GROUP}; wait 59; gang; wait 120; evicts; gang 3; wait 1 59; evicts; wait 2; {ENDED}""",
     }
 )
 def test_the_placed_members_of_a_group_that_stays_half_are_evicted(make_story: MakeStory, text: str) -> None:

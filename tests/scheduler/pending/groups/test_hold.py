@@ -1,7 +1,5 @@
 """With ``--group-hold`` a group that has waited long enough has first call on what becomes free."""
 
-import pytest
-
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.scene import stories
 
@@ -11,57 +9,51 @@ FULL = f"nodes n1 n2; place a b; {HOLD}"
 HALF = f"nodes n1; place a; nodes n2; {HOLD}"
 
 
-@pytest.mark.parametrize(
-    ("hold_s", "first", "second"), [(0.0, "single-0", "single-1"), (30.0, "", "pair*2")], ids=["no hold", "hold"]
-)
-def test_a_group_that_has_waited_grows_with_what_becomes_free(
-    make_story: MakeStory, hold_s: float, first: str, second: str
-) -> None:
-    """Otherwise single pods keep it out, each of which comes before another one ends."""
-    make_story(hold_s=hold_s).play(
-        f"{FULL}; come single-0; wait 10 ->; gone a; wait 10 -> {first}; "
-        f"come single-1; wait 10 ->; gone b; wait 10 -> {second}"
-    )
-
-
 @stories(
     {
+        # Each single pod comes before another one ends.
+        "a group grows with what becomes free": f"""
+            {FULL}; come single-0; wait 10 ->; gone a; wait 10 ->; come single-1; wait 10 ->; gone b;
+            wait 10 -> pair*2""",
         # No backoff leaves what becomes free to a pod of the same priority.
-        "a group that was tried just now comes first": f"""
-            {FULL}; gone a; wait 0 ->; come single; gone b; wait 0 -> pair*2""",
+        "a group that was just tried comes first": f"{FULL}; gone a; wait 0 ->; come single; gone b; wait 0 -> pair*2",
         # Room that is free already is kept from then on, and until then it is not; so is what others have yet to leave.
         "the hold begins when its time is over though nothing happens": """
-            nodes n1; place a; nodes n2; group pair*2; wait 0; due; kept; wait 31; kept n1 n2; says 2 not enough free
-            RDMA VFs. Room is kept for the group as it becomes free.$; come single; wait 1 ->""",
+            nodes n1; place a; nodes n2; group pair*2; wait 0; due; kept; wait 31; kept n1 n2;
+            says 2 not enough free RDMA VFs. Room is kept for the group as it becomes free.$; come single; wait 1 ->""",
         "what members keep does not count against each other": """
             nodes n2; place a; nodes n1 vfs=4; group train*3; wait 60 1; kept n1 n1 n2; gone a; wait 1 -> train*3""",
         "a higher priority does not heed it": f"{HALF}; come urgent priority=7; wait 1 -> urgent",
         "only the oldest of the highest priority holds": """
-            nodes n1; place a priority=5; nodes n2; group low*2; wait 1; group old*2 priority=5; wait 1; group new*2
-            priority=5; wait 60 1; owner old; kept n1 n2""",
+            nodes n1; place a priority=5; nodes n2; group low*2; wait 1; group old*2 priority=5; wait 1;
+            group new*2 priority=5; wait 60 1; owner old; kept n1 n2""",
         "what is kept is free again when the group goes": f"""
             {HALF}; come single; wait 1 ->; gone pair-0; wait 2 2 -> single; owner nobody; kept""",
         # A younger pod of the same priority does not get the nodes: the victim would have gone in vain.
         "a group whose victims are leaving keeps its nominations when another one holds": """
             nodes n1; place equal priority=10; nodes n2; place lower; group pair*2 priority=10; wait 31 1; owner pair;
-            group large*9 priority=20 preemptionPolicy=Never nodeSelector=no; wait 25; gone equal; wait 1; victims
-            lower; delete lower; come single priority=10; wait 10 1 ->; owner large; kept n1 n2""",
+            group large*9 priority=20 preemptionPolicy=Never nodeSelector=no; wait 25; gone equal; wait 1;
+            victims lower; delete lower; come single priority=10; wait 10 1 ->; owner large; kept n1 n2""",
         # What it keeps makes no event that would bring it back.
         "a group that holds is not tried again without an event": """
             nodes n1; place a; nodes n2 n3; group four*4; wait 60 1; kept n2 n3; quiet 1*21""",
         "room is kept by the PodGroup's priority if that is higher than the members'": """
-            podgroup pair 2 priority=10; nodes n1 n2; place a b; group pair*2 kind=PodGroup preemptionPolicy=Never; wait
-            1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 ->""",
+            gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup preemptionPolicy=Never; wait 1 30;
+            gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 ->""",
         "and also if that is lower": """
-            podgroup pair 2 priority=0; nodes n1 n2; place a b; group pair*2 kind=PodGroup priority=10
-            preemptionPolicy=Never; wait 1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1
-            -> between""",
+            gang 2 priority=0; nodes n1 n2; place a b; group train*2 kind=PodGroup priority=10 preemptionPolicy=Never;
+            wait 1 30; gone a; wait 2 ->; come between priority=5 preemptionPolicy=Never; wait 1 -> between""",
         # It has started, so that one of the two that wait takes the room of the one that is done.
         "a half group keeps first call when a placed member succeeds": """
-            nodes n1 n2 n3 n4; group train*4; wait 0 -> train*4; gone train-2 train-3; place other*2; member again*2
-            group=train; wait 0 60; owner train; phase Succeeded train-0; wait 1 -> again-0@train-0; owner train; come
-            late; wait 1 ->""",
+            nodes n1 n2 n3 n4; group train*4; wait 0 -> train*4; gone train-2 train-3; place other*2;
+            member again*2 group=train; wait 0 60; owner train; phase Succeeded train-0; wait 1 -> again-0@train-0;
+            owner train; come late; wait 1 ->""",
     }
 )
 def test_first_call(make_story: MakeStory, text: str) -> None:
     make_story(hold_s=30.0).play(text)
+
+
+def test_without_it_pods_that_need_less_keep_a_group_out(make_story: MakeStory) -> None:
+    make_story().play(f"{FULL}; come single-0; wait 10 ->; gone a; wait 10 -> single-0")
+    make_story().play(f"nodes n*4; place small*8 vfs=1; {HOLD}; stream 200 -> small-next-199")

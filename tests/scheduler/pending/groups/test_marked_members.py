@@ -1,10 +1,9 @@
 """What a crash in the middle of a preemption leaves of a group that goes as a whole is evicted, and nobody else."""
 
-import msgspec
 import pytest
 
 from mooring import names
-from mooring.kube.events import Changed, Identity, Unreadable
+from mooring.kube.events import Identity, Unreadable
 from scheduler.cycle.instructions import Report
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.group_evictions import PATIENCE_S
@@ -16,7 +15,6 @@ from tests.scheduler.pending.scene import stories
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
 TRAIN = Identity("train", "default")
-MODES: dict[str, object] = {"none": None, "all": {"all": {}}, "single": {"single": {}}}
 
 
 def _condition(message: str = OURS, reason: str = "PreemptionByScheduler") -> Json:
@@ -36,13 +34,6 @@ STATES: dict[str, Json] = {
 
 class MarkedStory(Story):
     """A story with PodGroup train, whose members m-0, m-1 and so on have a node."""
-
-    def step_gang(self, count: str, mode: str = "PodGroup") -> None:
-        document = {
-            "metadata": {"name": "train", "namespace": "default", "uid": "u1"},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": int(count)}}, "disruptionMode": MODES.get(mode, mode)},
-        }
-        self.machine.handle(PodGroup, Changed(TRAIN, msgspec.convert(document, PodGroup)), self.now)
 
     def step_unreadable(self) -> None:
         self.machine.handle(PodGroup, Unreadable(TRAIN, "it is no object"), self.now)
@@ -84,25 +75,25 @@ def test_the_rest_of_a_group_by_annotation_is_evicted(story: Story, disruption: 
 
 @stories(
     {
-        "enough are left, though all were to go": "gang 2; members leaving marked marked",
-        "the crash came before the first deletion": "gang 2; members marked marked marked",
-        "no member is deleted before all are marked": "gang 3; members marked bare",
-        "members go one by one by default": "gang 2 mode=none; members leaving marked",
+        "enough are left, though all were to go": "gang 2 mode=all; members leaving marked marked",
+        "the crash came before the first deletion": "gang 2 mode=all; members marked marked marked",
+        "no member is deleted before all are marked": "gang 3 mode=all; members marked bare",
+        "members go one by one by default": "gang 2; members leaving marked",
         "members go one by one": "gang 2 mode=Pod; members leaving marked",
         "members go one by one (v1beta1)": "gang 2 mode=single; members leaving marked",
-        "marked by another scheduler": "gang 2; members foreign",
-        "marked by an eviction": "gang 2; members evicted",
-        "a member leaves for another reason": "gang 2; members marked marked; wait 2.5*28; evicts; delete m-1",
-        "the deletion was under way": "gang 2; members marked; wait 2.5*12; evicts; delete m-0",
-        "the API server refused the deletion, and the mark is taken back": """
-            gang 2; members marked; wait 2.5*12; evicts; unmark m-0""",
-        "its controller has made others, which have a node": """
-            gang 3; members leaving marked; wait 2.5*4; evicts; members bare bare name=new""",
+        "marked by another scheduler": "gang 2 mode=all; members foreign",
+        "marked by an eviction": "gang 2 mode=all; members evicted",
+        "a member leaves for another reason": "gang 2 mode=all; members marked marked; wait 2.5*28; evicts; delete m-1",
+        "the deletion was under way": "gang 2 mode=all; members marked; wait 2.5*12; evicts; delete m-0",
+        "the mark is taken back after a refused deletion": """
+            gang 2 mode=all; members marked; wait 2.5*12; evicts; unmark m-0""",
+        "its controller made others": """
+            gang 3 mode=all; members leaving marked; wait 2.5*4; evicts; members bare bare name=new""",
         "a new group of the same name has no mark": """
-            gang 2; members leaving leaving leaving; wait 2.5*4; evicts; gone m*3; members bare name=new""",
-        "without its PodGroup nobody knows how the group goes": "gang 2; members leaving marked; podgroup train",
+            gang 2 mode=all; members leaving leaving leaving; wait 2.5*4; evicts; gone m*3; members bare name=new""",
+        "without its PodGroup nobody knows how the group goes": "gang 2 mode=all; members leaving marked; gang",
         # For victims it counts as one that goes as a whole, so that nobody of it goes alone.
-        "nor where it cannot be read": "gang 2; members leaving marked; unreadable",
+        "nor where it cannot be read": "gang 2 mode=all; members leaving marked; unreadable",
     }
 )
 def test_a_group_goes_on(story: Story, text: str) -> None:
@@ -111,12 +102,14 @@ def test_a_group_goes_on(story: Story, text: str) -> None:
 
 def test_a_refused_eviction_is_tried_again(story: Story) -> None:
     """A disruption budget may forbid it for a while."""
-    story.play("gang 2; members marked; wait 2.5*25; evicts m-0; refuse; wait 2.5*22; evicts; wait 2.5*8; evicts m-0")
+    story.play(
+        "gang 2 mode=all; members marked; wait 2.5*25; evicts m-0; refuse; wait 2.5*22; evicts; wait 2.5*8; evicts m-0"
+    )
 
 
 def test_the_machine_wakes_up_for_it(story: Story) -> None:
     """No event has to come: `next_due` leads to the eviction in time."""
-    story.play("gang 2; members marked")
+    story.play("gang 2 mode=all; members marked")
     for _ in range(50):
         due = story.machine.next_due()
         assert due is not None
@@ -127,7 +120,7 @@ def test_the_machine_wakes_up_for_it(story: Story) -> None:
 
 
 def test_hundreds_are_evicted_some_at_a_time(story: Story) -> None:
-    story.play(f"gang 512; members {'marked ' * 300}")
+    story.play(f"gang 512 mode=all; members {'marked ' * 300}")
     most, evicted = 0, list[str]()
     for _ in range(40):
         story.play("wait 2.5")

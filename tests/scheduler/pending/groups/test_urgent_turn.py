@@ -28,13 +28,12 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(story:
         "single pods of its priority do not come between its members": """
             come single*3; wait 20; gone taking*3; wait 20 -> four-1 four-2 four-3""",
         # They come while the decision is under way, and take the room of one that is tried.
-        "pods of a higher priority do not wait for it": """
-            wait 20; gone taking*3; begin 20; come higher priority=5; wait 0 -> higher""",
+        "a higher priority does not wait": "wait 20; gone taking*3; begin 20; come higher priority=5; wait 0 -> higher",
         # From half a second after the group's turn began, pods take the room until one second is over, in any decision.
         # No room is kept for it yet.
         "others have their turn when they have waited long, and then for as long": """
-            wait 10; gone taking*3; begin 10; come first*3; wait 0.5 -> first*3; gone first*3; come second*3; wait 0.4
-            -> second*3; gone second*3; come third*3; wait 0.1 -> four-1 four-2 four-3""",
+            wait 10; gone taking*3; begin 10; come first*3; wait 0.5 -> first*3; gone first*3; come second*3;
+            wait 0.4 -> second*3; gone second*3; come third*3; wait 0.1 -> four-1 four-2 four-3""",
     }
 )
 def test_the_rest_of_a_group_that_is_half_placed_gets_the_room_that_becomes_free(story: Story, text: str) -> None:
