@@ -45,8 +45,8 @@ def use(kept: KeptSignatureScores, make_pod: MakePod) -> Uses:
 
 
 def test_shapes_that_come_in_turns_are_kept(use: Uses) -> None:
-    turns = [[use(shape, f"p{turn}-{shape}") for shape in range(40)] for turn in range(3)]
-    assert turns[0] == turns[1] == turns[2]
+    first, *others = [[use(shape, f"p{turn}-{shape}") for shape in range(40)] for turn in range(3)]
+    assert others == [first, first]
 
 
 def test_the_shape_whose_last_use_is_longest_ago_is_displaced(use: Uses) -> None:

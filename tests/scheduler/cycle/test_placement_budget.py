@@ -91,8 +91,8 @@ def test_a_later_decision_goes_on_with_the_nodes_that_were_left_unsearched(
     now: float | None = 0.0
     while now is not None:
         machine.tick(now)
-        found = (_UNSEARCHED.search(one.message) for one in steps(machine, now) if isinstance(one, Report))
-        left += [int(count[1]) if count else 0 for count in found]
+        counts = (_UNSEARCHED.search(one.message) for one in steps(machine, now) if isinstance(one, Report))
+        left += [int(count[1]) if count else 0 for count in counts]
         assert len(left) <= 1 or now >= (len(left) - 1) * APART_S
         now = machine.next_due()
     assert len(left) > 1

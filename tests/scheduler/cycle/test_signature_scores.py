@@ -1,5 +1,7 @@
 """What is kept from pod to pod: judgements by row, against new ones and against plain arithmetic."""
 
+from collections import Counter
+from collections.abc import Mapping
 from random import Random
 from statistics import pstdev
 
@@ -13,7 +15,7 @@ from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.annotations.pf_terms import Allow
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed
-from scheduler.cache.column import Column, Journal
+from scheduler.cache.column import Journal
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Image, Node, Pod
@@ -79,19 +81,19 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
     spec = {"containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "4"}}}]}
     pod_info = _pod_info(make_pod(spec=spec))
 
-    def see(number: int, cpu: str) -> None:
-        node = make_node(f"n{number}", allocatable={"cpu": cpu, "memory": "1Gi", "pods": "20"})
+    def show(number: int, cpu: str) -> None:
+        node = make_node(f"n{number}", allocatable={"cpu": cpu})
         take_in(machine, _with_image(node, 500) if number % 2 else node)
 
     for number in range(6):
-        see(number, "2")
+        show(number, "2")
     kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
     assert (kept._fact_parts, len(kept.passing_rows())) == (None, 0)
-    see(2, "3")
+    show(2, "3")
     kept.refresh(Steps())
     assert kept._fact_parts is None
     for number in (4, 5):
-        see(number, "8")
+        show(number, "8")
         kept.refresh(Steps())
     row, _ = kept.best(PlacementBudget()) or (-1, None)
     assert machine.cache.nodes.names[row] == "n5"
@@ -105,23 +107,19 @@ def _pod_info(pod: Pod) -> PodInfo:
     return pod_info
 
 
-def _judged(signature_scores: SignatureScores, machine: Machine) -> Json:
-    """Return all results: refusals by node, scores of the nodes that pass."""
-    names = machine.cache.nodes.names
+def _results(signature_scores: SignatureScores) -> tuple[Json, Json]:
+    """Return refusals by row, and the scores of the rows that pass."""
     for row in signature_scores.passing_rows():
         signature_scores.exact(int(row), PlacementBudget())
-    refused = {names[row]: (rule.name, texts) for rule, texts, rows in signature_scores.refusals() for row in rows}
-    rows = signature_scores.passing_rows()
-    return {
-        "refused": refused,
-        "scores": dict(zip([names[row] for row in rows], signature_scores.scores(rows), strict=True)),
-    }
+    refusals = {row: (rule.name, texts) for rule, texts, rows in signature_scores.refusals() for row in rows}
+    passing = signature_scores.passing_rows()
+    return refusals, dict(zip(passing, signature_scores.scores(passing), strict=True))
 
 
 def _check(kept: SignatureScores, pod_info: PodInfo, machine: Machine) -> None:
     """Check that what is kept equals what is judged now."""
     fresh = SignatureScores(pod_info, machine.cache.nodes, Steps())
-    assert _judged(kept, machine) == _judged(fresh, machine)
+    assert _results(kept) == _results(fresh)
     assert kept.best(PlacementBudget()) == fresh.best(PlacementBudget())
 
 
@@ -147,8 +145,7 @@ def test_kept_scores_equal_new_ones(
                 machine.finished(decision, BOUND, float(now))
                 assigned.append(pod)
         else:
-            gone = assigned.pop(random.randrange(len(assigned)))
-            remove(machine, gone, float(now))
+            remove(machine, assigned.pop(random.randrange(len(assigned))), float(now))
         which = random.randrange(4)
         kept[which].refresh(Steps())
         _check(kept[which], shapes[which], machine)
@@ -158,55 +155,36 @@ def test_kept_scores_equal_new_ones(
 def test_scores_are_what_plain_arithmetic_gives(
     seed: int, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """LeastAllocated, BalancedAllocation, TaintToleration and NodeAffinity with their weights, a node at a time."""
+    """LeastAllocated and BalancedAllocation, a node at a time."""
     random = Random(seed)
     nodes = {f"n{number}": _node(random, number, make_node, make_pf) for number in range(12)}
-    take_in(machine, *nodes.values())
-    there = [make_pod(node=random.choice(list(nodes)), spec=_resources("500m", "512Mi")) for _ in range(10)]
-    take_in(machine, *there)
+    requests = {"requests": {"cpu": "500m", "memory": "512Mi"}}
+    spec = {"containers": [{"name": "c", "resources": requests}]}
+    assigned = Counter(random.choice(list(nodes)) for _ in range(10))
+    take_in(machine, *nodes.values(), *(make_pod(node=name, spec=spec) for name in assigned.elements()))
     pod_info = _pod_info(_pod(random, make_pod))
     signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
     for row in signature_scores.passing_rows():
-        node = nodes[machine.cache.nodes.names[row]]
-        assigned = [pod for pod in there if pod.spec.node_name == node.metadata.name]
-        parts = signature_scores.parts(row)
-        assert parts["NodeResourcesFit"] == _least_allocated(pod_info, node, len(assigned))
+        name, parts = machine.cache.nodes.names[row], signature_scores.parts(row)
+        pairs = _capacity_and_demand(nodes[name], assigned[name], pod_info.scored)
+        least = [max(have - demand, 0) * 100 // have for have, demand in pairs]
+        assert parts["NodeResourcesFit"] == (sum(least) // len(least) if least else 0)
         if pod_info.resources.get("cpu") or pod_info.resources.get("memory"):
-            assert parts["NodeResourcesBalancedAllocation"] == _balanced(pod_info, node, len(assigned))
+            pairs = _capacity_and_demand(nodes[name], assigned[name], pod_info.resources)
+            shares = [min(demand / have, 1.0) for have, demand in pairs]
+            balanced = int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
+            assert parts["NodeResourcesBalancedAllocation"] == balanced
 
 
-def _resources(cpu: str, memory: str) -> Json:
-    return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
-
-
-def _having(node: Node) -> tuple[int, int]:
+def _capacity_and_demand(node: Node, assigned: int, requests: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Return a node's cpu and memory, if it has any, and what its pods and one with these requests need of it."""
     cpu, memory = (str((node.status.allocatable or {})[name]) for name in ("cpu", "memory"))
-    return int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000, int(memory.removesuffix("Gi")) * GIB
-
-
-def _least_allocated(pod_info: PodInfo, node: Node, assigned: int) -> int:
-    wanted = pod_info.scored["cpu"] + 500 * assigned, pod_info.scored["memory"] + (GIB >> 1) * assigned
-    pairs = [(have, demand) for have, demand in zip(_having(node), wanted, strict=True) if have]
-    scores = [max(have - demand, 0) * 100 // have for have, demand in pairs]
-    return sum(scores) // len(scores) if scores else 0
-
-
-def _balanced(pod_info: PodInfo, node: Node, assigned: int) -> int:
-    used = (
-        pod_info.resources.get("cpu", 0) + 500 * assigned,
-        pod_info.resources.get("memory", 0) + (GIB >> 1) * assigned,
-    )
-    shares = [min(demand / have, 1.0) for have, demand in zip(_having(node), used, strict=True) if have]
-    return int((1 - pstdev(shares)) * 100 + 1e-9) if shares else 100
-
-
-def test_a_column_drops_the_values_that_no_row_has() -> None:
-    """A fact that changes for ever does not fill the memory."""
-    column: Column[str] = Column(4, "")
-    for number in range(10_000):
-        column[number % 4] = f"value {number}"
-    assert [column[row] for row in range(4)] == ["value 9996", "value 9997", "value 9998", "value 9999"]
-    assert len(column.values) < 200
+    cpus = int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000
+    pairs = [
+        (cpus, requests.get("cpu", 0) + 500 * assigned),
+        (int(memory.removesuffix("Gi")) * GIB, requests.get("memory", 0) + (GIB >> 1) * assigned),
+    ]
+    return [(capacity, demand) for capacity, demand in pairs if capacity]
 
 
 def test_a_journal_names_each_changed_row_once_however_late_it_is_read() -> None:
@@ -216,10 +194,10 @@ def test_a_journal_names_each_changed_row_once_however_late_it_is_read() -> None
         journal.note(row % 7)
     assert sorted(journal.since(0)) == [0, 1, 2, 3, 4, 5, 6]
     assert journal.since(journal.end) == []
-    seen = journal.end
+    end = journal.end
     for row in (3, 5, 3):
         journal.note(row)
-    assert journal.since(seen) == [3, 5]
+    assert journal.since(end) == [3, 5]
     assert journal.since(journal.end - 1) == [3]
 
 
@@ -229,14 +207,9 @@ def test_two_inventories_of_one_kind_are_judged_once(machine: Machine, make_pf: 
     for number in range(20):
         node = make_node(f"n{number}", annotations={"mooring.dev/inventory": text})
         take_in(machine, msgspec.convert(msgspec.to_builtins(node), Node))
-    looked = []
-
-    def judge(offer: object) -> int:
-        looked.append(offer)
-        return 0
-
-    machine.cache.nodes.models.spread(judge, np.arange(20))
-    assert len(looked) == 1
+    judged = list[object]()
+    machine.cache.nodes.models.spread(lambda offer: judged.append(offer) or 0, np.arange(20))
+    assert len(judged) == 1
 
 
 def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(

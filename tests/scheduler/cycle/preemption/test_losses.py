@@ -18,18 +18,18 @@ def _victim(priority: int, count: int = 1, source: Literal["annotation", "PodGro
 
 def test_losses_are_compared_in_kube_schedulers_order() -> None:
     """Each is larger than the one before: more victims, whole groups, a higher priority, and broken budgets."""
-    losses = [
-        loss_of([], 0),
-        loss_of([_victim(-3)], 0),
-        loss_of([_victim(-3), _victim(-3)], 0),
-        loss_of([_victim(0)], 0),
-        loss_of([_victim(0), _victim(-1)], 0),
-        loss_of([_victim(0), _victim(0)], 0),
-        loss_of([_victim(0, 2)], 0),
-        loss_of([_victim(0, 3)], 0),
-        loss_of([_victim(1)], 0),
-        loss_of([_victim(-1)], 1),
+    sets = [
+        [],
+        [_victim(-3)],
+        [_victim(-3), _victim(-3)],
+        [_victim(0)],
+        [_victim(0), _victim(-1)],
+        [_victim(0), _victim(0)],
+        [_victim(0, 2)],
+        [_victim(0, 3)],
+        [_victim(1)],
     ]
+    losses = [*(loss_of(victims, 0) for victims in sets), loss_of([_victim(-1)], 1)]
     assert all(first < second for first, second in itertools.pairwise(losses))
 
 
