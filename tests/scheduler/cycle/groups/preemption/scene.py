@@ -19,7 +19,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.selecting_objects import PodDisruptionBudget
-from tests.scheduler.group_life import Life, changed, claiming
+from tests.scheduler.group_life import Life, claiming
 
 Json = dict[str, Any]
 POLICY: Json = {"schedulingPolicy": {"gang": {"minCount": 2}}}
@@ -33,9 +33,9 @@ _POD = re.compile(r"([a-z]+\d*)(?:\*(\d+))?(?:@(\d+))?(?:~(\d+))?")
 class Scene:
     """Nodes with pods, and ``members`` of a group by their VFs; if ``pod`` is not 0, a pod of so many VFs instead.
 
-    ``groups`` are annotations, or only their min, and ``pod_groups`` specs of PodGroups, both by family. ``overrides``
-    are annotations and ``specs`` fields by pod, ``budgets`` the allowed disruptions by family or pod. The group that
-    comes has ``group`` in its annotation, or the PodGroup ``own``. Its members have ``label`` with their rank.
+    ``groups`` are annotations, or only their min, by family or pod, and ``pod_groups`` specs of PodGroups by family.
+    ``specs`` are fields by pod, ``budgets`` the allowed disruptions by family or pod. The group that comes has
+    ``group`` in its annotation, and its members have ``label`` with their rank.
     """
 
     nodes: str
@@ -43,11 +43,9 @@ class Scene:
     pod: int = 0
     priority: int = 10
     group: Json = field(default_factory=dict)
-    own: Json = field(default_factory=dict)
     spec: Json = field(default_factory=dict)
     label: str = ""
     groups: Mapping[str, Json | int] = field(default_factory=dict)
-    overrides: Mapping[str, Json] = field(default_factory=dict)
     pod_groups: Mapping[str, Json] = field(default_factory=dict)
     specs: Mapping[str, Json] = field(default_factory=dict)
     budgets: Mapping[str, int] = field(default_factory=dict)
@@ -68,41 +66,34 @@ class Scene:
         node, vfs, running = _parts(_NODE, text)
         pods, used = dict[str, Pod](), 0
         for pod_text in running.split("+") if running else ():
-            name, size, priority, minute = _parts(_POD, pod_text)
-            pod = self._running(life, name, int(size or 2), node, int(priority or 0))
-            if minute:
-                pod = changed(pod, status={"startTime": f"2026-01-01T00:{int(minute):02}:00Z", "phase": "Running"})
-            pods[name] = claiming(pod, *range(used, used + int(size or 2)))
-            used += int(size or 2)
+            name, *_, minute = parts = _parts(_POD, pod_text)
+            size, priority = int(parts[1] or 2), int(parts[2] or 0)
+            status = {"startTime": f"2026-01-01T00:{int(minute):02}:00Z", "phase": "Running"} if minute else {}
+            fields = self._fields_of(name) | {"request": [Json()] * size, "status": status}
+            fields["spec"] = {"priority": priority, "nodeName": node} | fields["spec"]
+            pods[name] = claiming(life.member(name, **fields), *range(used, used + size))
+            used += size
         life.nodes(node, vfs=int(vfs or max(used, 2)), labels={"rack": rack, "kubernetes.io/hostname": node})
         life.see(*pods.values())
         return pods
 
-    def _running(self, life: Life, name: str, vfs: int, node: str, priority: int) -> Pod:
+    def _fields_of(self, name: str) -> Json:
         family = name.rstrip("0123456789")
-        group = self.overrides.get(name, self.groups.get(family))
-        if isinstance(group, int):
-            group = {"min": group}
-        spec = {"priority": priority, "nodeName": node} | self.specs.get(name, {})
+        group, spec = self.groups.get(name, self.groups.get(family)), self.specs.get(name, {})
+        document = {"name": family} | ({"min": group} if isinstance(group, int) else group or {})
         if family in self.pod_groups:
-            spec["schedulingGroup"] = {"podGroupName": family}
-        text = json.dumps({"name": family} | group) if group else ""
+            spec = spec | {"schedulingGroup": {"podGroupName": family}}
         metadata = {"labels": {"app": family, "pod": name}}
-        return life.member(name, text, request=[{}] * vfs, spec=spec, metadata=metadata)
+        return {"group": json.dumps(document) if group else "", "spec": spec, "metadata": metadata}
 
     def come(self, life: Life) -> list[Pod]:
         """Let the group or the pod come."""
-        text = json.dumps({"name": "train", "min": len(self.members)} | self.group)
-        spec: Json = {"priority": self.priority} | self.spec
-        if self.own:
-            life.pod_group("train", **self.own)
-            spec["schedulingGroup"] = {"podGroupName": "train"}
-        pods = []
+        group, spec = {"name": "train", "min": len(self.members)} | self.group, {"priority": self.priority} | self.spec
+        pods = list[Pod]()
         for rank, vfs in enumerate((self.pod,) if self.pod else self.members):
             labels = {"app": "train"} | ({self.label: str(rank)} if self.label else {})
-            group = "" if self.pod or self.own else text
             fields = {"request": [Json()] * vfs, "spec": spec, "metadata": {"labels": labels}}
-            pods.append(life.member(f"m{rank}", group, **fields))
+            pods.append(life.member(f"m{rank}", "" if self.pod else json.dumps(group), **fields))
         life.see(*pods)
         return pods
 

@@ -9,7 +9,7 @@ from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.cycle.groups.preemption.scene import POLICY, WHOLE, Scene, show_budget
-from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders, victims
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, bound_names, orders, victims
 
 MANY_NODES = Scene(" ".join(f"n{number}:p{number}" for number in range(30)))
 
@@ -19,12 +19,6 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a turn be as short as it can be, also while networks are counted."""
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
     monkeypatch.setattr(rails, "_NODE_PORTION", 1)
-
-
-@pytest.fixture
-def short_life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    """Return a machine that sets a search aside after each turn."""
-    return Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
 
 
 def _steps(life: Life, count: int) -> list[Instruction]:
@@ -84,33 +78,23 @@ def test_a_change_during_a_search_counts(
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_other_pods_are_scheduled_during_a_long_search(short_life: Life) -> None:
-    """The search is set aside as other decisions about groups are, and continues."""
-    life = short_life
-    MANY_NODES.show(life)
-    MANY_NODES.come(life)
-    assert not orders(_steps(life, 20))
-    life.see(life.make_pod("innocent"))
-    instructions = _steps(life, 10)
-    assert [one.pod_info.pod.metadata.name for one in binds(instructions)] == ["innocent"]
-    assert not orders(instructions)
-    life.bound(*binds(instructions))
-    assert len(victims(life.work())) == 2
-    life.machine.check()
-
-
-@pytest.mark.usefixtures("short_turns")
-def test_a_search_that_was_set_aside_ends_with_a_member_that_is_deleted(short_life: Life) -> None:
-    life = short_life
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_other_pods_are_scheduled_during_a_long_search(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, is_deleted: bool
+) -> None:
+    """The search is set aside as other decisions about groups are, and continues, unless a member is deleted."""
+    life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
     MANY_NODES.show(life)
     members = MANY_NODES.come(life)
-    _steps(life, 20)
-    life.see(life.make_pod("innocent"))
-    while not life.machine.group_scheduling.paused_decisions:
-        assert not orders(_steps(life, 1))
-    life.gone(members[0])
-    assert victims(life.work()) == []
-    assert len(life.machine.reservations) == 0
+    assert not orders(_steps(life, 20))
+    life.see(life.make_pod("other"))
+    instructions = next(found for _ in range(10) if binds(found := _steps(life, 1)))
+    assert bound_names(instructions) == ["other"]
+    assert life.machine.group_scheduling.paused_decisions
+    life.bound(*binds(instructions))
+    if is_deleted:
+        life.gone(members[0])
+    assert len(victims(life.work())) == len(life.machine.reservations) == (0 if is_deleted else 2)
     life.machine.check()
 
 

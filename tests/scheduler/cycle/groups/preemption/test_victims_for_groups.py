@@ -8,12 +8,15 @@ import pytest
 from scheduler.cycle.groups.group_snapshot import Turns
 from scheduler.cycle.groups.preemption import preempt, victim_plan
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimPlan
-from tests.scheduler.cycle.groups.preemption.scene import GONE, POLICY, WHOLE, Scene, row
-from tests.scheduler.group_life import Life, binds, changed, kept_on, told, victims
+from tests.scheduler.cycle.groups.preemption.scene import WHOLE, Scene, row
+from tests.scheduler.group_life import Life, binds, told, victims
 
 HOST = "kubernetes.io/hostname"
 RANK = "batch.kubernetes.io/job-completion-index"
-SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+SPREAD_TERM = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+SPREAD = {"topologySpreadConstraints": [SPREAD_TERM]}
+RULES = "rules about pods on other nodes"
+NOT_ENOUGH = "not enough free RDMA VFs"
 NOT_HELPFUL = "preemption: no pods of lower priority were found whose eviction makes room for enough members."
 
 
@@ -114,18 +117,10 @@ def test_the_victims_of_a_group(life: Life, scene: Scene, expected: str) -> None
 @pytest.mark.parametrize(
     ("scene", "why"),
     [
-        pytest.param(Scene("n1:a"), NOT_HELPFUL, id="one member fits without the pod, two never do"),
-        pytest.param(Scene("n1:a@10 n2:b@10"), "", id="pods of the same priority stay"),
-        pytest.param(
-            Scene("n1:a n2:b", spec={"preemptionPolicy": "Never"}),
-            "preemptionPolicy=Never",
-            id="a group never preempts",
-        ),
-        pytest.param(
-            Scene("n1:a n2:b", spec={"topologySpreadConstraints": [SPREAD]}),
-            "rules about pods on other nodes",
-            id="members have rules about other nodes",
-        ),
+        row("one member fits without the pod, two never do", f"n1:a -> {NOT_HELPFUL}"),
+        row("pods of the same priority stay", f"n1:a@10 n2:b@10 -> {NOT_ENOUGH}"),
+        row("the group never preempts", "n1:a n2:b -> preemptionPolicy=Never", spec={"preemptionPolicy": "Never"}),
+        row("members have rules about other nodes", f"n1:a n2:b -> {RULES}", spec=SPREAD),
     ],
 )
 def test_why_nobody_leaves_for_a_group(life: Life, scene: Scene, why: str) -> None:
@@ -150,29 +145,10 @@ def test_members_beyond_min_preempt_as_soon_as_enough_are_placed(life: Life) -> 
     assert victims(instructions) == ["a"]
 
 
-def test_a_pod_that_is_being_deleted_already_is_the_first_victim(life: Life) -> None:
-    """So a new leader continues after one that stopped between two deletions."""
-    scene = Scene("n1:a n2:b n3:c n4:d")
-    life.see(changed(scene.show(life)["c"], metadata=GONE))
-    scene.come(life)
-    assert len(victims(life.work())) == 1
-    assert "n3" in kept_on(life)
-
-
 def test_a_group_does_not_preempt_its_own_members(life: Life) -> None:
     """They count: without them the member that waits would not be enough."""
     scene = Scene("n1:train0 n2:above@20", (2,), group={"min": 2}, groups={"train": 2})
     assert victims(scene.play(life)) == []
-
-
-def test_room_of_a_nominated_pod_above_the_group_does_not_count(life: Life) -> None:
-    """The priority of the group's PodGroup decides, not that of its pods."""
-    scene = Scene("n1:a n2:b", priority=100, own=POLICY | {"priority": 10})
-    scene.show(life)
-    life.see(life.make_pod("above", [{}, {}], spec={"priority": 50}))
-    assert len(victims(life.work())) == 1
-    scene.come(life)
-    assert victims(life.work()) == []
 
 
 # Limits of a search.
@@ -203,20 +179,22 @@ def test_a_search_ends_within_a_domain(life: Life, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("label", ["", RANK])
-def test_a_label_for_each_member_takes_no_more_steps(life: Life, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "count", "why"),
+    [
+        (" ".join(f"n{number}:p{number}" for number in range(24)), 24, ""),
+        (" ".join(f"n{number}:p{number}@{number % 6}" for number in range(12)), 0, NOT_HELPFUL),
+    ],
+    ids=["enough nodes", "too few nodes"],
+)
+def test_a_label_for_each_member_takes_no_more_steps(
+    life: Life, nodes: str, count: int, why: str, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The ranks of an Indexed Job differ only by a label: the search reads it only where anti-affinity selects it."""
     monkeypatch.setattr(preempt, "_A_SEARCH", 150)
-    scene = Scene(" ".join(f"n{number}:p{number}" for number in range(24)), (2,) * 24, label=label)
-    assert len(victims(scene.play(life))) == 24
-
-
-@pytest.mark.parametrize("label", ["", RANK])
-def test_a_label_for_each_member_takes_no_more_steps_if_too_few_fit(
-    life: Life, label: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preempt, "_A_SEARCH", 150)
-    scene = Scene(" ".join(f"n{number}:p{number}@{number % 6}" for number in range(12)), (2,) * 24, label=label)
-    assert NOT_HELPFUL in told(scene.play(life))["m0"]
+    instructions = Scene(nodes, (2,) * 24, label=label).play(life)
+    assert len(victims(instructions)) == count
+    assert why in told(instructions).get("m0", "")
 
 
 # Anti-affinity against one member.

@@ -24,7 +24,7 @@ LOW, LOWER = {"low": WHOLE}, {"low": WHOLE | {"priority": 1}}
 # The words of both versions of the API, and an unknown one.
 WHOLE_MODES: tuple[Any, ...] = ("PodGroup", {"all": {}}, "SomethingNew")
 SINGLE_MODES: tuple[Any, ...] = (None, "Pod", {"single": {}})
-ONE_SAYS_SO = {"g0": {"min": 2, "disruption": "pod"}}
+SAYS_SO = {"min": 2, "disruption": "pod"}
 CHOICES = [
     # By annotation.
     for_pod("a pod leaves before an older full group", "n1:g0~1 n2:g1~1 n3:a~9 -> a", groups={"g": 2}),
@@ -50,9 +50,7 @@ CHOICES = [
     for_pod(
         "members leave one by one if all say so", "n1:g0 n2:g1 -> g[01]", groups={"g": {"min": 2, "disruption": "pod"}}
     ),
-    for_pod(
-        "members leave together if only one says so", "n1:g0 n2:g1 -> g0 g1", groups={"g": 2}, overrides=ONE_SAYS_SO
-    ),
+    for_pod("members leave together if one says so", "n1:g0 n2:g1 -> g0 g1", groups={"g": 2, "g0": SAYS_SO}),
     # By PodGroup.
     *(
         for_pod(f"members leave together in mode {mode}", "n1:low0 n2:low1 -> low0 low1", pod_groups=_in_mode(mode))
@@ -118,11 +116,15 @@ def test_members_that_are_fewer_than_min_leave_together(life: Life) -> None:
     assert victims(_come(life, "u2")) == ["g1", "g2"]
 
 
-def test_a_pod_group_whose_priority_is_not_lower_stays(life: Life) -> None:
-    """The priority of its pods is lower, but does not count."""
-    instructions = Scene("n1:low0 n2:low1", pod=2, pod_groups={"low": WHOLE | {"priority": 10}}).play(life)
+@pytest.mark.parametrize("scheduler", ["mooring", "default-scheduler"])
+def test_a_pod_group_whose_priority_is_not_lower_stays(life: Life, scheduler: str) -> None:
+    """The priority of its pods is lower, but does not count. Neither does the scheduler that placed them."""
+    groups, specs = {"low": WHOLE | {"priority": 10}}, {"low0": {"schedulerName": scheduler}}
+    instructions = Scene("n1:low0", pod=2, pod_groups=groups, specs=specs).play(life)
     assert victims(instructions) == []
     assert "No preemption victims found for incoming pod" in told(instructions)["m0"]
+    life.pod_group("low", **WHOLE)
+    assert victims(life.work(15.0)) == ["low0"]
 
 
 def test_nobody_leaves_while_a_member_of_a_pod_group_is_being_deleted(life: Life) -> None:
@@ -151,18 +153,6 @@ def test_members_of_a_pod_group_that_cannot_be_read_leave_as_a_whole(life: Life)
     life.machine.handle(PodGroup, Unreadable(IDENTITY, "no object"), life.now)
     scene.come(life)
     assert len(victims(life.work())) == 2
-
-
-def test_the_priority_of_a_pod_group_counts_whichever_scheduler_placed_it(life: Life) -> None:
-    life.pod_group(**WHOLE, priority=10)
-    life.nodes("n1", allocatable={"cpu": "2", "pods": "10"})
-    requests = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
-    own = {"schedulingGroup": {"podGroupName": "train"}, "schedulerName": "default-scheduler"}
-    life.see(life.make_pod("other", node="n1", spec=own | requests))
-    life.see(life.make_pod("rival", spec={"priority": 10, **requests}))
-    assert victims(life.work()) == []
-    life.pod_group(**WHOLE)
-    assert victims(life.work(15.0)) == ["other"]
 
 
 def test_a_change_of_the_disruption_mode_alone_ends_a_contradiction(life: Life) -> None:
