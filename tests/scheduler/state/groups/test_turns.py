@@ -1,6 +1,7 @@
 """A decision about a group goes on in turns, and others are decided about between them."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,53 +13,61 @@ from tests.scheduler.group_life import Life, binds, bound_names, told
 from tests.support.calls import count_calls
 
 HOST = "example.com/host"
-LEVELS = 8
-# A member keeps away from the others, which do not say so themselves: then it is not counted how many a node holds.
-APART: dict[str, Any] = {
-    "affinity": {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOST}
-            ]
-        }
-    }
-}
+LEVELS = [f"level-{level}" for level in range(8)]
+
+
+def _apart(app: str, topology_key: str) -> dict[str, Any]:
+    """Return a spec that keeps a pod away from those of an app."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology_key}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 class Turns(Life):
     """Nodes that are each a domain of their own on eight levels."""
 
-    def hosts(self, count: int, **fields: Any) -> None:
+    def hosts(self, count: int) -> None:
         for number in range(count):
-            labels = {HOST: f"n{number}"} | {f"level-{level}": f"n{number}" for level in range(LEVELS)}
-            self.nodes(f"n{number}", labels=labels, **fields)
+            self.nodes(f"n{number}", labels=dict.fromkeys((HOST, *LEVELS), f"n{number}"))
 
-    def slow_group(self, count: int = 2) -> list[Pod]:
-        """Return members that are tried on each node alone on each level, since cpu says that it could hold all."""
-        group = json.dumps({"name": "slow", "min": count, "prefer": [f"level-{level}" for level in range(LEVELS)]})
-        labels = {"labels": {"app": "apart"}}
-        members = enumerate([{}, *[APART] * (count - 1)])
-        return [self.member(f"slow-{n}", group, request=[{}], spec=spec, metadata=labels) for n, spec in members]
+    def large_group(self, count: int, vfs: int) -> list[Pod]:
+        """Show three nodes with so many VFs, and members that want one each."""
+        for number in range(3):
+            self.nodes(f"n{number}", vfs=vfs, labels={"host": f"n{number}"})
+        return self.members(count, f'{{"name":"large","min":{min(count, 250)}}}', request=[{}])
 
-    def until(self, uid: str, most: int = 10_000) -> tuple[int, list[Bind]]:
-        """Go on until a pod is bound; return after how many steps, and all that was bound by then."""
-        made = list[Bind]()
-        for steps in range(1, most + 1):
-            made += binds(self.step())
-            if any(one.pod_info.uid == uid for one in made):
-                self.machine.check()
-                return steps, made
-        raise AssertionError(f"{uid} is not bound after {most} steps")
+    def slow_group(self) -> None:
+        """Let members come that are tried on each node alone on each level, since cpu says that it could hold all."""
+        group = json.dumps({"name": "slow", "min": 2, "prefer": LEVELS})
+        # The second keeps away from the first, which does not say so: how many a node holds is then not counted.
+        for number, spec in enumerate([{}, _apart("apart", HOST)]):
+            metadata = {"labels": {"app": "apart"}}
+            self.see(self.member(f"slow-{number}", group, request=[{}], spec=spec, metadata=metadata))
 
-    def set_aside(self) -> Bind:
-        """Let a pod come and be bound while a decision about a group goes on."""
-        pod = self.make_pod("innocent", [{}])
-        self.see(pod)
-        _, (bind,) = self.until(pod.metadata.uid, 40)
-        return bind
+    def unequal_group(self, count: int, least: int) -> list[Pod]:
+        """Let members come that each request another cpu."""
+        cpus = [[{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}] for cpu in range(1, count + 1)]
+        group = f'{{"name":"odd","min":{least}}}'
+        members = [self.member(group=group, request=None, spec={"containers": one}) for one in cpus]
+        self.see(*members)
+        return members
 
     def step(self) -> list[Instruction]:
         return self.machine.step(self.now) or []
+
+    def quiet_steps(self, count: int) -> None:
+        for _ in range(count):
+            assert self.step() == []
+
+    def bind_other(self, most: int, request: Iterable[object] = ({},)) -> tuple[int, Bind]:
+        """Let a pod come and be bound, before anything else; return after how many steps."""
+        pod = self.make_pod("other", [*request])
+        self.see(pod)
+        for steps in range(1, most + 1):
+            if made := binds(self.step()):
+                assert [one.pod_info.uid for one in made] == [pod.metadata.uid]
+                self.machine.check()
+                return steps, made[0]
+        raise AssertionError(f"the pod is not bound after {most} steps")
 
 
 @pytest.fixture
@@ -66,91 +75,67 @@ def turns(life: Life) -> Turns:
     return Turns(life.machine, life.make_node, life.make_pf, life.make_pod)
 
 
-def _sized(turns: Turns, count: int, least: int) -> list[Pod]:
-    """Let members come that each request another cpu."""
-    cpus = [[{"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}] for cpu in range(1, count + 1)]
-    group = f'{{"name":"odd","min":{least}}}'
-    members = [turns.member(group=group, request=None, spec={"containers": one}) for one in cpus]
-    turns.see(*members)
-    return members
-
-
 def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> None:
     """The decision takes hundreds of turns; it is put aside after some, goes on later, and has its outcome."""
     turns.hosts(60)
-    turns.see(*turns.slow_group())
-    for _ in range(2):
-        turns.step()
-    innocent = turns.make_pod("innocent", [{}])
-    turns.see(innocent)
-    steps, made = turns.until(innocent.metadata.uid)
-    assert [one.pod_info.pod.metadata.name for one in made] == ["innocent"]
-    assert steps < 30
+    turns.slow_group()
+    turns.quiet_steps(2)
+    turns.bind_other(29)
     assert bound_names(turns.work()) == ["slow-0", "slow-1"]
 
 
 def test_without_a_decision_that_is_set_aside_no_pod_asks_for_the_first_group(turns: Turns) -> None:
     """It would cost each pod of a cluster without groups."""
     turns.hosts(1)
-    turns.see(turns.make_pod("innocent", [{}]))
-    made = list[Bind]()
-    assert count_calls(type(turns.machine.queue).earliest, lambda: made.extend(binds(turns.step()))) == 0
-    assert len(made) == 1
+    assert count_calls(type(turns.machine.queue).earliest, lambda: turns.bind_other(1)) == 0
 
 
 def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns: Turns) -> None:
     """Room for all was there when it began; the last VF is somebody else's when it goes on."""
-    turns.nodes("n1", "n2", "n3", vfs=73)
-    turns.members(219, '{"name":"large","min":219}', request=[{}])
-    for _ in range(5):
-        assert turns.step() == []
-    bind = turns.set_aside()
+    turns.large_group(219, vfs=73)
+    turns.quiet_steps(5)
+    _, bind = turns.bind_other(40)
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
         "group large: 218 of 219 members fit: 0/3 nodes are available for the 219th member: 3 not enough free RDMA VFs."
     }
-    (pod,) = turns.bound(bind)
-    turns.gone(pod)
+    turns.gone(*turns.bound(bind))
     assert len(binds(turns.work(20.0))) == 219
 
 
 def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_taken(turns: Turns) -> None:
     """A pod of higher priority preempts meanwhile, and is nominated where members were tried."""
-    for number in range(3):
-        turns.nodes(f"n{number}", vfs=73, labels={"host": f"n{number}"})
+    turns.large_group(0, vfs=73)
     node = turns.machine.cache.node("n0")
     assert node is not None
     resources = {"requests": {"cpu": f"{node.allocatable['cpu']}m"}}
     limits = {"containers": [{"name": "c", "resources": resources}], "nodeSelector": {"host": "n0"}}
     low = turns.make_pod("low", spec={**limits, "priority": -1, "nodeName": "n0"}, node="n0")
     turns.see(low)
-    turns.members(219, '{"name":"large","min":219}', request=[{}])
-    for _ in range(5):
-        assert turns.step() == []
+    turns.large_group(219, vfs=73)
+    turns.quiet_steps(5)
     urgent = turns.make_pod("urgent", [{}], spec={**limits, "priority": 100})
     turns.see(urgent)
     instructions = turns.work()
     assert turns.machine.reservations.node_of(urgent.metadata.uid) == "n0"
     assert binds(instructions) == []
     turns.gone(low)
-    assert [one.pod_info.uid for one in binds(turns.work(20.0))] == [urgent.metadata.uid]
+    assert bound_names(turns.work(20.0)) == ["urgent"]
 
 
 def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
-    turns.nodes("n1", "n2", "n3", vfs=100)
-    members = turns.members(251, '{"name":"large","min":250}', request=[{}])
-    turns.set_aside()
+    members = turns.large_group(251, vfs=100)
+    turns.bind_other(40)
     turns.gone(members[0])
     assert len(binds(turns.work())) == 250
 
 
 def test_what_helps_a_group_while_its_decision_is_set_aside_is_not_missed(turns: Turns) -> None:
     """A node comes that holds the rest, when all others have been tried without it."""
-    turns.nodes("n1", "n2", vfs=100)
-    turns.members(201, '{"name":"large","min":201}', request=[{}])
-    turns.set_aside()
-    turns.nodes("n3")
+    turns.large_group(201, vfs=66)
+    turns.bind_other(40)
+    turns.nodes("n3", vfs=4)
     assert len(binds(turns.work()) + binds(turns.work(20.0))) == 201
 
 
@@ -175,7 +160,7 @@ def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(
 def test_a_group_whose_members_request_too_many_different_things_is_refused_in_words(turns: Turns) -> None:
     """Each is compared with every node; without those that are too many it is placed."""
     turns.nodes("n1", vfs=100)
-    members = _sized(turns, 65, 64)
+    members = turns.unequal_group(65, 64)
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
@@ -186,24 +171,17 @@ def test_a_group_whose_members_request_too_many_different_things_is_refused_in_w
 
 
 def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
-    turns.nodes(*(f"n{number}" for number in range(10)))
-    _sized(turns, 50, 50)
-    steps, made = 0, list[Bind]()
-    while not made:
-        made = binds(turns.step())
-        steps += 1
-    assert steps > 50 // 16 + 1
-    assert len(made) == 50
+    turns.hosts(10)
+    turns.unequal_group(50, 50)
+    turns.quiet_steps(50 // 16 + 1)
+    assert len(binds(turns.work())) == 50
 
 
 def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> None:
     """There are more nodes to judge than one slice allows."""
     turns.hosts(500)
-    _sized(turns, 64, 64)
-    innocent = turns.make_pod("innocent")
-    turns.see(innocent)
-    _, made = turns.until(innocent.metadata.uid, 20)
-    assert len(made) == 1
+    turns.unequal_group(64, 64)
+    turns.bind_other(20, request=())
     assert len(binds(turns.work())) == 64
 
 
@@ -211,9 +189,7 @@ def _zones(turns: Turns, count: int) -> None:
     """Let 20 members wait that keep away from pods ``noisy`` in their zone; zone ``a`` is the first that is filled."""
     for zone in "abcdefgh"[:count]:
         turns.nodes(*(f"{zone}{number}" for number in range(21)), labels={"zone": zone})
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    turns.members(20, '{"name":"train","min":20}', spec={"affinity": apart})
+    turns.members(20, '{"name":"train","min":20}', spec=_apart("noisy", "zone"))
 
 
 def _come_to(turns: Turns, zone: str, app: str) -> None:
@@ -224,11 +200,9 @@ def _come_to(turns: Turns, zone: str, app: str) -> None:
 def test_a_decision_that_others_overtake_again_and_again_ends_without_breaking_a_rule(turns: Turns) -> None:
     """A pod that the members must keep away from comes to their zone on each turn."""
     _zones(turns, 8)
-    zones, made = iter("abcdefg"), list[Bind]()
-    loud = set[str]()
+    zones, loud, made = iter("abcdefg"), set[str](), list[Bind]()
     for _ in range(200):
-        made = binds(turns.step())
-        if made:
+        if made := binds(turns.step()):
             break
         if (zone := next(zones, "")) and turns.machine.is_trying:
             _come_to(turns, zone, "noisy")
@@ -241,7 +215,7 @@ def test_a_decision_that_others_overtake_again_and_again_ends_without_breaking_a
 def test_pods_that_no_rule_is_about_do_not_let_a_decision_begin_again(turns: Turns) -> None:
     """It ends in the turn in which it would have ended without them."""
     _zones(turns, 2)
-    assert turns.step() == []
+    turns.quiet_steps(1)
     _come_to(turns, "a", "quiet")
     assert len(binds(turns.step())) == 20
 
@@ -249,13 +223,13 @@ def test_pods_that_no_rule_is_about_do_not_let_a_decision_begin_again(turns: Tur
 def test_labels_that_each_node_has_a_value_of_are_made_columns_over_several_turns(turns: Turns) -> None:
     """Nothing is tried before all are; the last of them waits for the second turn."""
     turns.hosts(600)
-    turns.see(*turns.slow_group())
-    nodes, levels = turns.machine.cache.nodes, [f"level-{level}" for level in range(LEVELS)]
-    assert turns.step() == []
-    ready = [nodes.has_label_column(level) for level in levels]
+    turns.slow_group()
+    nodes = turns.machine.cache.nodes
+    turns.quiet_steps(1)
+    ready = [nodes.has_label_column(level) for level in LEVELS]
     assert (ready[0], ready[-1]) == (True, False)
     turns.step()
-    assert all(nodes.has_label_column(level) for level in levels)
+    assert all(nodes.has_label_column(level) for level in LEVELS)
 
 
 # A first slice has some 180 members of these, a later one 720.
