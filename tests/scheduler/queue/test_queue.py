@@ -10,20 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.queue.queue import Queue
+from tests.scheduler.story import play, stories
 
 
-class Story:
-    """Plays steps ``verb words``, separated by semicolons; "
-    "entries are as old as their names, ``a^7`` has a priority."""
+class QueueStory:
+    """What happens to a queue. Entries are as old as their names say; ``a^7`` has a priority."""
 
     def __init__(self) -> None:
         self.queue, self.now = Queue(), 0.0
-
-    def play(self, text: str) -> None:
-        for step in text.split(";"):
-            verb, *words = step.split()
-            getattr(self, verb.replace("-", "_"))(*words)
-        self.queue.check()
 
     def at(self, time: str) -> None:
         self.now = float(time)
@@ -63,7 +57,7 @@ class Story:
 
     def reject(self, uid: str, events: str, signature: str | None = None, *others: str) -> None:
         """Let a pod wait for events, and expect that those of these other pods change with its."""
-        waits_for = reduce(or_, (ClusterEvent[name] for name in events.split("|") if name != "-"), NO_EVENT)
+        waits_for = reduce(or_, (ClusterEvent[name] for name in events.split("+") if name != "-"), NO_EVENT)
         assert self.queue.add_unschedulable(uid, waits_for, signature) == set(others)
 
     def fail(self, *uids: str) -> None:
@@ -115,71 +109,70 @@ def _fail(
     return popped
 
 
-PROBE = "; fail-alike {}; at 5; event VFS_FREED; "
-STORIES = {
-    "pods go by priority, then age": "add c b d^7 a^-1; pop d b c a",
-    "backoff doubles from one second to ten": (
-        "add a; pop a; retry a; pop; ready 1; at 1; pop a; retry a; ready 3; at 3; pop a; retry a; ready 7; at 7; "
-        "pop a; retry a; ready 15; at 15; pop a; retry a; ready 25; at 25; pop a; retry a; ready 35"
-    ),
-    # A deleted pod does not help one that waits for a node; only its own change helps a malformed one.
-    "a pod is requeued only by events that it waits for": (
-        "add a b c; pop a b c; reject a NODE; reject b NODE|POD_GONE; reject c -; event POD_GONE; at 100; pop b; "
-        "event NODE_LABELS; pop a; add c; pop c"
-    ),
-    "a requeued pod waits out its backoff": "add a; fail a; event NODE; at 0.9; pop; at 1; pop a",
-    "a deleted pod is never popped again": (
-        "add a b c; pop-one a; retry a; pop-one b; reject b NODE; delete a b c; event NODE; at 100; pop; ready"
-    ),
-    # Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other.
-    "a tried pod is queued behind those added before the attempt": (
-        "add b; at 0.5; add a; at 1; pop-one b; retry b; at 5; pop a b"
-    ),
-    "a probe that finds a node requeues the next": (
-        "add a b c d e" + PROBE.format("a b c d e") + "pop-one a; placed a; pop-one b; placed b; pop-one c; placed c; "
-        "pop-one d; reject d VFS_FREED alike; pop; depths 0 0 2 3"
-    ),
-    # The event that requeued it may help the others all the same.
-    "a probe that is deleted is replaced": "add a b" + PROBE.format("a b") + "delete a; pop b; depths 0 0 0 1",
-    "a probe that changes is replaced": "add a b" + PROBE.format("a b") + "add a; pop b a; depths 0 0 0 2",
-    "a probe that is refused for good is replaced": (
-        "add a b" + PROBE.format("a b") + "pop-one a; reject a -; pop b; depths 0 0 1 1"
-    ),
-    # All of them wait for other events, and are returned for a new message.
-    "a rejection by other plugins holds for the signature": (
-        "add a b c" + PROBE.format("a b c") + "pop a; reject a NODE_TAINTS alike b c; at 50; event VFS_FREED; pop; "
-        "event NODE_TAINTS; pop b"
-    ),
-    "groups that an event brings back go by age and not by backoff": (
-        "fail-often a 4; group b; fail b; event NODE; after 0.9; fail; after 0.2; fail a b"
-    ),
-    # It has no backoff. Without an event the older one has nothing to hope for, and is not tried.
-    "a new group, but no pod, ends the backoff of an older one that an event can help": (
-        "fail-often a 4; group b; fail b; event NODE; add p; fail p; group c; fail a b c"
-    ),
-    "a younger group of lower priority waits": "fail-often z^1 4; event NODE; group a; fail z a",
-    "a younger group of higher priority does not": "fail-often a^-1 4; event NODE; group b; fail b",
-    "a younger group does not end the backoff of a failed write": "group a 8; group b; fail b",
-    # Though events bring it back after each try.
-    "an older group goes once before a younger one, and has a turn of its own": (
-        "fail-often a 4; event NODE; group b; add p; pop-one a; reject a NODE; event NODE; pop-one b; reject b NODE; "
-        "event NODE; pop-one p; reject p POD_GONE; event NODE; pop; group d; after 0.5; fail a b d"
-    ),
-    # Decisions that take too long do not let it wait for ever.
-    "a group that has been ready for 15 s goes before older ones": (
-        "fail-often a 2; after -0.5; group b; after 0.5; event NODE; after 15; pop-one b"
-    ),
-    # A decision that others interrupt keeps its turn among groups.
-    "a group, but no pod, waits while an older one is decided about": (
-        "group a; pop-one a; group b; pop; add p; group c^1; pop c p; earliest c a c; reject a NODE; reject c NODE; "
-        "pop b"
-    ),
-}
+PROBE = " | fail_alike {} | at 5 | event VFS_FREED | "
 
 
-@pytest.mark.parametrize("text", STORIES.values(), ids=STORIES.keys())
-def test_what_is_tried_next(text: str) -> None:
-    Story().play(text)
+@stories(
+    {
+        "pods go by priority, then age": "add c b d^7 a^-1 | pop d b c a",
+        "backoff doubles from one second to ten": """
+            add a | pop a | retry a | pop | ready 1 | at 1 | pop a | retry a | ready 3 | at 3 | pop a | retry a
+            | ready 7 | at 7 | pop a | retry a | ready 15 | at 15 | pop a | retry a | ready 25 | at 25 | pop a
+            | retry a | ready 35""",
+        # A deleted pod does not help one that waits for a node; only its own change helps a malformed one.
+        "a pod is requeued only by events that it waits for": """
+            add a b c | pop a b c | reject a NODE | reject b NODE+POD_GONE | reject c - | event POD_GONE | at 100
+            | pop b | event NODE_LABELS | pop a | add c | pop c""",
+        "a requeued pod waits out its backoff": "add a | fail a | event NODE | at 0.9 | pop | at 1 | pop a",
+        "a deleted pod is never popped again": """
+            add a b c | pop_one a | retry a | pop_one b | reject b NODE | delete a b c | event NODE | at 100 | pop
+            | ready""",
+        # Priority, then the time of queueing, as in PrioritySort: one that never fits delays no other.
+        "a tried pod is queued behind those added before the attempt": """
+            add b | at 0.5 | add a | at 1 | pop_one b | retry b | at 5 | pop a b""",
+        "a probe that finds a node requeues the next": (
+            "add a b c d e" + PROBE.format("a b c d e") + "pop_one a | placed a | pop_one b | placed b | pop_one c | "
+            "placed c | pop_one d | reject d VFS_FREED alike | pop | depths 0 0 2 3"
+        ),
+        # The event that requeued it may help the others all the same.
+        "a probe that is deleted is replaced": "add a b" + PROBE.format("a b") + "delete a | pop b | depths 0 0 0 1",
+        "a probe that changes is replaced": "add a b" + PROBE.format("a b") + "add a | pop b a | depths 0 0 0 2",
+        "a probe that is refused for good is replaced": (
+            "add a b" + PROBE.format("a b") + "pop_one a | reject a - | pop b | depths 0 0 1 1"
+        ),
+        # All of them wait for other events, and are returned for a new message.
+        "a rejection by other plugins holds for the signature": (
+            "add a b c"
+            + PROBE.format("a b c")
+            + "pop a | reject a NODE_TAINTS alike b c | at 50 | event VFS_FREED | pop | "
+            "event NODE_TAINTS | pop b"
+        ),
+        "groups that an event brings back go by age and not by backoff": """
+            fail_often a 4 | group b | fail b | event NODE | after 0.9 | fail | after 0.2 | fail a b""",
+        # It has no backoff. Without an event the older one has nothing to hope for, and is not tried.
+        "a new group, but no pod, ends the backoff of an older one that an event can help": """
+            fail_often a 4 | group b | fail b | event NODE | add p | fail p | group c | fail a b c""",
+        "a younger group of lower priority waits": "fail_often z^1 4 | event NODE | group a | fail z a",
+        "a younger group of higher priority does not": "fail_often a^-1 4 | event NODE | group b | fail b",
+        "a younger group does not end the backoff of a failed write": "group a 8 | group b | fail b",
+        # Though events bring it back after each try.
+        "an older group goes once before a younger one, and has a turn of its own": """
+            fail_often a 4 | event NODE | group b | add p | pop_one a | reject a NODE | event NODE | pop_one b
+            | reject b NODE | event NODE | pop_one p | reject p POD_GONE | event NODE | pop | group d | after 0.5
+            | fail a b d""",
+        # Decisions that take too long do not let it wait for ever.
+        "a group that has been ready for 15 s goes before older ones": """
+            fail_often a 2 | after -0.5 | group b | after 0.5 | event NODE | after 15 | pop_one b""",
+        # A decision that others interrupt keeps its turn among groups.
+        "a group, but no pod, waits while an older one is decided about": """
+            group a | pop_one a | group b | pop | add p | group c^1 | pop c p | earliest c a c | reject a NODE
+            | reject c NODE | pop b""",
+    }
+)
+def test_what_is_tried_next(story: str) -> None:
+    scene = QueueStory()
+    play(scene, story)
+    scene.queue.check()
 
 
 @pytest.fixture

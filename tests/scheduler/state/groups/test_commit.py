@@ -14,58 +14,54 @@ from scheduler.state.machine import Machine
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, annotated, binds, changed, claiming
-from tests.scheduler.state.groups.story import Story, stories
+from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.story import play, stories
 
-TWO_STEPS = "portion 1; step; step"
+TWO_STEPS = "portion 1 | step | step"
 
 
 @stories(
     {
         # The others stay where they were, though the free node is as good.
-        "only the member whose node was lost goes elsewhere": (f"nodes n0..3; come m0..2; {TWO_STEPS}; LOSS"),
-        "nobody is placed where one has no place any more": (
-            f"nodes n0..2; come m0..2; {TWO_STEPS}; GONE; at-once; told m0..2: group train: 2 of 3 members fit: ..."
-        ),
+        "only the member whose node was lost goes elsewhere": f"nodes n0..3 | come m0..2 | {TWO_STEPS} | LOSS",
+        "nobody is placed where one has no place any more": f"""
+            nodes n0..2 | come m0..2 | {TWO_STEPS} | GONE | at_once
+            | told m0..2: group train: 2 of 3 members fit: ...""",
         # A smaller rack comes when all members have their places.
-        "what still holds is carried out though something better exists": (
-            'name annotation={"name":"train","min":3,"within":"rack"}; rack a; nodes a0..3; come m0..2; '
-            f"{TWO_STEPS}; rack b; nodes b0..2; at-once m0..2; on a0..2"
-        ),
-        "a member beyond the minimum whose node was taken is told, and placed later": (
-            f"nodes n0..2; of train 2; come m0..2; {TWO_STEPS}; nodes n1*1; at-once m0 m2; on n0 n2; "
-            "told m1: group train: "
-            "enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free RDMA VFs.; "
-            "nodes n3; later 20; at-once m1; on n3"
-        ),
-        "a large group is decided in portions, and nothing else meanwhile": (
-            "nodes n0..39; of train 40; come m0..39; alone other; step; step; last-step m0..39"
-        ),
+        "what still holds is carried out though something better exists": f"""
+            name annotation={{"name":"train","min":3,"within":"rack"}} | rack a | nodes a0..3 | come m0..2
+            | {TWO_STEPS} | rack b | nodes b0..2 | at_once m0..2 | on a0..2""",
+        "a member beyond the minimum whose node was taken is told, and placed later": f"""
+            nodes n0..2 | of train 2 | come m0..2 | {TWO_STEPS} | nodes n1*1 | at_once m0 m2 | on n0 n2 | told m1:
+            group train: enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free
+            RDMA VFs. | nodes n3 | later 20 | at_once m1 | on n3""",
+        "a large group is decided in portions, and nothing else meanwhile": """
+            nodes n0..39 | of train 40 | come m0..39 | alone other | step | step | last_step m0..39""",
     },
     LOSS={
-        "n0 taken": "nodes n0*1; at-once m0..2; on n1..3",
-        "n0 removed": "lose n0; at-once m0..2; on n1..3",
-        "n1 taken": "nodes n1*1; at-once m0..2; on n0 n2 n3",
-        "n1 removed": "lose n1; at-once m0..2; on n0 n2 n3",
+        "n0 taken": "nodes n0*1 | at_once m0..2 | on n1..3",
+        "n0 removed": "lose n0 | at_once m0..2 | on n1..3",
+        "n1 taken": "nodes n1*1 | at_once m0..2 | on n0 n2 n3",
+        "n1 removed": "lose n1 | at_once m0..2 | on n0 n2 n3",
     },
     GONE={"taken": "nodes n1*1", "removed": "lose n1"},
 )
-def test_a_decision_that_takes_several_steps(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_a_decision_that_takes_several_steps(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 @stories(
     {
         # Of three that are needed two remain, and one of these waits: it is not placed.
-        "while another is bound": (
-            "carry-out m0; terminate m2; refuse changed m1; later 20; at-once; come m3; later 1; at-once m1 m3"
-        ),
+        "while another is bound": """
+            carry_out m0 | terminate m2 | refuse changed m1 | later 20 | at_once | come m3 | later 1 | at_once m1 m3""",
         # An API server may refuse a Binding before it sees that the pod is being deleted.
-        "and its own Binding fails too": "terminate m2; refuse KIND m0..2; later 20; at-once",
+        "and its own Binding fails too": "terminate m2 | refuse KIND m0..2 | later 20 | at_once",
     },
     KIND={kind: kind for kind in ("forbidden", "refused", "changed")},
 )
-def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, text: str) -> None:
-    Story(life).play(f"nodes n1..4; come m0..2; decide m0..2; {text}")
+def test_a_member_that_is_deleted_while_its_binding_is_written_does_not_count(life: Life, story: str) -> None:
+    play(GroupStory(life), f"nodes n1..4 | come m0..2 | decide m0..2 | {story}")
 
 
 def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Life) -> None:
@@ -76,7 +72,7 @@ def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Li
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | selector
     spec, labels = {"topologySpreadConstraints": [spread]}, {"labels": {"app": "train"}}
     life.members(3, '{"name":"train","min":2}', spec=spec, metadata=labels)
-    Story(life).play(TWO_STEPS)
+    play(GroupStory(life), TWO_STEPS)
     for name in ("b0", "b1"):
         life.nodes(name, vfs=1, labels={"zone": "b"})
     # With none in zone b, zone a may have one.
@@ -87,7 +83,7 @@ def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Li
 
 def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> None:
     """After three rounds they wait for it; their Binds before that have changed the nodes of its members each time."""
-    Story(life).play("nodes n0..29; of train 30; come m0..29; portion 1")
+    play(GroupStory(life), "nodes n0..29 | of train 30 | come m0..29 | portion 1")
     made, singles = list[Bind](), 0
     for _ in range(2000):
         if not life.machine.pending_pods.uids() or singles == len([one for one in made if not one.pod_info.interfaces]):
@@ -151,14 +147,14 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     assert (fourth == 0) == (step_s == 0.003)
 
 
-TRIED = "nodes n0..20; of train 20; come m0..19; step"
+TRIED = "nodes n0..20 | of train 20 | come m0..19 | step"
 
 
 @pytest.fixture
 def tried(life: Life) -> list[Pod]:
     """Let 20 members be tried on n0 to n19, in the first of two steps; n20 is free."""
-    story = Story(life)
-    story.play(TRIED)
+    story = GroupStory(life)
+    play(story, TRIED)
     return list(story.pods.values())
 
 
@@ -207,7 +203,7 @@ def test_a_member_that_is_only_tried_disputes_no_vf(life: Life) -> None:
 def test_a_member_that_is_only_tried_has_lost_no_vf(life: Life) -> None:
     """Where the node shows one of them as lost meanwhile, the member is placed elsewhere; it is never evicted."""
     life = life.successor(Machine("mooring", lost_vf_options=LostVfOptions(after_s=60.0)))
-    Story(life).play(TRIED)
+    play(GroupStory(life), TRIED)
     life.show_node("n0", life.make_pf(vfs=2, out=(Out(Indexes.of([0]), LOST),)))
     assert life.machine.lost_vfs.next_due() is None
     found = binds(life.work())

@@ -3,7 +3,8 @@
 from mooring import names
 from scheduler.kube.outcomes import Outcome
 from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, told
-from tests.scheduler.state.groups.story import Story, stories
+from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.story import play, stories
 
 NO_VFS = "not enough free RDMA VFs."
 LEFT_OVER = f"group train: enough members are placed, but this one is not: 0/4 nodes are available: 4 {NO_VFS}"
@@ -20,61 +21,51 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
 
 @stories(
     {
-        "too few fit: nobody is bound, nothing is reserved, and all are told the same": (
-            "nodes n1 n2; come m0..3; at-once; told m0..3: group train: 2 of 3 members fit: "
-            f"0/2 nodes are available for the 3rd member: 2 {NO_VFS}; alone other; at-once other; "
-            "nodes n3 n4; later 1; at-once m0..2"
-        ),
-        "an incomplete group waits without a try, and is told so once, when it is quiet": (
-            f"nodes n1..3; come m0 m1; idle; due 3; later 3; at-once; "
-            f"told m0 m1: group train: 2 of at least 3 members exist ({HINT}); later 100; idle; "
-            "come m2; at-once m0..2"
-        ),
-        "beyond min as many are bound as fit, and the others follow": (
-            f"nodes n1..4; come m0..5; at-once m0..3; told m4 m5: {LEFT_OVER}; "
-            f"come late; later 1; at-once; told late: {LEFT_OVER}; nodes n5..7; later 2; at-once m4 m5 late"
-        ),
-        "two groups do not share a cluster that holds one of them": (
-            "nodes n1..3; of a 3; come a0; of b 3; come b0 b1; of a 3; come a1; of b 3; come b2; of a 3; come a2; "
-            "at-once a0..2; delete a0..2; later 1; at-once b0..2"
-        ),
-        "members that differ are refused alike": (
-            "nodes n1..3; come m0 m1; of train 2; come m2; later 3; at-once; "
-            "told m0 m1 m2: group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
-        ),
-        "a succeeded member that a list does not have any more does not count": (
-            "nodes n1..3; come a@n1 b; succeed b; list-without b; come c; at-once"
-        ),
+        "too few fit: nobody is bound, nothing is reserved, and all are told the same": f"""
+            nodes n1 n2 | come m0..3 | at_once
+            | told m0..3: group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd member: 2 {NO_VFS}
+            | alone other | at_once other | nodes n3 n4 | later 1 | at_once m0..2""",
+        "an incomplete group waits without a try, and is told so once, when it is quiet": f"""
+            nodes n1..3 | come m0 m1 | idle | due 3 | later 3 | at_once
+            | told m0 m1: group train: 2 of at least 3 members exist ({HINT}) | later 100 | idle | come m2
+            | at_once m0..2""",
+        "beyond min as many are bound as fit, and the others follow": f"""
+            nodes n1..4 | come m0..5 | at_once m0..3 | told m4 m5: {LEFT_OVER} | come late | later 1 | at_once
+            | told late: {LEFT_OVER} | nodes n5..7 | later 2 | at_once m4 m5 late""",
+        "two groups do not share a cluster that holds one of them": """
+            nodes n1..3 | of a 3 | come a0 | of b 3 | come b0 b1 | of a 3 | come a1 | of b 3 | come b2 | of a 3
+            | come a2 | at_once a0..2 | delete a0..2 | later 1 | at_once b0..2""",
+        "members that differ are refused alike": """
+            nodes n1..3 | come m0 m1 | of train 2 | come m2 | later 3 | at_once
+            | told m0 m1 m2: group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3""",
+        "a succeeded member that a list does not have any more does not count": """
+            nodes n1..3 | come a@n1 b | succeed b | list_without b | come c | at_once""",
     }
 )
-def test_enough_members_start_together_or_none(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_enough_members_start_together_or_none(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 @stories(
     {
-        "comes before an older pod": ("nodes n1..3; come a@n1 b@n2; alone older; later 1; come rest; at-once rest"),
-        "is told that the group cannot be completed": (
-            "nodes n1 n2; come a@n1 b@n2 rest; at-once; told rest: group train: 2 of at least 3 members are placed, "
-            f"and 0 of 1 others fit: 0/2 nodes are available for the 1st member: 2 {NO_VFS}"
-        ),
-        "is told some of the pods that block it, neither members nor pods without VFs": (
-            "nodes n0..6; come a@n0 b@n1; alone o2@n2 o3@n3 o4@n4 o5@n5 o6@n6; request 0; "
-            "alone plain@n2; request 2; come rest; at-once; "
-            "told rest: group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
-            f"0/7 nodes are available for the 1st member: 7 {NO_VFS} "
-            "Blocked by: default/o2 on n2, default/o3 on n3, default/o4 on n4, 2 more."
-        ),
+        "comes before an older pod": "nodes n1..3 | come a@n1 b@n2 | alone older | later 1 | come rest | at_once rest",
+        "is told that the group cannot be completed": f"""
+            nodes n1 n2 | come a@n1 b@n2 rest | at_once | told rest: group train: 2 of at least 3 members are placed,
+            and 0 of 1 others fit: 0/2 nodes are available for the 1st member: 2 {NO_VFS}""",
+        "is told some of the pods that block it, neither members nor pods without VFs": f"""
+            nodes n0..6 | come a@n0 b@n1 | alone o2@n2 o3@n3 o4@n4 o5@n5 o6@n6 | request 0 | alone plain@n2
+            | request 2 | come rest | at_once | told rest: group train: 2 of at least 3 members are placed, and 0 of 1
+            others fit: 0/7 nodes are available for the 1st member: 7 {NO_VFS} Blocked by: default/o2 on n2,
+            default/o3 on n3, default/o4 on n4, 2 more.""",
         # At once, as long as its room is free; if it is refused again, after a while.
-        "comes before others after a refused Binding": (
-            "nodes n1..3; come m0..2; decide m0..2; carry-out m1 m2; refuse forbidden m0; alone other; decide m0; "
-            f"told m0: binding forbidden: why | other: 0/3 nodes are available: 3 {NO_VFS}...; later 0.2; "
-            "refuse forbidden m0; at-once; later 0.8; decide m0"
-        ),
+        "comes before others after a refused Binding": f"""
+            nodes n1..3 | come m0..2 | decide m0..2 | carry_out m1 m2 | refuse forbidden m0 | alone other | decide m0
+            | told m0: binding forbidden: why / other: 0/3 nodes are available: 3 {NO_VFS}... | later 0.2
+            | refuse forbidden m0 | at_once | later 0.8 | decide m0""",
     }
 )
-def test_the_rest_of_a_group_that_is_half_bound(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_the_rest_of_a_group_that_is_half_bound(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
@@ -163,44 +154,39 @@ BY_LABEL = f'name annotation={{"name_from":"{KEY}","min":2}}'
 
 @stories(
     {
-        "a PodGroup of the cluster's API may come late": (
-            "nodes n1 n2; name spec=train; come m0 m1; coscheduling train 2; at-once; later 3; at-once; "
-            f"told m0 m1: {NO_POD_GROUP.format('scheduling.k8s.io')}; pod-group train 2; at-once m0 m1"
-        ),
-        "a PodGroup of scheduler-plugins may come late": (
-            "nodes n1 n2; name label=train; come m0 m1; pod-group train 2; at-once; later 3; at-once; "
-            f"told m0 m1: {NO_POD_GROUP.format('scheduling.x-k8s.io')}; coscheduling train 2; at-once m0 m1"
-        ),
-        "two PodGroups of one name are two groups": (
-            "nodes n1..4; pod-group train 3; coscheduling train 2; name spec=train; come own0 own1; "
-            "name label=train; come other0; later 3; at-once; told own0 own1: group train: 2 of at least 3 members "
-            f"exist ({HINT}) | other0: {ONE_OF_TWO} ({HINT}); name spec=train label=train; come both; at-once; "
-            "refused both: belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' "
-            "by label; name label=train; come other1; at-once other0 other1"
-        ),
-        "a member that names two PodGroups contradicts nobody": (
-            "nodes n1 n2; pod-group train 2; name spec=train label=other; come both; "
-            'name spec=train annotation={"min":2,"rails":"same"}; come m0 m1; at-once m0 m1'
-        ),
-        "others are told of a member that names a second PodGroup": (
-            "nodes n1 n2; pod-group train 2; name spec=train; come m0; name spec=train label=other; come m1; bound; "
-            f"told m0: {ONE_OF_TWO}, 1 rejected as invalid; refused m1: 'train' by spec.schedulingGroup, and 'other' by"
-        ),
-        "others are told of a member that names a second group": (
-            'nodes n1 n2; pod-group train 2; name spec=train; come m0; name spec=train annotation={"name":"other"}; '
-            f"come m1; bound; told m0: {ONE_OF_TWO}, 1 rejected as invalid; "
-            "refused m1: 'other' is not the name of the pod's PodGroup, 'train'"
-        ),
-        "each replica that a label names starts on its own": (
-            f"nodes n1..3; {BY_LABEL} {KEY}=a; come a0 a1; {BY_LABEL} {KEY}=b; come b0 b1; at-once a0 a1; nodes n4; "
-            "later 15; at-once b0 b1"
-        ),
-        "a pod whose label comes late joins then": (
-            f"nodes n1 n2; {BY_LABEL} {KEY}=a; come first; {BY_LABEL}; come late; at-once; refused late: annotation "
-            f"'mooring.dev/group'.name_from: label '{KEY}' of the pod is missing or empty; label late {KEY}=a; "
-            "bound first late"
-        ),
+        "a PodGroup of the cluster's API may come late": f"""
+            nodes n1 n2 | name spec=train | come m0 m1 | coscheduling train 2 | at_once | later 3 | at_once
+            | told m0 m1: {NO_POD_GROUP.format("scheduling.k8s.io")} | pod_group train 2 | at_once m0 m1""",
+        "a PodGroup of scheduler-plugins may come late": f"""
+            nodes n1 n2 | name label=train | come m0 m1 | pod_group train 2 | at_once | later 3 | at_once
+            | told m0 m1: {NO_POD_GROUP.format("scheduling.x-k8s.io")} | coscheduling train 2 | at_once m0 m1""",
+        "two PodGroups of one name are two groups": f"""
+            nodes n1..4 | pod_group train 3 | coscheduling train 2 | name spec=train | come own0 own1
+            | name label=train | come other0 | later 3 | at_once
+            | told own0 own1: group train: 2 of at least 3 members exist ({HINT}) / other0: {ONE_OF_TWO} ({HINT})
+            | name spec=train label=train | come both | at_once
+            | refused both: belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' by label
+            | name label=train | come other1 | at_once other0 other1""",
+        "a member that names two PodGroups contradicts nobody": """
+            nodes n1 n2 | pod_group train 2 | name spec=train label=other | come both
+            | name spec=train annotation={"min":2,"rails":"same"} | come m0 m1 | at_once m0 m1""",
+        "others are told of a member that names a second PodGroup": f"""
+            nodes n1 n2 | pod_group train 2 | name spec=train | come m0 | name spec=train label=other | come m1
+            | bound | told m0: {ONE_OF_TWO}, 1 rejected as invalid
+            | refused m1: 'train' by spec.schedulingGroup, and 'other' by""",
+        "others are told of a member that names a second group": f"""
+            nodes n1 n2 | pod_group train 2 | name spec=train | come m0
+            | name spec=train annotation={{"name":"other"}} | come m1 | bound
+            | told m0: {ONE_OF_TWO}, 1 rejected as invalid
+            | refused m1: 'other' is not the name of the pod's PodGroup, 'train'""",
+        "each replica that a label names starts on its own": f"""
+            nodes n1..3 | {BY_LABEL} {KEY}=a | come a0 a1 | {BY_LABEL} {KEY}=b | come b0 b1 | at_once a0 a1 | nodes n4
+            | later 15 | at_once b0 b1""",
+        "a pod whose label comes late joins then": f"""
+            nodes n1 n2 | {BY_LABEL} {KEY}=a | come first | {BY_LABEL} | come late | at_once
+            | refused late: annotation 'mooring.dev/group'.name_from: label '{KEY}' of the pod is missing or empty
+            | label late {KEY}=a | bound first late""",
     }
 )
-def test_a_member_names_its_group_by_a_pod_group_or_an_annotation(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_a_member_names_its_group_by_a_pod_group_or_an_annotation(life: Life, story: str) -> None:
+    play(GroupStory(life), story)

@@ -9,86 +9,76 @@ from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, annotated, binds, orders
-from tests.scheduler.state.groups.story import Story, stories
+from tests.scheduler.state.groups.group_story import GroupStory
+from tests.scheduler.story import play, stories
 
-PAIR = "of pair 2; spec priority=10; {} m0>n1 m1>n2"
-OLDER = (
-    "spec priority=10; spec preemptionPolicy=Never; alone older; spec preemptionPolicy=PreemptLowerPriority; later 1"
-)
+PAIR = "of pair 2 | spec priority=10 | {} m0:n1 m1:n2"
+OLDER = """
+    spec priority=10 | spec preemptionPolicy=Never | alone older | later 1
+    | spec preemptionPolicy=PreemptLowerPriority"""
 # n1 holds VFs of a victim that the new leader never saw, n2 is free, and others are full.
-HELD = "fill n3 n4; nodes n2; hold n1"
-STILL_KEPT = "later 15; at-once; evicted; kept m0>n1 m1>n2"
-ALONE_KEPT = STILL_KEPT.removesuffix(" m1>n2")
+HELD = "fill n3 n4 | nodes n2 | hold n1"
+STILL_KEPT = "later 15 | at_once | evicted | kept m0:n1 m1:n2"
+ALONE_KEPT = STILL_KEPT.removesuffix(" m1:n2")
 # The group has been decided about by this leader.
-DECIDED = "fill n1 n2; nodes n3*0; of pair 2; spec priority=10; come m0 m1; at-once; kept m0>n1 m1>n2"
+DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 | at_once | kept m0:n1 m1:n2"
 
 
 @stories(
     {
         # The victims are gone when it reads the cluster.
-        "from an older pod": (
-            f"fill n1 n2; {OLDER}; at-once; of pair 2; WAITER m0 m1; at-once; evicted on-n1 on-n2; nominate; "
-            "delete on-n1 on-n2; lead; later 1; at-once m0 m1"
-        ),
-        "until the last victim is gone": (
-            f"fill n1..4; {OLDER}; at-once; leave on-n1 on-n2; {PAIR.format('come')}; later 1; at-once; evicted; "
-            f"delete on-n1; {STILL_KEPT}; delete on-n2; later 15; at-once m0 m1"
-        ),
-        "while a node still holds VFs of victims": (
-            f"{HELD}; {PAIR.format('come')}; {STILL_KEPT}; {STILL_KEPT}; {STILL_KEPT}; nodes n1; later 15; "
-            "at-once m0 m1"
-        ),
-        "for a single pod while a node still holds VFs of a victim": (
-            f"{HELD}; lose n2; spec priority=10; alone m0>n1; {ALONE_KEPT}; {ALONE_KEPT}; {ALONE_KEPT}; nodes n1; "
-            "later 15; at-once m0"
-        ),
-        "but not for ever if VFs do not come back": (
-            f"{HELD}; {PAIR.format('come')}; {STILL_KEPT}; later {VF_PATIENCE_S + 1}; at-once; evicted on-n4"
-        ),
+        "from an older pod": f"""
+            fill n1 n2 | {OLDER} | at_once | of pair 2 | WAITER m0 m1 | at_once | evicted on-n1 on-n2 | nominate
+            | delete on-n1 on-n2 | lead | later 1 | at_once m0 m1""",
+        "until the last victim is gone": f"""
+            fill n1..4 | {OLDER} | at_once | leave on-n1 on-n2 | {PAIR.format("come")} | later 1 | at_once | evicted
+            | delete on-n1 | {STILL_KEPT} | delete on-n2 | later 15 | at_once m0 m1""",
+        "while a node still holds VFs of victims": f"""
+            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | {STILL_KEPT} | {STILL_KEPT} | nodes n1 | later 15
+            | at_once m0 m1""",
+        "for a single pod while a node still holds VFs of a victim": f"""
+            {HELD} | lose n2 | spec priority=10 | alone m0:n1 | {ALONE_KEPT} | {ALONE_KEPT} | {ALONE_KEPT} | nodes n1
+            | later 15 | at_once m0""",
+        "but not for ever if VFs do not come back": f"""
+            {HELD} | {PAIR.format("come")} | {STILL_KEPT} | later {VF_PATIENCE_S + 1} | at_once | evicted on-n4""",
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
-        "for some members, until the decision": (
-            "spec priority=10; fill n1; nodes n2; alone older; later 1; of pair 2; come m0>n2 m1; step; "
-            "kept m0>n2; at-once; kept; later 15; at-once older"
-        ),
+        "for some members, until the decision": """
+            spec priority=10 | fill n1 | nodes n2 | alone older | later 1 | of pair 2 | come m0:n2 m1 | step
+            | kept m0:n2 | at_once | kept | later 15 | at_once older""",
         # It may be made again.
-        "for half a minute if a member is missing": (
-            "nodes n1 n2; of train 3; spec priority=10; come m0>n1 m1>n2 m2; MISSING; spec priority=0; request 1; "
-            "alone other; later 29; at-once; kept m0>n1 m1>n2; later 15; at-once other; kept"
-        ),
-        "with other VFs for each pod of a node": (
-            "nodes n1*4; request 1; alone older; later 1; request 2; alone single>n1; request 1; of pair 2; "
-            "come m0>n1 m1>n1; at-once single m0 m1"
-        ),
-        "though a less important pod names the node too": (
-            "nodes n1 n2; spec priority=10; alone older; later 1; spec priority=5; alone low>n1; "
-            f"{PAIR.format('come')}; at-once m0 m1"
-        ),
-        "where the last leader writes it late": f"nodes n1..3; {PAIR.format('come')}; step; LATE; kept-vfs 2",
-        "against pods of lower priority than the PodGroup": (
-            f"nodes n1 n2; {OLDER}; spec priority=1; name spec=pair; come m0>n1 m1>n2; pod-group pair 2 10; "
-            "at-once m0 m1"
-        ),
-        "not against pods of higher priority than the PodGroup": (
-            f"nodes n1 n2; {OLDER.replace('10', '9')}; spec priority=99; name spec=pair; spec preemptionPolicy=Never; "
-            "come m0>n1 m1>n2; pod-group pair 2 8; at-once older"
-        ),
-        "not for members that contradict each other": (
-            "nodes n1 n2; of pair 2; come m0>n1; of pair 1; come m1>n2; idle; kept"
-        ),
+        "for half a minute if a member is missing": """
+            nodes n1 n2 | of train 3 | spec priority=10 | come m0:n1 m1:n2 m2 | MISSING | spec priority=0 | request 1
+            | alone other | later 29 | at_once | kept m0:n1 m1:n2 | later 15 | at_once other | kept""",
+        "with other VFs for each pod of a node": """
+            nodes n1*4 | request 1 | alone older | later 1 | request 2 | alone single:n1 | request 1 | of pair 2
+            | come m0:n1 m1:n1 | at_once single m0 m1""",
+        "though a less important pod names the node too": f"""
+            nodes n1 n2 | spec priority=10 | alone older | later 1 | spec priority=5 | alone low:n1
+            | {PAIR.format("come")} | at_once m0 m1""",
+        "where the last leader writes it late": f"nodes n1..3 | {PAIR.format('come')} | step | LATE | kept_vfs 2",
+        "against pods of lower priority than the PodGroup": f"""
+            nodes n1 n2 | {OLDER} | spec priority=1 | name spec=pair | come m0:n1 m1:n2 | pod_group pair 2 10
+            | at_once m0 m1""",
+        "not against pods of higher priority than the PodGroup": f"""
+            nodes n1 n2 | {OLDER.replace("10", "9")} | spec priority=99 | name spec=pair | spec preemptionPolicy=Never
+            | come m0:n1 m1:n2 | pod_group pair 2 8 | at_once older""",
+        "not for members that contradict each other": """
+            nodes n1 n2 | of pair 2 | come m0:n1 | of pair 1 | come m1:n2 | idle | kept""",
         # Others may write the status of a pod.
-        "as before if the status of a later member names a node": (f"{DECIDED}; come m2>n3; at-once; kept m0>n1 m1>n2"),
+        "as before if the status of a later member names a node": f"""
+            {DECIDED} | come m2:n3 | at_once | kept m0:n1 m1:n2""",
     },
     WAITER={"a group": "come", "single pods": "alone"},
-    MISSING={"deleted before": "delete m2; step", "deleted after it was seen": "step; delete m2"},
+    MISSING={"deleted before": "delete m2 | step", "deleted after it was seen": "step | delete m2"},
     LATE={
-        "another node": "nominate m0>n3; step; kept m0>n3 m1>n2",
-        "none": "nominate m0>; step; kept m1>n2",
-        "none at all": "nominate m0> m1>; step; kept",
-        "a node that is gone": "nominate m0>gone; step; kept m1>n2",
+        "another node": "nominate m0:n3 | step | kept m0:n3 m1:n2",
+        "none": "nominate m0: | step | kept m1:n2",
+        "none at all": "nominate m0: m1: | step | kept",
+        "a node that is gone": "nominate m0:gone | step | kept m1:n2",
     },
 )
-def test_a_new_leader_keeps_room(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_a_new_leader_keeps_room(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
@@ -96,15 +86,16 @@ def test_vfs_are_kept_on_the_rails_of_a_group(life: Life) -> None:
     for node in ("n1", "n2"):
         life.show_node(node, life.make_pf(0, vfs=2, network="rail0"), life.make_pf(1, vfs=1, network="rail1"))
     life.see(life.make_pod("older", [{"network": "rail1"}], spec={"priority": 10}))
-    Story(life).play(
-        'name annotation={"name":"pair","min":2,"rails":"index"}; spec priority=10; come m0>n1 m1>n2; at-once m0 m1'
+    play(
+        GroupStory(life),
+        'name annotation={"name":"pair","min":2,"rails":"index"} | spec priority=10 | come m0:n1 m1:n2 | at_once m0 m1',
     )
 
 
 def test_the_room_of_a_group_with_first_call_stays_its_own(life: Life) -> None:
     """A standby that has seen the group wait for long enough gives it first call at once."""
-    story = Story(life.successor(Machine("mooring", group_options=GroupOptions(hold_s=30.0))))
-    story.play("nodes n1; alone older; later 1; of pair 2; come m0>n1 m1; later 60; at-once; kept m0>n1")
+    story = GroupStory(life.successor(Machine("mooring", group_options=GroupOptions(hold_s=30.0))))
+    play(story, "nodes n1 | alone older | later 1 | of pair 2 | come m0:n1 m1 | later 60 | at_once | kept m0:n1")
     story.life.machine.check()
 
 
@@ -113,9 +104,9 @@ def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life)
     count = 300
     life.nodes(*(f"n{number}" for number in range(count)))
     life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
-    story = Story(life)
-    story.play(f"of train {count - 1}; spec priority=10")
-    story.come(*(f"m{n}>n{n}" for n in range(count)))
+    story = GroupStory(life)
+    play(story, f"of train {count - 1} | spec priority=10")
+    story.come(*(f"m{n}:n{n}" for n in range(count)))
     longest_s = 0.0
     for number in range(5):
         began_s = time.process_time()

@@ -10,94 +10,88 @@ from mooring.annotations.pf_terms import Access
 from mooring.annotations.spares import dump_spares, read_spares
 from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import Life, annotated, binds, changed
-from tests.scheduler.state.groups.story import Story, stories
+from tests.scheduler.state.groups.group_story import LEADER, GroupStory
+from tests.scheduler.story import play, stories
 
 GROUP = '{"name":"train","min":2,"within":"rack","spares":1}'
-ASKS = f"rack r1; name annotation={GROUP}"
+ASKS = f"rack r1 | name annotation={GROUP}"
 ASKS_NO_MORE = ASKS.replace('"spares":1', '"spares":0')
 # The group has n1 and n2 of a rack of three nodes, and the spare n3.
-START = f"{ASKS}; nodes n1..3; come m0 m1; at-once m0 m1; on n1 n2"
-OTHER = "request 1; alone other"
-URGENT = "spec priority=9; alone urgent; at-once urgent"
+START = f"{ASKS} | nodes n1..3 | come m0 m1 | at_once m0 m1 | on n1 n2"
+OTHER = "request 1 | alone other"
+URGENT = "spec priority=9 | alone urgent | at_once urgent"
 
 
 @stories(
     {
-        "is not given to others, unless their priority is higher": (
-            f"{START}; {OTHER}; at-once; kept >n3; kept-vfs 2; {URGENT}"
-        ),
-        "is used by a member that is made again": (
-            f"{START}; alone other; at-once; lose n1; delete m0; come again; at-once again; on n3"
-        ),
-        "is released with the last member": f"{START}; delete m0 m1; {OTHER}; later 2; at-once other; kept",
-        "is released once all ask for less": (
-            f"{START}; {ASKS_NO_MORE}; join m0; later 1; at-once; kept >n3; join m1; later 1; at-once; kept; {OTHER}; "
-            "at-once other"
-        ),
-        "is released when a VF of it is taken": (
-            f"{START}; request 1; {URGENT}; spec priority=0; alone other; later 2; at-once other; kept"
-        ),
+        "is not given to others, unless their priority is higher": f"""
+            {START} | {OTHER} | at_once | kept :n3 | kept_vfs 2 | {URGENT}""",
+        "is used by a member that is made again": f"""
+            {START} | alone other | at_once | lose n1 | delete m0 | come again | at_once again | on n3""",
+        "is released with the last member": f"{START} | delete m0 m1 | {OTHER} | later 2 | at_once other | kept",
+        "is released once all ask for less": f"""
+            {START} | {ASKS_NO_MORE} | join m0 | later 1 | at_once | kept :n3 | join m1 | later 1 | at_once | kept
+            | {OTHER} | at_once other""",
+        "is released when a VF of it is taken": f"""
+            {START} | request 1 | {URGENT} | spec priority=0 | alone other | later 2 | at_once other | kept""",
         # It decides nothing for weeks, and only receives events.
-        "is released by a standby": (
-            f"{START}; request 0; alone other@n1; lead; kept >n3; delete m0 m1; later 2; delete other; kept; no-record"
-        ),
-        "has no record longer than its group": f"{START}; lose n3; delete m0 m1; later 1; at-once; no-record",
-        "is not kept by a new leader if a member was made again there, by the newest record": (
-            f"{START}; later 3600; lose n1; delete m0; come again; at-once again; nodes n1; LEADER; kept"
-        ),
-        "is necessary for a start": (
-            f"{ASKS}; nodes n1 n2; come m0 m1; at-once; told m0 m1: group train: 2 of 3 members fit in "
-            "rack 'r1', the best domain: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs. The "
-            "members include 1 spare.; nodes n3; later 15; at-once m0 m1"
-        ),
-        "is not necessary for a start if the group could preempt a pod there": (
-            f"{ASKS}; fill n1; nodes n2 n3; spec priority=9; come m0 m1; at-once; evicted; later 2; at-once m0 m1; "
-            "evicted"
-        ),
+        "is released by a standby": f"""
+            {START} | request 0 | alone other@n1 | lead | kept :n3 | delete m0 m1 | later 2 | delete other | kept
+            | no_record""",
+        "has no record longer than its group": f"{START} | lose n3 | delete m0 m1 | later 1 | at_once | no_record",
+        "is not kept by a new leader if a member was made again there, by the newest record": f"""
+            {START} | later 3600 | lose n1 | delete m0 | come again | at_once again | nodes n1 | LEADER | kept""",
+        "is necessary for a start": f"""
+            {ASKS} | nodes n1 n2 | come m0 m1 | at_once | told m0 m1: group train: 2 of 3 members fit in rack 'r1',
+            the best domain: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs. The members
+            include 1 spare. | nodes n3 | later 15 | at_once m0 m1""",
+        "is not necessary for a start if the group could preempt a pod there": f"""
+            {ASKS} | fill n1 | nodes n2 n3 | spec priority=9 | come m0 m1 | at_once | evicted | later 2
+            | at_once m0 m1 | evicted""",
         # A member that is made again evicts the pod.
-        "evicts nobody": (
-            f"{ASKS}; fill n1..3; spec priority=9; come m0 m1; at-once; evicted on-n2 on-n3; delete on-n2 on-n3; "
-            "later 2; at-once m0 m1; on n2 n3; kept; lose-node-of m0; delete m0; come again; later 2; at-once; "
-            "evicted on-n1"
-        ),
-    }
+        "evicts nobody": f"""
+            {ASKS} | fill n1..3 | spec priority=9 | come m0 m1 | at_once | evicted on-n2 on-n3 | delete on-n2 on-n3
+            | later 2 | at_once m0 m1 | on n2 n3 | kept | lose_node_of m0 | delete m0 | come again | later 2 | at_once
+            | evicted on-n1""",
+    },
+    LEADER=LEADER,
 )
-def test_room_for_a_spare(life: Life, text: str) -> None:
-    Story(life).play(text)
+def test_room_for_a_spare(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 @pytest.fixture
-def start(life: Life) -> Story:
-    story = Story(life)
-    story.play(START)
+def start(life: Life) -> GroupStory:
+    story = GroupStory(life)
+    play(story, START)
     return story
 
 
-def _spares(story: Story, pod: str = "m1") -> tuple[Assignment, ...]:
+def _spares(story: GroupStory, pod: str = "m1") -> tuple[Assignment, ...]:
     return read_spares(story.pods[pod].annotations)
 
 
 @pytest.mark.parametrize("lost", ["m0", "m1"])
 def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the_lost_member(
-    start: Story, lost: str
+    start: GroupStory, lost: str
 ) -> None:
     """The member was deleted while no scheduler ran."""
     assert _spares(start, "m0") == _spares(start, "m1")
     assert [(one.node, len(one.vfs)) for one in _spares(start)] == [("n3", 2)]
-    start.play(f"delete {lost}; lead; at-once; kept >n3")
+    play(start, f"delete {lost} | lead | at_once | kept :n3")
     (room,) = start.life.machine.reservations.on("n3")
     assert room.assignment == _spares(start, {"m0": "m1", "m1": "m0"}[lost])[0]
-    start.play(f"alone o0 o1; at-once o0; on {'n1' if lost == 'm0' else 'n2'}")
+    play(start, f"alone o0 o1 | at_once o0 | on {'n1' if lost == 'm0' else 'n2'}")
 
 
 @pytest.mark.parametrize("order", ["", "backwards"])
-def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(start: Story, order: str) -> None:
+def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(start: GroupStory, order: str) -> None:
     """An earlier leader had lost the room of one group, and given it to the other."""
-    start.play(f"later 3600; rack r2; nodes n4..6; name annotation={GROUP.replace('train', 'later')}; come l0 l1")
-    start.play("at-once l0 l1")
+    play(start, f"later 3600 | rack r2 | nodes n4..6 | name annotation={GROUP.replace('train', 'later')} | come l0 l1")
+    play(start, "at_once l0 l1")
     record = dump_spares([replace(_spares(start)[0], uid=_spares(start, "l0")[0].uid)])
     start.pods |= {name: annotated(start.pods[name], {names.SPARES: record}) for name in ("l0", "l1")}
-    start.play(f"lead {order}; at-once")
+    play(start, f"lead {order} | at_once")
     (kept,) = start.life.machine.reservations.all()
     assert kept.group is not None
     assert kept.group.name == "later"

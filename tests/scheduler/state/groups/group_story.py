@@ -1,11 +1,9 @@
-"""The life of groups as a story: steps ``verb words``, separated by semicolons. ``m0..2`` stands for m0, m1 and m2."""
+"""What happens to groups, as steps of stories."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import pytest
 
 from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out
@@ -18,40 +16,19 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Kind, Outcome
 from scheduler.kube.workload_objects import CoschedulingPodGroup, Job
 from tests.scheduler.group_life import TRAIN, Life, annotated, binds, changed, changed_event, claiming, told, victims
+from tests.scheduler.story import words_of
 
-# What each word of a story in capitals stands for: such a story is played once for each.
-VARIANTS = {
-    "OWNER": {"of a Job": "owned-by job-1", "bare": ""},
-    "THEN": {"same leader": "", "new leader": "lead", "new leader, shown backwards": "lead backwards"},
-    "LEADER": {"new leader": "lead", "new leader, shown backwards": "lead backwards"},
-}
+# What words of stories in capitals stand for.
+LEADER = {"new leader": "lead", "new leader, shown backwards": "lead backwards"}
+THEN = {"same leader": "", **LEADER}
 LEAVING = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 PREEMPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
-Stories = Mapping[str, str]
 
 
-def stories(table: Stories, **more: Stories) -> pytest.MarkDecorator:
-    """Parametrize a test by stories, each named by what it shows."""
-    rows = dict(table)
-    for word, variants in (VARIANTS | more).items():
-        rows = {
-            f"{name}, {variant}" if word in text else name: text.replace(word, steps)
-            for name, text in rows.items()
-            for variant, steps in (variants.items() if word in text else [("", "")])
-        }
-    return pytest.mark.parametrize("text", rows.values(), ids=rows.keys())
+class GroupStory:
+    """The life of groups.
 
-
-def _words(step: str) -> Iterable[str]:
-    for word in step.split():
-        span = re.fullmatch(r"(\D*)(\d+)\.\.(\d+)", word)
-        yield from [f"{span[1]}{number}" for number in range(int(span[2]), int(span[3]) + 1)] if span else [word]
-
-
-class Story:
-    """Plays the steps, each of them a method.
-
-    ``pod@node`` is a pod that is bound when it comes, with VFs; ``pod>node`` one whose status names a node.
+    ``pod@node`` is a pod that is bound when it comes, with VFs; ``pod:node`` one whose status names a node.
     """
 
     def __init__(self, life: Life) -> None:
@@ -66,15 +43,6 @@ class Story:
         self.found: list[Instruction] = []
         self.decided: dict[str, Bind] = {}
         self._answers: list[Instruction] = []
-
-    def play(self, text: str) -> None:
-        for step in filter(None, map(str.strip, text.split(";"))):
-            verb, *words = _words(step)
-            try:
-                getattr(self, verb.replace("-", "_"))(*words)
-            except AssertionError as error:
-                error.add_note(f"at step {step!r}")
-                raise
 
     # What later pods and nodes are like.
 
@@ -114,7 +82,7 @@ class Story:
 
     def come(self, *pods: str, group: str | None = None) -> None:
         for pod in pods:
-            name_and_node, _, nominated_node = pod.partition(">")
+            name_and_node, _, nominated_node = pod.partition(":")
             name, _, node = name_and_node.partition("@")
             metadata: dict[str, Any] = {"creationTimestamp": self.clock(self.hour), "labels": self.labels}
             if self.owner:
@@ -193,8 +161,8 @@ class Story:
         self._change(pods, metadata=LEAVING, status=PREEMPTED)
 
     def nominate(self, *pods: str) -> None:
-        """Let the status of each ``pod>node`` name the node; without pods, as the scheduler has decided."""
-        for name, node in [(name, node) for name, _, node in (pod.partition(">") for pod in pods)] or self._kept():
+        """Let the status of each ``pod:node`` name the node; without pods, as the scheduler has decided."""
+        for name, node in [(name, node) for name, _, node in (pod.partition(":") for pod in pods)] or self._kept():
             self._change([name], status={"nominatedNodeName": node})
 
     def job(self, count: str) -> None:
@@ -272,12 +240,12 @@ class Story:
     def told(self, *words: str) -> None:
         """Expect ``pods: message`` of exactly the pods that were told; ``...`` at the end of a message stands for more.
 
-        Pods with other messages follow after a bar.
+        Pods with other messages follow after a slash.
         """
         messages = told(self.found)
-        for part in " ".join(words).split(" | "):
+        for part in " ".join(words).split(" / "):
             pods, _, message = part.partition(": ")
-            for pod in _words(pods):
+            for pod in words_of(pods):
                 text = messages.pop(pod)
                 assert text == message or (message.endswith("...") and text.startswith(message[:-3])), text
         assert messages == {}
@@ -297,8 +265,8 @@ class Story:
         assert sorted(one.assigned.node for one in self.decided.values()) == sorted(nodes)
 
     def kept(self, *rooms: str) -> None:
-        """Expect that room is kept for exactly these pods, each as ``pod>node``; ``>node`` is for a spare."""
-        assert sorted(f"{name}>{node}" for name, node in self._kept()) == sorted(rooms)
+        """Expect that room is kept for exactly these pods, each as ``pod:node``; ``:node`` is for a spare."""
+        assert sorted(f"{name}:{node}" for name, node in self._kept()) == sorted(rooms)
 
     def kept_vfs(self, count: str) -> None:
         """Expect that each room has exactly so many VFs."""
