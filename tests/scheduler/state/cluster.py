@@ -22,11 +22,12 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming, orders
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.state.life import DELETED, Life
+from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices
 
 # A pod takes the only VF of a node from another.
 PREEMPTED = "node n1 | pod low | later > low@n1 | pod mid 1 | later > -low mid:n1"
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OWNED = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True}]}
 
 
@@ -52,7 +53,7 @@ class Cluster:
 
     def node(self, name: str, vfs: str = "1", *words: str) -> None:
         """Show a node; without VFs it has no inventory."""
-        fields: dict[str, Any] = {"labels": {"vfs": vfs}}
+        fields: dict[str, Any] = {"labels": {"kubernetes.io/hostname": name, "vfs": vfs}}
         pf: dict[str, Any] = {"vfs": int(vfs)}
         for word in words:
             key, _, text = word.partition("=")
@@ -97,19 +98,23 @@ class Cluster:
             if old
             else self.life.make_pod(name, annotations=annotations, metadata=metadata, **fields)
         )
-        self._show(name, pod)
+        self.show(name, pod)
 
     def member(self, name: str) -> None:
         """Show a member of a group of at least two in the namespace bad."""
         group = {names.GROUP: '{"name":"g","min":2}'}
-        self._show(name, self.life.make_pod(name, [{}], annotations=group, metadata={"namespace": "bad"}))
+        self.show(name, self.life.make_pod(name, [{}], annotations=group, metadata={"namespace": "bad"}))
 
     def claim(self, name: str, vf: str, phase: str = "Pending", priority: str = "0") -> None:
         """Show a pod on n1, new or as it was, that claims a VF; it has a controller."""
         metadata = OWNED | ({"uid": self.pods[name].metadata.uid} if name in self.pods else {})
         fields: dict[str, Any] = {"metadata": metadata, "status": {"phase": phase}, "spec": {"priority": int(priority)}}
         pod = self.life.make_pod(name, [{}], node="n1", **fields)
-        self._show(name, claiming(pod, int(vf)))
+        self.show(name, claiming(pod, int(vf)))
+
+    def show(self, name: str, pod: Pod) -> None:
+        self.pods[name] = pod
+        self.last = self.life.see(pod)
 
     def relist(self, *pods: str) -> None:
         """Let the watch list these pods, and no other."""
@@ -119,17 +124,17 @@ class Cluster:
         """Let the watch show a pod as its Bind, or another scheduler, has bound it."""
         pod = as_bound(self.decisions[name])
         pod.spec.node_name = node or pod.spec.node_name
-        self._show(name, pod)
+        self.show(name, pod)
 
     def strip(self, name: str) -> None:
         """Let somebody remove the annotations of a pod."""
-        self._show(name, annotated(self.pods[name], {}))
+        self.show(name, annotated(self.pods[name], {}))
 
     def end(self, name: str) -> None:
-        self._show(name, changed(self.pods[name], status={"phase": "Succeeded"}))
+        self.show(name, changed(self.pods[name], status={"phase": "Succeeded"}))
 
     def leave(self, name: str) -> None:
-        self._show(name, changed(self.pods[name], metadata=DELETED))
+        self.show(name, changed(self.pods[name], metadata=DELETED))
 
     def gone(self, name: str) -> None:
         self.life.gone(self.pods[name])
@@ -169,16 +174,13 @@ class Cluster:
 
     def bind(self) -> str:
         """Decide about all that is ready; return the pods whose Bindings are in progress then."""
-        found = {one.pod_info.pod.metadata.name: one for one in binds(self.life.steps())}
+        self.last = self.life.steps()
+        found = {one.pod_info.pod.metadata.name: one for one in binds(self.last)}
         self.decisions |= found
         return " ".join(found)
 
-    def hear(self) -> str:
-        """Decide about all that is ready; return the messages of the others."""
-        return self._told(self.life.steps())
-
     def told(self) -> str:
-        """Return what the last node or pod that was shown led to."""
+        """Return what the last decision, or node or pod that was shown, led to."""
         return self._told(self.last)
 
     def repeat(self) -> str:
@@ -232,10 +234,6 @@ class Cluster:
         """Return the node that a pod counts on."""
         assigned = self.machine.cache.assigned(self.pods[name].metadata.uid)
         return "" if assigned is None else assigned.node
-
-    def _show(self, name: str, pod: Pod) -> None:
-        self.pods[name] = pod
-        self.last = self.life.see(pod)
 
     def _carry_out(self, found: list[Instruction]) -> str:
         self.orders = orders(found)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from mooring import names
 from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Decision
@@ -14,7 +13,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.event_handlers import absent_uids
-from tests.scheduler.group_life import as_bound, binds, changed, changed_event, claiming
+from tests.scheduler.group_life import as_bound, changed, changed_event, claiming
 from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
@@ -53,12 +52,17 @@ STORIES = {
         node n1 | pod a | bind > a | lose n1 | at 2 | answer a bound
         > log: pod bound to a node that was deleted meanwhile a n1""",
     "a changed pod is scheduled again": """
-        node n1 | pod a | bind > a | pod a [{"vlan":1}] | answer a changed | at 0.5 | hear
-        | at 1 | hear > a Unschedulable: 0/1 nodes are available: 1 vlan 1 is not allowed on the network.""",
+        node n1 | pod a | bind > a | pod a [{"vlan":1}] | answer a changed | at 0.5 | bind | told
+        | at 1 | bind | told > a Unschedulable: 0/1 nodes are available: 1 vlan 1 is not allowed on the network.""",
     "a rejected Binding is reported and its pod waits for a change": """
         node n1 0 | pod a none | bind > a | answer a refused etcdserver: too large
         > a Unschedulable: the API server rejected the binding: etcdserver: too large
-        | at 50 | node n2 0 | at 100 | bind | hear""",
+        | at 50 | node n2 0 | at 100 | bind | told""",
+    # Its owner gets field and rule; other pods are not delayed; the fix is all that it needs.
+    "a malformed request is named, and its pod is scheduled once it is fixed": """
+        node n1 4 | pod bad [{"min_tx_rate":9,"max_tx_rate":5}] | pod good | bind > good
+        | told > bad InvalidRequest: annotation 'mooring.dev/interfaces'[0].min_tx_rate: 9 exceeds max_tx_rate 5
+        | pod bad [{}] | bind > bad""",
     # What was assumed for it elsewhere is free at once: our Binding can only be refused now.
     "a pod bound by another scheduler counts on its node": """
         node n1 | node n2 0 | pod a | pod b | bind > a | watch a n2 | at 2 | bind > b | at 3 | answer a taken
@@ -88,17 +92,6 @@ def test_what_is_bound_is_not_forgotten(cluster: Cluster) -> None:
     play(cluster, "node n1 | pod a | bind > a | answer a bound")
     assert cluster.machine.cache.forget(cluster.pods["a"].metadata.uid, 1.0) is None
     play(cluster, "assigned a > n1")
-
-
-def test_a_malformed_request_is_named_and_scheduled_once_fixed(life: Life) -> None:
-    """Its owner gets field and rule; other pods are not delayed; the fix is all that it needs."""
-    bad, good = life.make_pod(request=[{"min_tx_rate": 9, "max_tx_rate": 5}]), life.make_pod(request=[{}])
-    life.see(life.n1(), bad, good)
-    instructions = life.steps()
-    assert [one.pod_info.uid for one in binds(instructions)] == [good.metadata.uid]
-    assert reports_of(instructions) == ["annotation 'mooring.dev/interfaces'[0].min_tx_rate: 9 exceeds max_tx_rate 5"]
-    life.see(annotated(bad, {names.REQUEST: "[{}]"}))
-    assert [one.pod_info.uid for one in life.binds()] == [bad.metadata.uid]
 
 
 def test_our_own_status_writes_requeue_no_pod(life: Life) -> None:
@@ -191,15 +184,11 @@ def test_a_bound_pod_is_known_in_its_version_only(life: Life) -> None:
     assert not has(waiting, "")
 
 
-def test_a_relisted_set_replaces_what_was_known(life: Life) -> None:
-    held, waiting = claiming(life.make_pod(node="n1"), 0), life.make_pod(request=[{}])
-    node = life.n1(vfs=1)
-    life.see(node, life.make_node("n2"), held, waiting)
-    assert life.binds() == []
-    life.machine.handle(Node, Synced((changed_event(node),)), 1.0)
-    life.machine.handle(Pod, Synced((changed_event(waiting),)), 1.0)
-    assert life.machine.cache.node_names() == {"n1"}
-    assert len(life.binds(2.0)) == 1
+def test_a_relisted_set_replaces_what_was_known(cluster: Cluster) -> None:
+    play(cluster, "node n2 0 | node n1 | claim held 0 | pod a | bind | at 1 | relist a")
+    cluster.machine.handle(Node, Synced((changed_event(cluster.life.n1(vfs=1)),)), 1.0)
+    assert cluster.machine.cache.node_names() == {"n1"}
+    play(cluster, "at 2 | bind > a")
 
 
 def test_pods_that_ask_for_more_than_can_be_counted_fit_nowhere(life: Life) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import read_assignment
+from tests.scheduler.group_life import changed
 from tests.scheduler.state.cluster import PREEMPTED, Cluster
-from tests.scheduler.state.life import Life, nominated_in
 from tests.scheduler.story import play
 
 STORIES = {
@@ -49,29 +49,25 @@ def test_a_preempting_pod(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 
 
-def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
-    life.node()
-    high = life.pod(1, status={"nominatedNodeName": "n1"})
-    assert life.machine.step(life.now) == []
-    assert life.machine.reservations.node_of(high.metadata.uid) == "n1"
-    life.show(high, status={"nominatedNodeName": None})
-    assert life.machine.step(life.now) == []
-    assert len(life.machine.reservations) == 0
+def test_what_the_last_leader_still_writes_counts(cluster: Cluster) -> None:
+    play(cluster, "node n1 | pod high 1 nominated=n1")
+    assert cluster.machine.step(0.0) == []
+    assert cluster.machine.reservations.node_of(cluster.pods["high"].metadata.uid) == "n1"
+    cluster.show("high", changed(cluster.pods["high"], status={"nominatedNodeName": None}))
+    assert cluster.machine.step(0.0) == []
+    play(cluster, "reservations > 0")
 
 
-def test_a_nomination_ends_when_no_preemption_would_help_any_more(life: Life) -> None:
+def test_a_nomination_ends_when_no_preemption_would_help_any_more(cluster: Cluster) -> None:
     """The pod that it must be near is gone: what its victims leave is kept for it no longer."""
-    life.node(labels={"kubernetes.io/hostname": "n1"})
-    friend = life.assigned(5, None, metadata={"labels": {"app": "x"}})
-    low = life.assigned(0)
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    high = life.pod(1, spec={"affinity": near})
-    assert nominated_in(life.decide()) == [(high.metadata.uid, "n1")]
-    life.terminate(low)
-    life.gone(friend)
-    life.node(vfs=2, labels={"kubernetes.io/hostname": "n1"})
-    assert nominated_in(life.decide()) == [(high.metadata.uid, "")]
+    make_pod = cluster.life.make_pod
+    cluster.node("n1")
+    cluster.show("friend", make_pod("friend", metadata={"labels": {"app": "x"}}, spec={"priority": 5}))
+    play(cluster, "later > friend@n1 | pod low | later > low@n1")
+    cluster.show("high", make_pod("high", [{}], spec={"priority": 1, "affinity": near}))
+    play(cluster, "later > -low high:n1 | leave low | gone friend | node n1 2 | later > high:")
 
 
 def test_a_pod_gets_no_vf_that_a_nominated_pod_waits_for(cluster: Cluster) -> None:
