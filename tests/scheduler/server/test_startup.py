@@ -82,9 +82,10 @@ def scene(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Callable[[
 def test_a_pod_of_kube_schedulers_gets_a_signature(scene: Callable[[str], Scene], file: str) -> None:
     """By the extender. A node verifies the exact bytes of both annotations, which a repeated Binding has too."""
     signing = scene(file)
-    decision = signing.reserve(signing.pod_info())
-    sent = binding(decision)
-    assert sent == binding(decision)
+    signing.pod("a")
+    assert signing.reserve("a") == ""
+    sent = binding(signing.decisions["a"])
+    assert sent == binding(signing.decisions["a"])
     carried = dict(Binding.FromString(Unknown.FromString(sent.removeprefix(MAGIC)).raw).metadata.annotations)
     assert carried.keys() == {names.ASSIGNMENT, names.SIGNATURE}
     signature = read_signature(carried[names.SIGNATURE])
@@ -94,13 +95,16 @@ def test_a_pod_of_kube_schedulers_gets_a_signature(scene: Callable[[str], Scene]
 
 def test_a_signature_counts_in_the_size_of_a_pods_annotations(scene: Callable[[str], Scene], file: str) -> None:
     """The API server would refuse every later write to the pod; the assignment alone would just fit."""
-    first, second, signing = scene(""), scene(""), scene(file)
-    pod_info = first.pod_info()
-    carried = {**pod_info.pod.annotations, **first.reserve(pod_info).annotations, "other": ""}
-    pod = first.pod()
-    pod.annotations["other"] = "x" * (MAX_BYTES - len("".join([*carried, *carried.values()])) - 2)
-    second.reserve(second.read(pod))
-    assert "annotations would have" in signing.refusal(signing.read(pod))
+    plain, long, signing = scene(""), scene(""), scene(file)
+    for each in (plain, long, signing):
+        each.pod("a")
+    assert plain.reserve("a") == ""
+    carried = {**plain.pods["a"].annotations, **plain.decisions["a"].annotations, "other": ""}
+    filler = "x" * (MAX_BYTES - len("".join([*carried, *carried.values()])))
+    for each in (long, signing):
+        each.pods["a"].annotations["other"] = filler
+    assert long.reserve("a") == ""
+    assert "annotations would have" in signing.reserve("a")
 
 
 def test_rates_are_signed_by_the_same_key(file: str) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from devcluster.apiserver.http.faults import Fault, FaultKind
-from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from mooring.kube.watch import Decoder, read_line
-from scheduler.kube.group import GroupKey
+from scheduler.kube.group import GroupKey, Naming
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.workload_objects import PodGroup
+from scheduler.kube.workload_objects import CoschedulingPodGroup, PodGroup
 from scheduler.server import watches
 from scheduler.server.watches import OPTIONAL, EndOfList, Inbox, Message, WatchEvent
 from scheduler.state.machine import Machine
@@ -25,8 +24,6 @@ from tests.support.polling import until
 GROUP, VERSION = "scheduling.k8s.io", "v1beta1"
 API = f"{GROUP}/{VERSION}"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-KEY = GroupKey("PodGroup", "default", "train")
-BASIC: dict[str, Any] = {"schedulingPolicy": {"basic": {}}}
 own_server_only = pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 
 
@@ -86,28 +83,12 @@ def _gang(count: int) -> dict[str, Any]:
     return {"schedulingPolicy": {"gang": {"minCount": count}}}
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for an API that is not served many times a second."""
-    monkeypatch.setattr(watches, "_LOOK_S", 0.05)
-    monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
-
-
-@pytest.fixture
-def unserved(server: ApiServer) -> None:
-    server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
-
-
 @asynccontextmanager
-async def _followed(cluster: Cluster, machine: Machine) -> AsyncIterator[Callable[..., bool]]:
-    """Follow a server once everything is listed; give a question whether a PodGroup is in the cache."""
-
-    def is_cached(key: GroupKey = KEY) -> bool:
-        return machine.state.group_cache.pod_groups.get(key).group is not None
-
+async def _followed(cluster: Cluster, machine: Machine) -> AsyncIterator[None]:
+    """Follow a server once everything is listed."""
     async with following(machine, cluster.client) as (loop, _):
         await until(loop.reflectors.ready.is_set)
-        yield is_cached
+        yield
 
 
 async def _create(cluster: Cluster, spec: dict[str, Any], api: str = API, name: str = "train") -> None:
@@ -116,72 +97,73 @@ async def _create(cluster: Cluster, spec: dict[str, Any], api: str = API, name: 
 
 
 @own_server_only
-@pytest.mark.usefixtures("unserved")
 @pytest.mark.parametrize(
-    ("api", "key", "spec"),
+    ("api", "naming", "spec", "code", "kind"),
     [
-        (f"{GROUP}/v1alpha2", KEY, _gang(3)),
-        (f"{GROUP}/v1beta1", KEY, _gang(3)),
-        ("scheduling.x-k8s.io/v1alpha1", KEY._replace(naming="coscheduling"), {"minMember": 3}),
+        (f"{GROUP}/v1alpha2", "PodGroup", _gang(3), 403, "page"),
+        (f"{GROUP}/v1beta1", "PodGroup", _gang(3), 404, "page"),
+        (f"{GROUP}/v1beta1", "PodGroup", {"schedulingPolicy": {"basic": {}}}, 403, "answer"),
+        ("scheduling.x-k8s.io/v1alpha1", "coscheduling", {"minMember": 3}, 404, "answer"),
     ],
 )
-async def test_an_api_that_is_served_later_is_found(
-    api: str, key: GroupKey, spec: dict[str, Any], cluster: Cluster, machine: Machine
+async def test_pod_groups_are_in_the_cache_from_when_and_as_long_as_their_api_is_served(
+    api: str,
+    naming: Naming,
+    spec: dict[str, Any],
+    code: int,
+    kind: FaultKind,
+    cluster: Cluster,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In either version of the cluster's own, and scheduler-plugins'; until then nothing waits for it."""
-    async with _followed(cluster, machine) as is_cached:
-        assert not is_cached(key)
+    """In either version of the cluster's own, and scheduler-plugins'; nothing waits for an API that is not served.
+
+    They stay while it is not served for a moment: members of a group that goes as a whole would be preempted one by one
+    meanwhile. They go with a custom resource definition that is deleted.
+    """
+
+    def is_cached(name: str = "train") -> bool:
+        return machine.state.group_cache.pod_groups.get(GroupKey(naming, "default", name)).group is not None
+
+    monkeypatch.setattr(watches, "_LOOK_S", 0.05)
+    monkeypatch.setattr(watches, "_MOMENT_S", 0.05)
+    catalog = cluster.server.cluster.catalog
+    catalog.forget(GROUP, VERSION, "podgroups")
+    async with _followed(cluster, machine):
+        assert not is_cached()
         await _create(cluster, spec, api)
-        await until(lambda: is_cached(key))
-
-
-@own_server_only
-async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along(cluster: Cluster, machine: Machine) -> None:
-    """A custom resource definition is deleted: its PodGroups do not stay for ever."""
-    async with _followed(cluster, machine) as is_cached:
-        await _create(cluster, BASIC)
         await until(is_cached)
-        cluster.server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+        monkeypatch.setattr(watches, "_LOOK_S", 60.0)
+        paths = OPTIONAL[PodGroup if naming == "PodGroup" else CoschedulingPodGroup]
+        cluster.plan(*(Fault("GET", path, kind, times=3, code=code) for path in paths))
+        cluster.server.cut_watches()
+        await until(lambda: not cluster.server.faults.planned)
+        assert is_cached()
+        await _create(cluster, spec, api, "another")
+        await until(lambda: is_cached("another"))
+        assert is_cached()
+        group, version = api.split("/")
+        catalog.forget(group, version, "podgroups")
         cluster.server.cut_watches()
         await until(lambda: not is_cached())
 
 
 @own_server_only
-@pytest.mark.parametrize("kind", ["answer", "page"])
-@pytest.mark.parametrize("code", [403, 404])
-async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
-    code: int, kind: FaultKind, cluster: Cluster, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Members of a group that goes as a whole would be preempted one by one meanwhile."""
-    monkeypatch.setattr(watches, "_LOOK_S", 60.0)
-    async with _followed(cluster, machine) as is_cached:
-        await _create(cluster, BASIC | {"disruptionMode": {"all": {}}})
-        await until(is_cached)
-        for path in OPTIONAL[PodGroup]:
-            cluster.plan(Fault("GET", path, kind, times=3, code=code))
-        cluster.server.cut_watches()
-        await until(lambda: not any(one.path in OPTIONAL[PodGroup] for one in cluster.server.faults.planned))
-        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
-        await _create(cluster, BASIC, name="another")
-        await until(lambda: is_cached(KEY._replace(name="another")))
-        assert machine.state.group_cache.pod_groups.get(KEY).is_whole
-
-
-@own_server_only
 async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about(cluster: Cluster, machine: Machine) -> None:
     """From the watch to the queue."""
+    key = GroupKey("PodGroup", "default", "train")
     async with _followed(cluster, machine):
         await _create(cluster, _gang(2))
         await cluster.add_pod("p", schedulingGroup={"podGroupName": "train"})
 
         def waits() -> bool:
-            members = machine.group_cache.get(KEY)
+            members = machine.group_cache.get(key)
             return members is not None and members.count("waiting") == 1
 
         await until(waits)
         assert list(machine.queue.uids()) == []
         await cluster.patch(f"/apis/{API}/namespaces/default/podgroups/train", spec=_gang(1))
-        await until(lambda: list(machine.queue.uids()) == [KEY.entry])
+        await until(lambda: list(machine.queue.uids()) == [key.entry])
 
 
 @own_server_only

@@ -1,13 +1,21 @@
-"""Messages of pending pods, word by word as of a real kube-scheduler on the same nodes of a real API server."""
+"""Decisions and messages of pending pods, word by word as of a real kube-scheduler on a real API server.
 
+`bench.differential` takes many more random pods.
+"""
+
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import differential
+from devcluster.processes import Processes
 from tests.scheduler.server.cluster import NODES
-from tests.scheduler.server.process import ALONE, RealCluster, containing, kube_scheduler, scheduler
+from tests.scheduler.server.process import ALONE, RealCluster, binary, containing, kube_scheduler, scheduler
 
 pytestmark = pytest.mark.apiserver
+CASES = 10
 # Pods that fit nowhere, and that preemption cannot help.
 WAITING: dict[str, dict[str, Any]] = {
     "above-nobody": {"cpu": "2"},
@@ -56,3 +64,18 @@ async def test_pending_pods_get_the_messages_of_kube_scheduler(cluster: RealClus
         expected = {name: await cluster.message_of(f"{name}-default-scheduler") for name in WAITING}
         assert {name: await cluster.message_of(f"{name}-mooring") for name in WAITING} == expected
     assert expected["above-too-few"].count("preemption: ") == 1
+
+
+@pytest.mark.parametrize(("seed", "itself"), [(2, False), (3, True)], ids=["ours", "kube-scheduler itself"])
+async def test_random_pods_are_decided_as_by_kube_scheduler(real_cluster: RealCluster, seed: int, itself: bool) -> None:
+    """Bound where it can be, for the same victims, or waiting for the same reasons."""
+    binary("kube-scheduler")
+    assets, kubeconfig, folder = Path(os.environ["KUBEBUILDER_ASSETS"]), real_cluster.kubeconfig, real_cluster.folder
+    processes = Processes(folder / "logs")
+    try:
+        differential.start(processes, assets, kubeconfig, folder, itself=itself)
+        counts = await differential.run(kubeconfig, seed, CASES, nodes=6)
+    finally:
+        processes.stop()
+    assert counts["bound"] + counts["unschedulable"] == CASES
+    assert not counts["differences"]
