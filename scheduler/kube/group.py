@@ -10,16 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 from mooring import names
-from mooring.annotations.group import (
-    MOST_MEMBERS,
-    GroupRequest,
-    Rails,
-    Slice,
-    difference,
-    roles_conflict,
-    slices_conflict,
-)
-from mooring.annotations.group import read_group as read_request
+from mooring.annotations import group as annotation
+from mooring.annotations.group import MOST_MEMBERS, GroupRequest, Rails, Slice
 from mooring.errors import AnnotationError
 from scheduler.kube.member_order import Order, by_index
 from scheduler.kube.objects import Pod, unix_time
@@ -28,8 +20,6 @@ from scheduler.kube.workload_objects import AnyPodGroup, CoschedulingPodGroup, P
 
 # The source of a group's name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, or a controller.
 Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
-
-
 _APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": "scheduling.x-k8s.io"}
 # Maximum number of different requests in a group: all nodes are evaluated for each. Labels do not count.
 MOST_SHAPES = 64
@@ -147,7 +137,7 @@ def read_membership(pod: Pod) -> GroupMembership | None:
             f"the pod belongs to two PodGroups: {scheduling_group!r} by spec.schedulingGroup, and {label!r} by label "
             f"{names.POD_GROUP_LABEL!r}"
         )
-    request, has_pod_group = read_request(pod.annotations), bool(scheduling_group or label)
+    request, has_pod_group = annotation.read_group(pod.annotations), bool(scheduling_group or label)
     if request is None:
         return _by_pod_group(pod) if has_pod_group else None
     label_key = request.name_from
@@ -223,7 +213,7 @@ def read_group(key: GroupKey, entry: PodGroupEntry, requests: Collection[GroupRe
         # The other API may have a PodGroup with this name.
         return Refused(f"its PodGroup ({_APIS[key.naming]}) does not exist, or the API server does not serve that API")
     if len(requests) > 1:
-        return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
+        return Refused(f"waiting members differ in annotation {names.GROUP!r}.{annotation.difference(requests)}")
     request = next(iter(requests), GroupRequest())
     if group is not None and (contradiction := _contradiction(group, request, is_whole=entry.is_whole)):
         return Refused(f"annotation {names.GROUP!r}.{contradiction}")
@@ -247,9 +237,9 @@ def _contradiction(group: Group, request: GroupRequest, *, is_whole: bool) -> st
         if value is not None and value != group_value:
             says = "does not set it" if group_value is None else f"sets {group_value!r}"
             return f"{field}: {value!r} contradicts its PodGroup, which {says}"
-    if rule := slices_conflict(request.slices, group.min, group.within, request.spares or 0):
+    if rule := annotation.slices_conflict(request.slices, group.min, group.within, request.spares or 0):
         return f"slices: {rule}"
-    rule = roles_conflict(request, group.min)
+    rule = annotation.roles_conflict(request, group.min)
     return f"roles: {rule}" if rule else ""
 
 

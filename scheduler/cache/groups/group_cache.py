@@ -2,8 +2,8 @@
 
 A group has started once at least ``min`` members were bound, for the owners (controllers) that had members then:
 recreated pods join it one by one. It is alive while a member of these owners has a node, or one has succeeded; after
-that it starts again as a whole. Members of another owner, such as those of a job that is run again under the same name,
-start together themselves.
+that it starts again as a whole. Members of another owner, such as a job that runs again under the same name, start
+together themselves.
 
 Everything is derived from the pods and Jobs of the API server, so a new leader gets the same result. Ended pods were
 placed together with live ones if they were bound no earlier than the oldest live one was created; pods of an earlier,

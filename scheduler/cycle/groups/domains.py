@@ -5,9 +5,8 @@ repeat. Nodes without the label of a wider level that is only preferred form one
 levels from narrow to wide, and ``within`` the widest one; without it that is the whole cluster.
 
 On each level, try the domains that admit the whole group by plain sums (`MemberRoom`), the smallest first. On the
-widest level, finally try those that admit at least the needed members, the largest first. If no narrower domain admits
-the group, fill the tried domain with as few narrower domains as possible, one after another, and each of these
-likewise: consecutive ranks are then together on every level. Of equally few, choose those with the least room left.
+widest level, finally try those that admit at least the needed members, the largest first. Fill a domain with as few
+narrower ones as possible, one after another, and each of these likewise: consecutive ranks are then together.
 
 While members are placed, only the domains that contain them count: the narrowest level that they share, and wider
 levels, where the narrower domains that have members are filled first. While none of their nodes is known, no member

@@ -7,10 +7,9 @@ Attempts: each topology domain is tried in turn, and within it each choice of ne
 members first. If too few fit, the next one takes the members' own order, and the last one, if not all members are
 needed, the smallest first. The first attempt that places enough members is taken, and the others join them if they fit.
 
-Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Places that
-are still valid are kept, even if better ones exist by now. Only invalid members are placed again, on a fresh snapshot.
-After three such rounds others wait for a limited time (`GroupBudget.is_exclusive`), so that large groups do not starve
-while single pods come and go. The last check and the commit are in one turn, so nothing happens between them.
+Commit: members on changed nodes are evaluated again, or all if a fact changed that rules read across nodes. Only those
+whose nodes are no longer valid are placed again, on a fresh snapshot. After three such rounds others wait for a limited
+time (`GroupBudget.is_exclusive`). The last check and the commit are in one turn, so nothing happens between them.
 """
 
 from collections import deque

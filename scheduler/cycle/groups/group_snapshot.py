@@ -32,7 +32,7 @@ _STEPS = 8
 # Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, a node when something
 # is read of all nodes (such as a label), a value that is evaluated for the first time (such as the PFs of a node for a
 # request), and a member that is put on a known node.
-_A_MEMBER, _A_STEP, _A_READ, _A_VALUE, _A_MOVE = 1_000, 8, 8, 250, 150
+_A_MEMBER, _A_STEP, _A_READ, _A_VALUE, _A_MOVE = 1_000, 8, 10, 250, 150
 # Maximum number of members that one turn tries. A machine with smaller turns also has smaller quanta.
 MEMBERS_A_TURN = 16
 # About 15 ms.

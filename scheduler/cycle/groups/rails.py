@@ -37,10 +37,8 @@ _FreeByNetwork = dict[str, tuple[int, int]]
 _MOST_CHOICES, _MAX_CHECKS = 32, 256
 # Maximum number of networks to sort in natural order: 40,000 take 150 ms.
 _MOST_NATURAL = 4_096
-# Cost of the sums of a row, in units of one node.
-_A_ROW = 50
-# Number of nodes that are evaluated between two turns, and of networks whose sums are kept as arrays over all nodes.
-_NODE_PORTION, _MAX_ARRAYS = 256, 64
+# Cost of the sums of a row in units of one node, rows between two turns, and networks whose sums are kept as arrays.
+_A_ROW, _NODE_PORTION, _MAX_ARRAYS = 50, 256, 64
 # No PF has this network.
 _NOWHERE = ""
 

@@ -1,12 +1,11 @@
 """Evict what is left of groups of which fewer members than they need have a node, and which run for nothing. Pure.
 
-`HalfGroups` (`--end-half-groups`): after a crash or a rejected Binding, or after members were lost, the others may wait
-for ever. If the placed ones are evicted, the controller starts again, and other pods get the room.
+`HalfGroups` (`--end-half-groups`): after a crash, a rejected Binding or a lost member, the others may wait for ever. If
+the placed ones are evicted, the controller starts again, and other pods get the room.
 
 `MarkedMembers`: a preemption of a whole group marks all victims with the condition DisruptionTarget before it deletes
 the first one (PreemptPod of kube-scheduler). If too few members are placed, and all of them have this scheduler's mark,
-a crash or the API server has cut short the deletion. If one has no mark, not all were marked, or the group is alive
-again: none is evicted. Members whose group has enough when they are due stay for good: their order was not carried out.
+the deletion was cut short. If one has no mark, or enough members are placed when they are due, none is evicted.
 kube-controller-manager removes the mark after two minutes (stalePodDisruptionTimeout in its
 pkg/controller/disruption/disruption.go).
 """

@@ -6,10 +6,6 @@ promised already is tried first, on its nodes: what was promised stays if it sti
 
 A promise moves to a later time only if a node is lost, a pod runs longer than it declared, or a pod of a higher
 priority takes the room; the message names the cause.
-
-Cost: when nodes of the promise have changed, one placement shows whether it is still valid; an earlier start is sought
-each `_EARLIER_S`. Between two searches are at least one second and a millisecond for each node, so that they take a
-small part of the time however many pods leave.
 """
 
 from bisect import bisect_left
@@ -29,8 +25,9 @@ from scheduler.pending.groups.promises import NO_START, Promise, read_promise, r
 from scheduler.pending.part import Part
 from scheduler.state.shared_state import SharedState
 
-_REVIEW_S, _OVERDUE_S, _EARLIER_S = 1.0, 30.0, 30.0
-_NODE_S = 0.001
+# Seconds between two reviews, searches for an overdue start, and for an earlier one. A search adds a millisecond for
+# each node, so that searches take a small part of the time however many pods leave.
+_REVIEW_S, _OVERDUE_S, _EARLIER_S, _NODE_S = 1.0, 30.0, 30.0, 0.001
 # A promise that is later by less is the same.
 _SAME_S = 1.0
 _MOST_ROUNDS = 3

@@ -101,10 +101,9 @@ class Spares(Part):
 
     def _has_lost_vf(self, room: AssignedPod, vfs: Set[tuple[str, str]]) -> bool:
         """Return whether another group has a VF of a spare by a newer record, or a pod has one."""
-        cache, claim = self.state.cache, room.claim
-        if claim is None or cache.node(room.node) is None:
-            return not vfs.isdisjoint(_vfs(room))
-        return not vfs.isdisjoint(_vfs(room)) or cache.vf_accounting(room.node).is_taken(claim)
+        claim = room.claim if self.state.cache.node(room.node) is not None else None
+        is_taken = claim is not None and self.state.cache.vf_accounting(room.node).is_taken(claim)
+        return is_taken or not vfs.isdisjoint(_vfs(room))
 
 
 def _vfs(room: AssignedPod) -> list[tuple[str, str]]:

@@ -8,28 +8,27 @@ priority end by themselves. Pods that do not end by themselves are the last choi
 stays Running when all of its containers have ended. Source: getPhase in the kubelet's pkg/kubelet/kubelet_pods.go.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.group_cache import GroupCache
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_demand import GroupDemand, reads_other_nodes
 from scheduler.cycle.groups.group_snapshot import GroupBudget, GroupSnapshot, Turns
 from scheduler.cycle.groups.preemption.victim_plan import PlanSearch, VictimGoal
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, is_terminating, pods_of
 from scheduler.cycle.preemption.preemption import POLICY_NEVER, VF_PATIENCE_S, Preemption
-from scheduler.cycle.reserved_room import Reservation, rooms_of
+from scheduler.cycle.reserved_room import Reservation
 from scheduler.kube.group import MOST_SHAPES
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # Limits of one search (`PlanSearch.try_count`): about 10 s for victims, and 4 s for room to wait for.
 _A_SEARCH, _A_ROOM_SEARCH = 40_000, 16_000
 _MAX_ROUNDS = 10
-# Looks that one victim takes to compare or count.
-_A_VICTIM = 10
+# Costs in units of one node: the room of a member, and a victim that is compared or counted.
+_A_ROOM, _A_VICTIM = 150, 10
 _PODS_IN_DELETION = "not eligible due to terminating pods on the nominated nodes."
 _UNRELEASED_VFS = "not eligible due to unreleased VFs of deleted pods on the nominated nodes."
 _MANY_SHAPES = f"preemption is not supported for a group with more than {MOST_SHAPES} different requests."
@@ -114,9 +113,13 @@ class GroupPreemption:
             if plan is None:
                 reason = _NO_STEPS if search.is_spent else NOT_HELPFUL
                 return PreemptionResult(reason=reason, comes_again=search.is_spent and try_count > 0)
-            pods, rooms = pods_of(plan.victims), list[AssignedPod]()
-            yield from budget.move_all(rooms.append, _rooms(plan.binds, demand.priority))
-            result = _result(rooms, pods, demand)
+            pods, rooms = pods_of(plan.victims), dict[str, AssignedPod]()
+            for bind in plan.binds:
+                # It is reserved against all pods that the group precedes.
+                rooms[bind.assigned.uid] = replace(bind.assigned, priority=demand.priority)
+                yield from budget.checkpoint(_A_ROOM)
+            victims = tuple(pod for pod in pods if not is_terminating(pod))
+            uids = frozenset(pod.uid for pod in victims)
             yield from budget.checkpoint(_A_VICTIM * len(pods))
             # For room, objections are no budgets.
             has_new_budgets = self._budgets.changes != budget_changes and not goal.is_for_room
@@ -124,7 +127,7 @@ class GroupPreemption:
             nodes = {bind.assigned.node for bind in plan.binds} | {pod.node for pod in pods}
             is_valid = nodes.isdisjoint(snapshot.changed_nodes()) and self._victims.are_unchanged(plan.victims)
             if is_valid and not breaks_budgets:
-                return result
+                return PreemptionResult(Reservation(demand.group.key, rooms, victims=uids), victims)
             try_count = search.try_count
         return PreemptionResult(reason=_UNSTEADY, comes_again=True)
 
@@ -147,14 +150,3 @@ class GroupPreemption:
 def _has_rules(demand: GroupDemand) -> bool:
     """Return whether more than each node by itself decides where members may be."""
     return any(member.volumes or reads_other_nodes(member) for member in demand.kinds)
-
-
-def _rooms(binds: Iterable[Bind], priority: int) -> Iterator[AssignedPod]:
-    """Yield the rooms of members, which are reserved against all pods that the group precedes."""
-    return (replace(bind.assigned, priority=priority) for bind in binds)
-
-
-def _result(rooms: Sequence[AssignedPod], pods: Sequence[AssignedPod], demand: GroupDemand) -> PreemptionResult:
-    victims = tuple(pod for pod in pods if not is_terminating(pod))
-    uids = frozenset(pod.uid for pod in victims)
-    return PreemptionResult(Reservation(demand.group.key, rooms_of(rooms), victims=uids), victims)
