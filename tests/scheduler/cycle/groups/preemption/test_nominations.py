@@ -8,6 +8,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import orders, told
 from tests.scheduler.pending.groups.story import Story
+from tests.scheduler.pending.scene import stories
 
 COME = "group pair*2 priority=10; wait 0; victims a b; kept n1 n2"
 # The group preempts all pods, or two of four.
@@ -20,56 +21,45 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
     return Story(machine, make_node, make_pf, make_pod)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            f"{ALL}; gone a; wait 15 ->; gone b; wait 15 -> pair*2; kept",
-            id="members start together when all victims have left",
+@stories(
+    {
+        "members start together when all victims have left": (
+            f"{ALL}; gone a; wait 15 ->; gone b; wait 15 -> pair*2; kept"
         ),
-        pytest.param(
-            f"{TWO}; delete a b; gone a; wait 20 20 20 20 20 ->; victims; gone b; wait 20 -> pair*2",
-            id="no further pods leave while victims terminate",
+        "no further pods leave while victims terminate": (
+            f"{TWO}; delete a b; gone a; wait 20 20 20 20 20 ->; victims; gone b; wait 20 -> pair*2"
         ),
-        pytest.param(
-            f"{ALL}; come urgent priority=99; gone a; wait 1 -> urgent; wait 30 ->; victims; gone b; wait 30 ->; kept",
-            id="a more important pod takes the room, and all nominations end",
+        "a more important pod takes the room, and all nominations end": (
+            f"{ALL}; come urgent priority=99; gone a; wait 1 -> urgent; wait 30 ->; victims; gone b; wait 30 ->; kept"
         ),
-        pytest.param(
-            f"{ALL}; come single priority=9; gone a; wait 15 ->; gone b; wait 15 -> pair*2",
-            id="a less important pod does not take the room",
+        "a less important pod does not take the room": (
+            f"{ALL}; come single priority=9; gone a; wait 15 ->; gone b; wait 15 -> pair*2"
         ),
-        pytest.param(
-            f"{ALL}; gone pair-0; wait 29; kept n1 n2; wait 30; kept",
-            id="all nominations end if a member is deleted and not created again",
+        "all nominations end if a member is deleted and not created again": (
+            f"{ALL}; gone pair-0; wait 29; kept n1 n2; wait 30; kept"
         ),
-        pytest.param(
-            "podgroup pair 2 priority=10; nodes n1 n2; place a b; group pair*2 kind=PodGroup; wait 0; victims a b; "
-            "kept n1 n2; podgroup pair; wait 30; kept",
-            id="no room is reserved for a group without its PodGroup",
+        "no room is reserved for a group without its PodGroup": (
+            "gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup; wait 0; victims a b; "
+            "kept n1 n2; gang; wait 30; kept"
         ),
-        pytest.param(
-            f"{TWO}; restores n1; gone a b; wait 15 ->; victims; kept n1 n2; "
-            f"wait {VF_PATIENCE_S + 1} 15 ->; victims c; kept n2 c",
-            id="a group waits for VFs of its victims, but not for ever",
+        "a group waits for VFs of its victims, but not for ever": (
+            f"{TWO}; nodes n1 held=1; gone a b; wait 15 ->; victims; kept n1 n2; "
+            f"wait {VF_PATIENCE_S + 1} 15 ->; victims c; kept n2 c"
         ),
-        pytest.param(
+        "a new leader waits for VFs of pods that the old one preempted": (
             "nodes n1 n2; place a b; delete a b; nodes n3 n4; place c d; group pair*2 priority=10; wait 0; victims; "
-            "restores n1; gone a b; wait 15 ->; victims; nodes n1; wait 15 -> pair*2",
-            id="a new leader waits for VFs of pods that the old one preempted",
+            "nodes n1 held=1; gone a b; wait 15 ->; victims; nodes n1; wait 15 -> pair*2"
         ),
-        pytest.param(
+        "a new leader takes the room of a pod that is being deleted already": (
             "nodes n1 n2 n3; place a; place b priority=5; place c priority=6; delete c; "
-            "group pair*2 priority=10; wait 0; victims a; kept a c",
-            id="a new leader takes the room of a pod that is being deleted already",
+            "group pair*2 priority=10; wait 0; victims a; kept a c"
         ),
         # The priority of the group's PodGroup decides, not that of its pods.
-        pytest.param(
+        "room of a nominated pod above a group does not count for it": (
             "nodes n1 n2; place a; place b priority=5; come above priority=50; wait 0; victims a; "
-            "podgroup pair 2 priority=10; group pair*2 kind=PodGroup priority=100; wait 0; victims",
-            id="room of a nominated pod above a group does not count for it",
+            "gang 2 priority=10; group train*2 kind=PodGroup priority=100; wait 0; victims"
         ),
-    ],
+    }
 )
 def test_the_life_of_nominations(story: Story, text: str) -> None:
     story.play(text)
@@ -77,7 +67,7 @@ def test_the_life_of_nominations(story: Story, text: str) -> None:
 
 def test_a_wait_for_vfs_that_is_over_makes_nothing_due(story: Story) -> None:
     """The VFs are released, and the group was not decided about since."""
-    story.play(f"{ALL}; restores n1; gone a b; wait 15")
+    story.play(f"{ALL}; nodes n1 held=1; gone a b; wait 15")
     assert story.machine.reservations.next_due() is not None
     story.play("nodes n1")
     story.machine.tick(story.now + VF_PATIENCE_S + 1.0)
