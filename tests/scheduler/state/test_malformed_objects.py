@@ -40,6 +40,18 @@ ASSIGNMENT = (
     '{"v":1,"uid":"UID","node":"n1","vfs":'
     '[{"pf":"pf0","vf":0,"pci":"0000:04:00.2","link":"ethernet","network":"rail0"}]}'
 )
+SPEC = """{
+    "affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}]}},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "namespaces": ["default"]}]}},
+    "containers": [{"name": "c", "ports": [{"hostPort": 80}], "resources": {
+        "requests": {"cpu": "100m"}, "limits": {"rdma-sriov/dev-infiniband-mount": "1"}}}],
+    "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
+    "topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}]
+}"""
 
 
 @dataclass
@@ -56,19 +68,6 @@ class Samples:
         return self.node() if kind is Node else self.surrounding(kind)
 
     def pod(self, *, bound: bool) -> Any:
-        required = "requiredDuringSchedulingIgnoredDuringExecution"
-        expressions = [{"key": "a", "operator": "Gt", "values": ["1"]}]
-        apart = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "namespaces": ["default"]}
-        affinity = {
-            "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}},
-            "podAntiAffinity": {required: [apart]},
-        }
-        spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-        container = {
-            "name": "c",
-            "ports": [{"hostPort": 80}],
-            "resources": {"requests": {"cpu": "100m"}, "limits": {"rdma-sriov/dev-infiniband-mount": "1"}},
-        }
         uid = f"uid-x{self.serial % 60}"
         extra = {names.ASSIGNMENT: ASSIGNMENT.replace("UID", uid)} if bound else {names.PLACEMENT: '{"pfs":"spread"}'}
         pod = self.life.make_pod(
@@ -78,13 +77,7 @@ class Samples:
             annotations=extra,
         )
         document = _json(pod)
-        tolerations = [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]
-        document["spec"] |= {
-            "affinity": affinity,
-            "containers": [container],
-            "tolerations": tolerations,
-            "topologySpreadConstraints": [spread],
-        }
+        document["spec"] |= msgspec.json.decode(SPEC)
         return document
 
     def node(self) -> Any:
