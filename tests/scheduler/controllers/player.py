@@ -237,9 +237,6 @@ class Player:
         """Wait until these pods are there, among others."""
         await self.until(lambda: set(roles) <= set(map(role, self._live())), f"these live: {', '.join(roles)}")
 
-    async def pod_gone(self, name: str) -> None:
-        await self.until(lambda: name not in self.pods, f"{name} is gone")
-
     async def gone(self) -> None:
         """Wait until no pod is left but those that have ended."""
         await self.until(

@@ -15,6 +15,7 @@ from tests.scheduler.group_life import Life, MakePod, annotated, binds, changed
 REJECTED: dict[str, Any] = {
     "status": {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected: Resources cannot be"}
 }
+TRAIN = '{"name":"train","min":1}'
 ENDED: dict[str, Any] = {
     "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"finishedAt": None}}}]}
 }
@@ -51,10 +52,8 @@ def test_a_node_that_rejected_a_pod_is_avoided_for_ten_minutes(life: Life) -> No
 def test_a_standby_does_not_keep_what_is_over(make_pod: MakePod) -> None:
     """It has no ticks; each rejection drops earlier ones."""
     nodes = RefusingNodes()
-    owner = {"kind": "Job", "controller": True}
-    first, second = (
-        make_pod(name, [{}], metadata={"ownerReferences": [{"name": name, "uid": name, **owner}]}) for name in "ab"
-    )
+    owners = [{"kind": "Job", "controller": True, "name": name, "uid": name} for name in "ab"]
+    first, second = (make_pod(request=[{}], metadata={"ownerReferences": [owner]}) for owner in owners)
     nodes.note(first, "n1", 0.0)
     nodes.note(second, "n1", AVOIDANCE_S + 1.0)
     assert (nodes.concern([first]), nodes.concern([second])) == (False, True)
@@ -68,7 +67,7 @@ def test_pods_of_another_controller_and_those_that_ran_avoid_nothing(life: Life)
     assert place(life, "d", "job-3").spec.node_name == ran.spec.node_name
 
 
-@pytest.mark.parametrize(("owner", "group"), [("", ""), ("job-1", '{"name":"train","min":1}')])
+@pytest.mark.parametrize(("owner", "group"), [("", ""), ("job-1", TRAIN), ("", TRAIN)])
 def test_a_pod_without_a_controller_and_a_member_of_a_group_avoid_the_node_too(
     owner: str, group: str, life: Life
 ) -> None:
@@ -95,16 +94,12 @@ def test_a_group_in_racks_leaves_the_rack_where_it_would_need_the_node(life: Lif
             life.nodes(f"{rack}{number}", vfs=1, labels={"rack": rack})
     levels = '"within": "rack"' if level == "within" else '"prefer": ["rack"]'
     group = f'{{"name": "train", "min": 2, {levels}}}'
-    placed = dict[str, Pod]()
+    racks = []
     for attempt in ("first", "again"):
-        pods = [life.member(f"{attempt}{rank}", group, request=[{"pf": "*"}]) for rank in range(2)]
-        life.see(*pods)
+        life.see(*(life.member(f"{attempt}{rank}", group, request=[{"pf": "*"}]) for rank in range(2)))
         bound = life.bound(*binds(life.work(1.0)))
         assert len(bound) == 2
-        placed |= {pod.metadata.name: pod for pod in bound}
+        racks.append({(pod.spec.node_name or "")[0] for pod in bound})
         life.see(*(changed(pod, **REJECTED) for pod in bound))
-    racks = [
-        {(placed[f"{attempt}{rank}"].spec.node_name or "")[0] for rank in range(2)} for attempt in ("first", "again")
-    ]
     assert len(racks[0]) == 1
     assert racks[0] != racks[1]
