@@ -1,5 +1,5 @@
 """A machine, and groups on it."""
 
-from tests.scheduler.group_life import life
+from tests.scheduler.cycle.groups.scene import life
 
 __all__ = ["life"]

@@ -1,72 +1,87 @@
 """Slices of consecutive ranks lie whole in one domain on each level; against brute force on small clusters."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
 
-from mooring.kube.events import Changed, Identity
-from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Pod
-from tests.scheduler.group_life import Life, binds, changed, orders, told, victims
+from tests.scheduler.cycle.groups.scene import INDEX, Scene, message_of, nodes_of_members
+from tests.scheduler.group_life import changed, orders, told, victims
 
-_RACK, _CLIQUE, _BLOCK = "rack", "clique", "block"
-# Members that the nodes of each clique hold, by rack and clique.
+# Members that the nodes of each rack hold, by zone and rack.
 Room = Mapping[str, Sequence[Sequence[int]]]
+_THREES, _FOURS = {"size": 3, "within": "rack"}, {"size": 4, "within": "rack"}
+# What the path of a node shows: the zone of a wide slice, the rack of a narrow one, and the name of that rack.
+_ZONE, _RACK, _RACK_NAME = slice(2), slice(3), slice(2, 3)
+# Two slices of three, each in a rack for four, and a rack that is free.
+_STARTED = "nodes z.a*2:2 z.b*2:2; job 6:1 -> z.a*3 z.b*3; nodes y.c*3:2; "
+_STORIES = {
+    # The largest rack, and the smallest one that holds the last slice.
+    "few domains are used": (_FOURS, "nodes z.a:4 z.b:8 z.c:12 z.d:8; job 16:1 -> z.c*12 z.a*4"),
+    # Also if other ranks are lost and do not come back.
+    "a lost rank joins its slice": (_THREES, f"{_STARTED}lose m0; again m0 -> z.a"),
+    "a last rank does": (_THREES, f"{_STARTED}lose m5; again m5 -> z.b"),
+    "a rank does beside another lost one": (_THREES, f"{_STARTED}lose m0 m1; again m1 -> z.a"),
+    "a rank does beside one of another slice": (_THREES, f"{_STARTED}lose m2 m4; again m4 -> z.b"),
+    "lost ranks join theirs": (
+        _FOURS,
+        "nodes z.a*5:1 z.b*5:1 z.c*5:1; job 12:1 -> z.a*4 z.b*4 z.c*4; lose m8 m1; again m8 -> z.c; again m1 -> z.a",
+    ),
+    # As with within: it goes to no other domain, and starts when there is room.
+    "a lost rank waits for its domain": (_THREES, f"{_STARTED}lose m0; pods a:1 a:1 ->; again m0 ->; lose p0 -> z.a"),
+}
 
 
-def _build(life: Life, room: Room) -> None:
-    """Make nodes r0-c0-0 and so on with VFs for some members of one VF; cliques of all racks have the same names."""
-    for rack, cliques in room.items():
-        for clique, hosts in enumerate(cliques):
-            for number, vfs in enumerate(hosts):
-                name, labels = f"{rack}-c{clique}-{number}", {_RACK: rack, _CLIQUE: f"c{clique}", _BLOCK: "b"}
-                node = life.make_node(name, (life.make_pf(0, vfs),), labels=labels)
-                life.machine.nodes(Changed(Identity(name), node), life.now)
+def _build(life: Scene, room: Room) -> None:
+    """Make nodes with VFs for some members of one VF; racks of all zones have the same names."""
+    for zone, racks in room.items():
+        life.build(" ".join(f"r.{zone}.c{rack}:{vfs}" for rack, hosts in enumerate(racks) for vfs in hosts))
 
 
-def _see(life: Life, ranks: Iterable[int], spec: Mapping[str, Any] | None = None, **group: Any) -> list[Pod]:
-    text = json.dumps({"name": "train", **group})
-    pods = [
-        life.member(f"train-{rank}", text, request=[{}], metadata={"labels": _index(rank)}, spec=dict(spec or {}))
-        for rank in ranks
-    ]
-    life.see(*pods)
-    return pods
+def _decide(life: Scene, job: str, **group: Any) -> list[Instruction]:
+    life.ranks = life.ranks or Random(1)
+    life.job(job, **group)
+    return life.work()
 
 
-def _index(rank: int) -> dict[str, str]:
-    return {"batch.kubernetes.io/job-completion-index": str(rank)}
+def _see_names(life: Scene, *names: str) -> list[Pod]:
+    """Let members without an index come; return those that are bound."""
+    life.set_group(len(names), {"slices": _FOURS})
+    return life.place(*(life.member(name, life.group, request=[{}]) for name in names))
 
 
-def _places(decided: Sequence[Any]) -> dict[int, str]:
-    """Return the node of each rank that is bound."""
-    return {int(one.pod_info.pod.metadata.name.partition("-")[2]): one.assigned.node for one in binds(list(decided))}
+def _reserved(life: Scene) -> dict[int, str]:
+    """Return the node of each rank that room is kept on."""
+    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
+    return {int(room.pod.rpartition("/m")[2]): room.node for room in rooms}
 
 
-def _assert_whole(places: Mapping[int, str], size: int, depth: int) -> None:
-    """Check that ranks of each slice are in one domain: the rack is the first part of a node's name, the clique two."""
-    domains: dict[int, set[tuple[str, ...]]] = {}
-    for rank, node in places.items():
-        domains.setdefault(rank // size, set()).add(tuple(node.split("-")[:depth]))
-    assert all(len(used) == 1 for used in domains.values()), domains
+def _domain(pod: Pod) -> str:
+    return (pod.spec.node_name or "").rpartition("-")[0]
+
+
+def _assert_whole(nodes: Mapping[int, str], size: int, part: slice) -> None:
+    """Check that ranks of each slice are in one domain."""
+    domains = {(rank // size, *node.rpartition("-")[0].split(".")[part]) for rank, node in nodes.items()}
+    assert len(domains) == len({rank // size for rank in nodes}), domains
 
 
 def _exists(room: Room, narrow: int, wide: int, count: int) -> bool:
-    """Return whether all slices have a place, by trying every rack and every clique for each."""
-    slots = {rack: [sum(hosts) // narrow for hosts in cliques] for rack, cliques in room.items()}
+    """Return whether all slices have a place, by trying every zone and every rack for each."""
+    slots = {zone: [sum(hosts) // narrow for hosts in racks] for zone, racks in room.items()}
 
     def fill(left: int, slots: dict[str, list[int]]) -> bool:
         if not left:
             return True
-        for rack in slots:
-            for chosen in product(range(len(slots[rack])), repeat=wide // narrow):
-                after = [have - chosen.count(number) for number, have in enumerate(slots[rack])]
-                if min(after) >= 0 and fill(left - 1, {**slots, rack: after}):
+        for zone, free in slots.items():
+            for chosen in product(range(len(free)), repeat=wide // narrow):
+                after = [have - chosen.count(number) for number, have in enumerate(free)]
+                if min(after) >= 0 and fill(left - 1, {**slots, zone: after}):
                     return True
         return False
 
@@ -75,267 +90,182 @@ def _exists(room: Room, narrow: int, wide: int, count: int) -> bool:
 
 def _random_room(random: Random) -> Room:
     return {
-        f"r{rack}": [[random.randint(0, 3) for _ in range(random.randint(1, 3))] for _ in range(random.randint(1, 3))]
-        for rack in range(random.randint(1, 3))
+        zone: [[random.randint(0, 3) for _ in range(random.randint(1, 3))] for _ in range(random.randint(1, 3))]
+        for zone in "xyz"[: random.randint(1, 3)]
     }
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_slices_are_placed_whenever_they_have_a_place(life: Life, seed: int) -> None:
+def test_slices_are_placed_whenever_they_have_a_place(life: Scene, seed: int) -> None:
     """Two levels; a decision places all slices whole, or nothing."""
-    random = Random(seed)
+    life.ranks = random = Random(seed)
     room, narrow = _random_room(random), random.choice((2, 3))
     wide = narrow * random.choice((1, 2))
     count = wide * random.randint(1, 3)
     _build(life, room)
-    levels = [{"size": narrow, "within": _CLIQUE}, *([{"size": wide, "within": _RACK}] if wide > narrow else [])]
-    within: dict[str, Any] = {"within": _BLOCK} if random.random() < 0.5 else {}
+    levels = [{"size": narrow, "within": "rack"}, *([{"size": wide, "within": "zone"}] if wide > narrow else [])]
+    within: dict[str, Any] = {"within": "region"} if random.random() < 0.5 else {}
     if wide == narrow:
-        # Without racks, cliques of one name are one domain.
-        cliques = max(map(len, room.values()))
-        room = {"": [[sum(map(sum, (r[k] for r in room.values() if k < len(r))))] for k in range(cliques)]}
-    _see(life, random.sample(range(count), count), min=count, slices=levels, **within)
-    places = _places(life.work())
-    assert (len(places) == count) == _exists(room, narrow, wide, count)
-    assert len(places) in (0, count)
+        # Without zones, racks of one name are one domain.
+        racks = max(map(len, room.values()))
+        room = {"": [[sum(map(sum, (r[k] for r in room.values() if k < len(r))))] for k in range(racks)]}
+    nodes = nodes_of_members(_decide(life, f"{count}:1", slices=levels, **within))
+    assert len(nodes) == (count if _exists(room, narrow, wide, count) else 0)
+    _assert_whole(nodes, narrow, _RACK if wide > narrow else _RACK_NAME)
     if wide > narrow:
-        _assert_whole(places, wide, 1)
-        _assert_whole(places, narrow, 2)
-    else:
-        domains: dict[int, set[str]] = {}
-        for rank, node in places.items():
-            domains.setdefault(rank // narrow, set()).add(node.split("-")[1])
-        assert all(len(used) == 1 for used in domains.values())
+        _assert_whole(nodes, wide, _ZONE)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_members_beyond_min_start_in_whole_slices(life: Life, seed: int) -> None:
+def test_members_beyond_min_start_in_whole_slices(life: Scene, seed: int) -> None:
     """As many slices as fit, at least those of ``min``."""
-    random = Random(seed)
-    room = {"r0": [[random.randint(0, 6)] for _ in range(5)]}
-    _build(life, room)
-    _see(life, range(20), min=4, slices={"size": 4, "within": _CLIQUE})
-    places, slots = _places(life.work()), sum(hosts[0] // 4 for hosts in room["r0"])
-    assert len(places) == min(slots, 5) * 4
-    _assert_whole(places, 4, 2)
+    room = [[Random(seed * 5 + k).randint(0, 6)] for k in range(5)]
+    _build(life, {"z": room})
+    nodes = nodes_of_members(_decide(life, "20:1", min=4, slices=_FOURS))
+    assert len(nodes) == min(sum(hosts[0] // 4 for hosts in room), 5) * 4
+    _assert_whole(nodes, 4, _RACK)
 
 
-def test_few_domains_are_used(life: Life) -> None:
-    """The largest clique, and the smallest one that holds the last slice."""
-    _build(life, {"r0": [[4], [8], [12], [8]]})
-    _see(life, range(16), min=16, slices={"size": 4, "within": _CLIQUE})
-    assert set(_places(life.work()).values()) == {"r0-c2-0", "r0-c0-0"}
+@pytest.mark.parametrize("has_ranks", [False, True])
+@pytest.mark.parametrize(("slices", "story"), _STORIES.values(), ids=_STORIES)
+def test_where_slices_and_lost_ranks_are(life: Scene, slices: dict[str, Any], story: str, *, has_ranks: bool) -> None:
+    """Members without an index have the rank that their name ends with, as the workers of an MPIJob."""
+    life.ranks = Random(1) if has_ranks else None
+    life.play(story, slices=slices)
 
 
-def test_a_slice_without_a_domain_names_its_ranks_the_label_and_why_nodes_reject_a_member(life: Life) -> None:
+def test_the_index_is_the_rank_whichever_pods_there_are(life: Scene) -> None:
+    life.ranks = Random(1)
+    life.play(f"{_STARTED}lose m0 m2 m3; again m3 -> z.b", slices=_THREES)
+
+
+def test_a_lost_slice_goes_where_it_has_room_as_a_whole(life: Scene) -> None:
+    """Though its first rank comes back alone, and would fit into the room beside the other slice."""
+    life.ranks = Random(1)
+    rule = " ranks 3 to 5 have no member on a node, so they start together, and {} of 3 exist."
+    waiting = life.play(f"{_STARTED}crash m3 m4 m5; again m4 ->", slices=_THREES)
+    assert message_of(waiting).endswith(rule.format(1))
+    assert message_of(life.play("again m3 ->")).endswith(rule.format(2))
+    life.play("again m5 -> y.c*3")
+
+
+def test_a_slice_without_a_domain_names_its_ranks_the_label_and_why_nodes_reject_a_member(life: Scene) -> None:
     """Room for 9 members in sum, and for no second slice."""
-    _build(life, {"r0": [[5], [3], [1]]})
-    _see(life, range(8), min=8, slices={"size": 4, "within": _CLIQUE})
-    message = next(iter(told(life.work()).values()))
-    reason = "no domain of label 'clique' has room for ranks 4 to 7, the largest for 3"
-    nodes = "0/3 nodes are available for the 5th member: 1 not enough free RDMA VFs, 2 node(s) were outside"
-    assert message == f"group train: 4 of 8 members fit: {reason}: {nodes} the group's topology domain."
+    life.build("z.a:5 z.b:3 z.c:1")
+    assert next(iter(told(_decide(life, "8:1", slices=_FOURS)).values())) == (
+        "group train: 4 of 8 members fit: no domain of label 'rack' has room for ranks 4 to 7, the largest for 3: "
+        "0/3 nodes are available for the 5th member: 1 not enough free RDMA VFs, 2 node(s) were outside the group's "
+        "topology domain."
+    )
 
 
-@pytest.mark.parametrize("within", [{}, {"within": _BLOCK}])
-@pytest.mark.parametrize("levels", [("rakk",), ("rakk", _RACK), (_CLIQUE, "rakk")])
-def test_a_label_that_no_node_has_is_the_reason(life: Life, levels: Sequence[str], within: dict[str, Any]) -> None:
+@pytest.mark.parametrize("within", [{}, {"within": "region"}])
+@pytest.mark.parametrize("levels", [("rakk",), ("rakk", "zone"), ("rack", "rakk")])
+def test_a_label_that_no_node_has_is_the_reason(life: Scene, levels: Sequence[str], within: dict[str, Any]) -> None:
     """As with ``within``: misspelt, or not set yet."""
-    _build(life, {"r0": [[4], [4]], "r1": [[4]]})
+    life.build("r.z.a:4 r.z.b:4 r.y.a:4")
     slices = [{"size": 2 * (number + 1), "within": label} for number, label in enumerate(levels)]
-    _see(life, range(4), min=4, slices=slices, **within)
-    (message,) = set(told(life.work()).values())
+    message = message_of(_decide(life, "4:1", slices=slices, **within))
     assert message.endswith(": 0/3 nodes are available for the 1st member: 3 node(s) had no label rakk.")
     assert "no domain" not in message
 
 
-@pytest.fixture
-def started(life: Life) -> tuple[Life, dict[int, Pod]]:
-    """Two slices of three, each in a clique for four, and a clique that is free."""
-    _build(life, {"r0": [[2, 2], [2, 2]]})
-    _see(life, range(6), min=6, slices={"size": 3, "within": _CLIQUE})
-    bound = life.bound(*binds(life.work()))
-    _build(life, {"r1": [[], [], [2, 2, 2]]})
-    return life, {int(pod.metadata.name.partition("-")[2]): pod for pod in bound}
-
-
-@pytest.mark.parametrize("lost", [(0,), (5,), (0, 1), (2, 4), (0, 2, 3)])
-def test_a_lost_rank_joins_its_slice(started: tuple[Life, dict[int, Pod]], lost: Sequence[int]) -> None:
-    """Also if other ranks are lost and do not come back: the index is the rank, whichever pods there are."""
-    life, pods = started
-    life.gone(*(pods[rank] for rank in lost))
-    _see(life, lost[-1:], min=6, slices={"size": 3, "within": _CLIQUE})
-    places = _places(life.work())
-    others = {node for rank, pod in pods.items() if (node := pod.spec.node_name) and rank // 3 == lost[-1] // 3}
-    assert {node.split("-")[1] for node in places.values()} == {node.split("-")[1] for node in others}
-
-
-def test_a_lost_rank_waits_if_its_domain_is_full(started: tuple[Life, dict[int, Pod]]) -> None:
-    """As with ``within``: it goes to no other domain, and starts when there is room."""
-    life, pods = started
-    life.gone(pods[0])
-    clique = (pods[1].spec.node_name or "").rpartition("-")[0]
-    others = [life.make_pod(f"other-{n}", [{}], spec={"nodeSelector": {_CLIQUE: clique[-2:]}}) for n in range(2)]
-    life.see(*others)
-    rest = life.bound(*binds(life.work()))
-    assert len(rest) == 2
-    _see(life, [0], min=6, slices={"size": 3, "within": _CLIQUE})
-    assert _places(life.work()) == {}
-    life.gone(rest[0])
-    assert [node.rpartition("-")[0] for node in _places(life.work(15.0)).values()] == [clique]
-
-
-def test_a_lost_slice_goes_where_it_has_room_as_a_whole(started: tuple[Life, dict[int, Pod]]) -> None:
-    """Though its first rank comes back alone, and would fit into the room beside the other slice."""
-    life, pods = started
-    life.gone(*(pods[rank] for rank in (3, 4, 5)))
-    for node in {pods[rank].spec.node_name or "" for rank in (3, 4, 5)}:
-        life.remove_node(node)
-    for rank, count in ((4, 1), (3, 2)):
-        _see(life, [rank], min=6, slices={"size": 3, "within": _CLIQUE})
-        (message,) = set(told(life.work()).values())
-        rule = f"ranks 3 to 5 have no member on a node, so they start together, and {count} of 3 exist."
-        assert message.endswith(f" {rule}")
-    _see(life, [5], min=6, slices={"size": 3, "within": _CLIQUE})
-    places = _places(life.work())
-    assert len(places) == 3
-    assert {node.split("-")[1] for node in places.values()} == {"c2"}
-
-
-def _see_names(life: Life, names: Iterable[str]) -> list[Bind]:
-    """Let members without an index come; return their Binds."""
-    text = json.dumps({"name": "train", "min": 12, "slices": {"size": 4, "within": _CLIQUE}})
-    life.see(*(life.member(name, text, request=[{}]) for name in names))
-    return binds(life.work(15.0))
-
-
 @pytest.mark.parametrize("hosts", [4, 5], ids=["full", "one free"])
-def test_members_of_other_names_join_the_slices_that_lack_them(life: Life, hosts: int) -> None:
+def test_members_of_other_names_join_the_slices_that_lack_them(life: Scene, hosts: int) -> None:
     """As the workers of a RayCluster: another pod takes the place of a lost one, and its name is random."""
     random = Random(hosts)
-    _build(life, {"r0": [[1] * hosts] * 3})
+    life.build(f"z.a*{hosts}:1 z.b*{hosts}:1 z.c*{hosts}:1")
     names = iter(f"w-{number:08x}" for number in random.sample(range(2**32), 200))
-    pods = life.bound(*_see_names(life, [next(names) for _ in range(12)]))
+    pods = _see_names(life, *(next(names) for _ in range(12)))
     for _ in range(30):
         lost = random.sample(pods, random.randint(1, 3))
         life.gone(*lost)
         for pod in lost:
-            (bind,) = _see_names(life, [next(names)])
+            life.now += 15.0
+            (new,) = _see_names(life, next(names))
             pods.remove(pod)
-            pods += life.bound(bind)
-        assert Counter((pod.spec.node_name or "").split("-")[1] for pod in pods) == {"c0": 4, "c1": 4, "c2": 4}
+            pods.append(new)
+        assert Counter(map(_domain, pods)) == {"z.a": 4, "z.b": 4, "z.c": 4}
 
 
-def test_a_member_of_the_same_name_joins_its_slice_while_others_are_missing(life: Life) -> None:
-    """As the workers of an MPIJob, which have no index; each clique has a free node."""
-    _build(life, {"r0": [[1] * 5] * 3})
-    pods = life.bound(*_see_names(life, [f"train-worker-{rank}" for rank in range(12)]))
-    cliques = {pod.metadata.name: (pod.spec.node_name or "").split("-")[1] for pod in pods}
-    life.gone(*(pod for pod in pods if pod.metadata.name in ("train-worker-1", "train-worker-8")))
-    for name in ("train-worker-8", "train-worker-1"):
-        (bind,) = _see_names(life, [name])
-        life.bound(bind)
-        assert bind.assigned.node.split("-")[1] == cliques[name]
-
-
-def test_failed_pods_of_other_names_have_no_rank(life: Life) -> None:
+def test_failed_pods_of_other_names_have_no_rank(life: Scene) -> None:
     """As those of a Job without indexes that starts again."""
-    _build(life, {"r0": [[4], [4], [4], [3]]})
-    pods = life.bound(*_see_names(life, [f"first-{rank}" for rank in range(12)]))
+    life.build("z.a:4 z.b:4 z.c:4 z.d:3")
+    pods = _see_names(life, *(f"first-{rank}" for rank in range(12)))
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in pods))
-    found = _see_names(life, [f"first-{rank}-again" for rank in range(12)])
-    assert Counter(bind.assigned.node for bind in found) == {"r0-c0-0": 4, "r0-c1-0": 4, "r0-c2-0": 4}
+    life.now += 15.0
+    again = _see_names(life, *(f"first-{rank}-again" for rank in range(12)))
+    assert Counter(map(_domain, again)) == {"z.a": 4, "z.b": 4, "z.c": 4}
 
 
-def test_a_rank_keeps_its_slice_while_the_last_of_an_earlier_job_is_missing(life: Life) -> None:
-    """Of a JobSet with a slice for each of its Jobs; each clique has a free node."""
-    _build(life, {"r0": [[1] * 5] * 3})
-    text = json.dumps({"name": "train", "min": 12, "slices": {"size": 4, "within": _CLIQUE}})
+def test_a_rank_keeps_its_slice_while_the_last_of_an_earlier_job_is_missing(life: Scene) -> None:
+    """Of a JobSet with a slice for each of its Jobs; each rack has a free node."""
+    life.build("z.a*5:1 z.b*5:1 z.c*5:1")
+    life.set_group(12, {"slices": _FOURS})
 
     def member(job: int, index: int) -> Pod:
-        labels = _index(index) | {"jobset.sigs.k8s.io/job-global-index": str(job)}
-        return life.member(f"train-{job}-{index}", text, request=[{}], metadata={"labels": labels})
+        labels = {INDEX: str(index), "jobset.sigs.k8s.io/job-global-index": str(job)}
+        return life.member(f"train-{job}-{index}", life.group, request=[{}], metadata={"labels": labels})
 
-    life.see(*(member(job, index) for job in range(3) for index in range(4)))
-    pods = {pod.metadata.name: pod for pod in life.bound(*binds(life.work()))}
-    life.gone(pods["train-0-3"], pods["train-1-0"])
-    life.see(member(1, 0))
-    (bind,) = binds(life.work())
-    assert bind.assigned.node.rpartition("-")[0] == (pods["train-1-1"].spec.node_name or "").rpartition("-")[0]
+    pods = life.place(*(member(job, index) for job in range(3) for index in range(4)))
+    by_name = {pod.metadata.name: pod for pod in pods}
+    life.gone(by_name["train-0-3"], by_name["train-1-0"])
+    assert list(map(_domain, life.place(member(1, 0)))) == [_domain(by_name["train-1-1"])]
 
 
-def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Life) -> None:
-    """Both pods of one clique, one of two of another; the slices are nominated there as a whole."""
-    _build(life, {"r0": [[2, 1], [2, 2], [1, 1]]})
-    running = [life.make_pod(f"p{k}", [{}], spec={"nodeSelector": {_CLIQUE: f"c{k % 3}"}}) for k in range(6)]
-    life.see(*running)
-    life.bound(*binds(life.work()))
-    _see(life, range(6), {"priority": 10}, min=6, slices={"size": 3, "within": _CLIQUE})
-    decided = life.work()
+def test_a_group_sends_others_away_so_that_its_slices_are_whole(life: Scene) -> None:
+    """Both pods of one rack, one of two of another; the slices are nominated there as a whole."""
+    life.play("nodes r.z.a:2 r.z.a:1 r.z.b*2:2 r.z.c*2:1; pods a:1 b:1 c:1 a:1 b:1 c:1 ->")
+    life.spec = {"priority": 10}
+    decided = _decide(life, "6:1", slices=_THREES)
     assert len(orders(decided)) == 1
     assert victims(decided) in (["p0", "p1", "p3"], ["p0", "p3", "p4"])
-    reservations = life.machine.reservations.all()
-    nodes = {room.uid: room.node for one in reservations for room in one.rooms.values()}
+    nodes = _reserved(life)
     assert len(nodes) == 6
-    assert {node.split("-")[1] for node in nodes.values() if node} == {"c0", "c1"}
+    assert {node.rpartition("-")[0] for node in nodes.values()} == {"r.z.a", "r.z.b"}
+    _assert_whole(nodes, 3, _RACK)
 
 
-def test_a_slice_does_not_use_what_victims_of_another_one_leave(life: Life) -> None:
-    """A pod with four VFs leaves room for one member more than its slice needs, in another clique."""
-    _build(life, {"r0": [[4], [3]]})
-    running = [life.make_pod(f"p{k}", [{}] * vfs) for k, vfs in enumerate((4, 1, 1, 1))]
-    life.see(*running)
-    life.bound(*binds(life.work()))
-    _see(life, range(6), {"priority": 10}, min=6, slices={"size": 3, "within": _CLIQUE})
-    assert victims(life.work()) == ["p0", "p1", "p2", "p3"]
-    rooms = [room for one in life.machine.reservations.all() for room in one.rooms.values()]
-    _assert_whole({int(room.pod.rpartition("-")[2]): room.node for room in rooms}, 3, 2)
+def test_a_slice_does_not_use_what_victims_of_another_one_leave(life: Scene) -> None:
+    """A pod with four VFs leaves room for one member more than its slice needs, in another rack."""
+    life.play("nodes r.z.a:4 r.z.b:3; pods ?:4 ?:1 ?:1 ?:1 ->")
+    life.spec = {"priority": 10}
+    assert victims(_decide(life, "6:1", slices=_THREES)) == ["p0", "p1", "p2", "p3"]
+    _assert_whole(_reserved(life), 3, _RACK)
 
 
 @pytest.mark.parametrize("with_pods", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_slices_of_unequal_members_are_never_split(life: Life, seed: int, *, with_pods: bool) -> None:
+def test_slices_of_unequal_members_are_never_split(life: Scene, seed: int, *, with_pods: bool) -> None:
     """Sums show too much room for them: a slice that does not fit leaves nothing behind, and is tried elsewhere."""
     random = Random(seed)
-    _build(life, {f"r{rack}": [[random.randint(1, 4) for _ in range(3)] for _ in range(3)] for rack in range(2)})
-    running = [life.make_pod(f"p{k}", [{}] * random.randint(1, 2)) for k in range(10 if with_pods else 0)]
-    life.see(*running)
-    life.bound(*binds(life.work()))
-    levels = [{"size": 2, "within": _CLIQUE}, {"size": 4, "within": _RACK}]
-    text = json.dumps({"name": "train", "min": 4, "slices": levels})
-    for rank in range(8):
-        labels = {"labels": _index(rank)}
-        request: list[dict[str, str]] = [{}] * random.choice((1, 2, 3))
-        life.see(life.member(f"train-{rank}", text, request=request, metadata=labels, spec={"priority": 10}))
-    decided = life.work()
-    rooms = [one for one in life.machine.reservations.all() if orders(decided)]
-    nodes = {room.pod: room.node for one in rooms for room in one.rooms.values()}
-    reserved = {int(name.rpartition("-")[2]): node for name, node in nodes.items()}
-    for places in (reserved, _places(decided)):
-        assert len(places) in (0, 4, 8)
-        _assert_whole(places, 4, 1)
-        _assert_whole(places, 2, 2)
+    _build(life, {zone: [[random.randint(1, 4) for _ in range(3)] for _ in range(3)] for zone in "yz"})
+    life.play(f"pods {' '.join(random.choices(('?:1', '?:2'), k=10 if with_pods else 0))} ->")
+    levels, job = [{"size": 2, "within": "rack"}, {"size": 4, "within": "zone"}], random.choices("123", k=8)
+    life.spec = {"priority": 10}
+    decided = _decide(life, " ".join(f"1:{vfs}" for vfs in job), min=4, slices=levels)
+    for nodes in (_reserved(life) if orders(decided) else {}, nodes_of_members(decided)):
+        assert len(nodes) in (0, 4, 8)
+        _assert_whole(nodes, 4, _ZONE)
+        _assert_whole(nodes, 2, _RACK)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_victims_leave_room_for_whole_slices_whenever_it_exists(life: Life, seed: int) -> None:
+def test_victims_leave_room_for_whole_slices_whenever_it_exists(life: Scene, seed: int) -> None:
     """All pods are of a lower priority: the group fits after that if it fits into the empty cluster."""
     random = Random(seed)
     room, narrow = _random_room(random), random.choice((2, 3))
     wide = narrow * 2
     count = wide * random.randint(1, 2)
     _build(life, room)
-    running = [life.make_pod(f"p{k}", [{}]) for k in range(random.randint(1, 12))]
-    life.see(*running)
-    life.bound(*binds(life.work()))
-    levels = [{"size": narrow, "within": _CLIQUE}, {"size": wide, "within": _RACK}]
-    _see(life, range(count), {"priority": 10}, min=count, slices=levels)
-    decided = life.work()
-    places = _places(decided)
-    if not places and orders(decided):
-        gone = set(victims(decided))
-        life.gone(*(pod for pod in running if pod.metadata.name in gone))
-        places = _places(life.work(15.0))
-    assert (len(places) == count) == _exists(room, narrow, wide, count)
-    _assert_whole(places, wide, 1)
-    _assert_whole(places, narrow, 2)
+    life.play(f"pods {'?:1 ' * random.randint(1, 12)}->")
+    life.spec = {"priority": 10}
+    levels = [{"size": narrow, "within": "rack"}, {"size": wide, "within": "zone"}]
+    decided = _decide(life, f"{count}:1", slices=levels)
+    nodes = nodes_of_members(decided)
+    if not nodes and orders(decided):
+        life.gone(*(life.running[name] for name in victims(decided)))
+        nodes = nodes_of_members(life.work(15.0))
+    assert (len(nodes) == count) == _exists(room, narrow, wide, count)
+    _assert_whole(nodes, wide, _ZONE)
+    _assert_whole(nodes, narrow, _RACK)
