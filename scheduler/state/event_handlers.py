@@ -221,6 +221,7 @@ class EventHandlers:
         return []
 
     def _put_waiting_pod(self, pod: Pod, now: float) -> None:
+        """Record a pod without a node; a new or changed request, with its group, is read first."""
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
             self.state.pending_pods.put_off(uid, "foreign", now)
