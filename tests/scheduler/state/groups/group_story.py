@@ -33,6 +33,7 @@ class GroupStory:
 
     def __init__(self, life: Life) -> None:
         self.life, self.owner, self.group, self.vf_count = life, "", TRAIN, 2
+        self.cpus = "8"
         self.hour: int | None = None
         self.labels: dict[str, str] = {}
         self.node_labels: dict[str, str] = {}
@@ -73,6 +74,11 @@ class GroupStory:
     def created(self, hour: str) -> None:
         """Let pods have been created at this hour."""
         self.hour = int(hour)
+
+    def cpu(self, count: str) -> None:
+        """Let pods request so many CPUs, and nodes have them."""
+        self.fields["containers"] = [{"name": "c", "resources": {"requests": {"cpu": count}}}]
+        self.cpus = count
 
     def rack(self, name: str) -> None:
         """Let nodes be in this rack."""
@@ -131,6 +137,7 @@ class GroupStory:
         for node in nodes:
             name, _, vf_count = node.partition("*")
             self.node_fields[name] = {"vfs": int(vf_count or 2), "labels": self.node_labels}
+            self.node_fields[name]["allocatable"] = {"cpu": self.cpus}
             self.life.nodes(name, **self.node_fields[name])
 
     def fill(self, *nodes: str) -> None:
@@ -227,13 +234,25 @@ class GroupStory:
     def portion(self, count: str) -> None:
         self.life.machine.group_scheduling.portion = int(count)
 
-    def step(self) -> None:
-        """Take a step of a decision that does not end with it, and has no effect until then."""
+    def steps(self, count: str) -> None:
+        """Take steps of a decision that does not end with them, and has no effect until then."""
         cache = self.life.machine.cache
         assigned_pods = list(cache.assigned_pods())
-        self.life.machine.tick(self.life.now)
-        assert self.life.machine.step(self.life.now) == []
+        for _ in range(int(count)):
+            self.life.machine.tick(self.life.now)
+            assert self.life.machine.step(self.life.now) == []
         assert list(cache.assigned_pods()) == assigned_pods
+
+    def interrupt(self, pod: str) -> None:
+        """Let a pod come and be bound while a decision about a group goes on."""
+        self.alone(pod)
+        for _ in range(40):
+            if (found := self.life.machine.step(self.life.now)) and binds(found):
+                self._take_in(found, (pod,))
+                self.carry_out(pod)
+                self.life.machine.check()
+                return
+        raise AssertionError(f"{pod} is not bound after 40 steps")
 
     # What a test expects.
 
@@ -259,6 +278,10 @@ class GroupStory:
     def evicted(self, *pods: str) -> None:
         """Expect that exactly these were evicted by the last decision."""
         assert victims(self.found) == sorted(pods)
+
+    def first(self, pod: str) -> None:
+        """Expect which pod was decided about first."""
+        assert next(iter(self.decided)) == pod
 
     def on(self, *nodes: str) -> None:
         """Expect that the pods of the last decision are on these nodes."""

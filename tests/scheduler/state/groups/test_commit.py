@@ -17,7 +17,7 @@ from tests.scheduler.group_life import Life, annotated, binds, changed, claiming
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
-TWO_STEPS = "portion 1 | step | step"
+TWO_STEPS = "portion 1 | steps 2"
 
 
 @stories(
@@ -36,7 +36,7 @@ TWO_STEPS = "portion 1 | step | step"
             group train: enough members are placed, but this one is not: 0/3 nodes are available: 3 not enough free
             RDMA VFs. | nodes n3 | later 20 | at_once m1 | on n3""",
         "a large group is decided in portions, and nothing else meanwhile": """
-            nodes n0..39 | of train 40 | come m0..39 | alone other | step | step | last_step m0..39""",
+            nodes n0..39 | of train 40 | come m0..39 | alone other | steps 2 | last_step m0..39""",
     },
     LOSS={
         "n0 taken": "nodes n0*1 | at_once m0..2 | on n1..3",
@@ -147,7 +147,7 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     assert (fourth == 0) == (step_s == 0.003)
 
 
-TRIED = "nodes n0..20 | of train 20 | come m0..19 | step"
+TRIED = "nodes n0..20 | of train 20 | come m0..19 | steps 1"
 
 
 @pytest.fixture

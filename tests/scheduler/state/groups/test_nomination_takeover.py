@@ -43,7 +43,7 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
             {HELD} | {PAIR.format("come")} | {STILL_KEPT} | later {VF_PATIENCE_S + 1} | at_once | evicted on-n4""",
         # The room of the others was not written, or there was none. The decision finds none for all, and ends it.
         "for some members, until the decision": """
-            spec priority=10 | fill n1 | nodes n2 | alone older | later 1 | of pair 2 | come m0:n2 m1 | step
+            spec priority=10 | fill n1 | nodes n2 | alone older | later 1 | of pair 2 | come m0:n2 m1 | steps 1
             | kept m0:n2 | at_once | kept | later 15 | at_once older""",
         # It may be made again.
         "for half a minute if a member is missing": """
@@ -55,7 +55,7 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
         "though a less important pod names the node too": f"""
             nodes n1 n2 | spec priority=10 | alone older | later 1 | spec priority=5 | alone low:n1
             | {PAIR.format("come")} | at_once m0 m1""",
-        "where the last leader writes it late": f"nodes n1..3 | {PAIR.format('come')} | step | LATE | kept_vfs 2",
+        "where the last leader writes it late": f"nodes n1..3 | {PAIR.format('come')} | steps 1 | LATE | kept_vfs 2",
         "against pods of lower priority than the PodGroup": f"""
             nodes n1 n2 | {OLDER} | spec priority=1 | name spec=pair | come m0:n1 m1:n2 | pod_group pair 2 10
             | at_once m0 m1""",
@@ -69,12 +69,12 @@ DECIDED = "fill n1 n2 | nodes n3*0 | of pair 2 | spec priority=10 | come m0 m1 |
             {DECIDED} | come m2:n3 | at_once | kept m0:n1 m1:n2""",
     },
     WAITER={"a group": "come", "single pods": "alone"},
-    MISSING={"deleted before": "delete m2 | step", "deleted after it was seen": "step | delete m2"},
+    MISSING={"deleted before": "delete m2 | steps 1", "deleted after it was seen": "steps 1 | delete m2"},
     LATE={
-        "another node": "nominate m0:n3 | step | kept m0:n3 m1:n2",
-        "none": "nominate m0: | step | kept m1:n2",
-        "none at all": "nominate m0: m1: | step | kept",
-        "a node that is gone": "nominate m0:gone | step | kept m1:n2",
+        "another node": "nominate m0:n3 | steps 1 | kept m0:n3 m1:n2",
+        "none": "nominate m0: | steps 1 | kept m1:n2",
+        "none at all": "nominate m0: m1: | steps 1 | kept",
+        "a node that is gone": "nominate m0:gone | steps 1 | kept m1:n2",
     },
 )
 def test_a_new_leader_keeps_room(life: Life, story: str) -> None:

@@ -1,11 +1,9 @@
 """Which group comes first: by priority and age, whatever the backoffs are and whatever a pod's owner changes."""
 
-import json
-
 import pytest
 
 from scheduler.cycle.instructions import DeleteVictimsResult
-from tests.scheduler.group_life import Life, binds, bound_names, fill, orders
+from tests.scheduler.group_life import Life, bound_names, fill, orders
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
@@ -30,33 +28,17 @@ YOUNG = "of young 2 | come young-0 young-1"
         "a younger one gets room that is of no use to the older one": f"""
             spec priority=5 | fill n1 n2 | spec priority=0 | of old 4 | come old-0..3 | {FAIL_OFTEN}
             | delete on-n1 on-n2 | {YOUNG} | at_once young-0 young-1""",
+        "a younger one, but no pod, waits while a slow decision about the older one is set aside": """
+            nodes n1*100 n2*100 n3*100 | request 1 | of old 250 | come old-0..249 | steps 1 | of young 60
+            | come young-0..59 | alone single | at_once single old-0..249 | first single""",
+        # After 15 s it may start beside the older one's paused decision. It gives way after each slice of its own.
+        "a younger one that has waited long does not overtake the older one between its slices": """
+            nodes n1*100 n2*100 n3*100 | request 1 | of old 290 | come old-0..289 | steps 1 | of young 280
+            | come young-0..279 | steps 1 | later 20 | at_once old-0..289""",
     }
 )
 def test_of_two_groups_that_wait(life: Life, story: str) -> None:
     play(GroupStory(life), story)
-
-
-def test_a_younger_group_waits_while_a_slow_decision_about_an_older_one_is_set_aside(life: Life) -> None:
-    """A pod on its own does not, and takes what is enough for neither."""
-    life.nodes("n1", "n2", "n3", vfs=100)
-    old = [life.member(f"old-{n}", '{"name":"old","min":250}', request=[{}]) for n in range(250)]
-    life.see(*old)
-    life.machine.step(life.now)
-    young = [life.member(f"young-{n}", '{"name":"young","min":60}', request=[{}]) for n in range(60)]
-    life.see(*young, life.make_pod("single", [{}]))
-    order = [one.pod_info.pod.metadata.name.split("-")[0] for one in binds(life.work())]
-    assert list(dict.fromkeys(order)) == ["single", "old"]
-
-
-def test_a_younger_group_that_has_waited_long_does_not_overtake_the_older_one_between_its_slices(life: Life) -> None:
-    """After 15 s it may start beside the older group's paused decision. It gives way after each slice of its own."""
-    life.nodes("n1", "n2", "n3", vfs=100)
-    for name, count in (("old", 290), ("young", 280)):
-        group = json.dumps({"name": name, "min": count})
-        life.see(*(life.member(f"{name}-{n}", group, request=[{}]) for n in range(count)))
-        assert life.machine.step(life.now) == []
-    life.now += 20.0
-    assert {name.split("-")[0] for name in bound_names(life.work())} == {"old"}
 
 
 @pytest.mark.parametrize(

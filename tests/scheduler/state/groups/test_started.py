@@ -57,7 +57,7 @@ NEXT_RUN = "group train: 3 of at least 4 members exist, {} succeeded under anoth
             {JOB} | fail r3 | come x | owned_by job-2 | come b0 | succeed r0 r1 | at_once x | bound
             | told b0: {NEXT_RUN.format(2)} (not counted) ({HINT})""",
         "ranks of a rerun that come during the decision about old ones wait for each other": f"""
-            {JOB} | fail r2 r3 | come x y | step | owned_by job-2 | come b0 | succeed r0 r1 | at_once x y | bound
+            {JOB} | fail r2 r3 | come x y | steps 1 | owned_by job-2 | come b0 | succeed r0 r1 | at_once x y | bound
             | told b0: {NEXT_RUN.format(2)}...""",
         "a relist forgets failed members that are gone": f"{JOB} | fail r3 | list_without r3",
     },
