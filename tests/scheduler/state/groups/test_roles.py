@@ -48,8 +48,8 @@ SMALL = "request 1 | nodes n1*8 | cpu 1"
             | at_once head-0 worker-4 worker-5""",
         "no worker is placed before both heads": f"""
             {SMALL} | request 0 | {TWO_WORKERS} | come worker-0@n1 worker-1@n1 worker-2@n1 | request 1
-            | come worker-3 | {TWO_HEADS} | cpu 32 | come head-0 head-1 | later 15 | at_once | nodes big-0*1 | later 15 | at_once | nodes big-1*1 | later 15
-            | at_once head-0 head-1 worker-3""",
+            | come worker-3 | {TWO_HEADS} | cpu 32 | come head-0 head-1 | later 15 | at_once | nodes big-0*1
+            | later 15 | at_once | nodes big-1*1 | later 15 | at_once head-0 head-1 worker-3""",
     }
 )
 def test_each_role_has_its_minimum(life: Life, story: str) -> None:

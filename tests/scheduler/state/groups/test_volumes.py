@@ -4,10 +4,6 @@ Members may share a claim whose volume is provisioned once its first user has a 
 are held until the volume is there, and its node affinity is then what counts.
 """
 
-from typing import Any
-
-import pytest
-
 from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
@@ -15,283 +11,224 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import Outcome
 from scheduler.kube.storage_objects import CSINode
 from tests.scheduler.group_life import binds, changed, identity
+from tests.scheduler.story import play, stories
 from tests.scheduler.volume_store import HOST, ZONE, Store, messages, on, pre_binds
 
-GROUP = '{"name":"train","min":3}'
+MANY = ["ReadWriteMany"]
+TRAIN = '{"name":"train","min":3}'
 
 
-def _member(store: Store, *claims: str, **fields: Any) -> Pod:
-    return store.pod(*claims, annotations={names.GROUP: GROUP}, **fields)
+class VolumeStory:
+    """What happens to pods with claims; each with claim ``data``, which they share, fills a node."""
 
+    def __init__(self, store: Store) -> None:
+        self.store, self.group, self.claim, self.pods = store, TRAIN, "", dict[str, Pod]()
+        self.found: list[Instruction] = []
+        # The PreBinds that are being written, by pod.
+        self.orders: dict[str, PreBind] = {}
 
-def _ready(store: Store) -> tuple[list[Pod], list[PreBind]]:
-    """Make a group of three, two of which use a volume each; return them and the writes that come first."""
-    store.nodes("n1", "n2", "n3")
-    for name in ("a", "b"):
-        store.claim(name)
-        store.volume(f"pv-{name}", where=on(HOST, "n1", "n2", "n3"))
-    pods = [_member(store, "a"), _member(store, "b"), _member(store)]
-    found = store.run()
-    assert binds(found) == []
-    return pods, pre_binds(found)
+    def nodes(self, *nodes: str) -> None:
+        """Show nodes; ``n1/a`` is in zone a."""
+        for node in nodes:
+            name, _, zone = node.partition("/")
+            self.store.nodes(name, **({ZONE: zone} if zone else {}))
 
+    def claims(self, *claims: str) -> None:
+        """Show claims, each with a volume that n1 to n3 can use."""
+        for name in claims:
+            self.store.claim(name)
+            self.store.volume(f"pv-{name}", where=on(HOST, "n1", "n2", "n3"))
 
-def _bound(store: Store, *orders: PreBind) -> None:
-    """Let plans be written, and the volumes' controller bind what they name."""
-    for order in orders:
-        store.machine.finished(order, PreBindResult({}), store.now)
-        for match in order.plan.matches:
-            claim, volume = match.claim.metadata, match.volume.metadata.name
-            reference = {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid}
-            store.volume(volume, where=on(HOST, "n1", "n2", "n3"), claim=reference, phase="Bound")
-            store.claim(claim.name, volume, phase="Bound")
+    def shared_claim(self, selected: str = "") -> None:
+        """Show the claim that many pods may use, with the node that it is to be provisioned for."""
+        self.store.storage_class()
+        self.store.claim("data", modes=MANY, selected=selected)
 
+    def min(self, count: str) -> None:
+        self.group = f'{{"name":"train","min":{count}}}'
 
-def _run(store: Store, later_s: float = 0.0) -> list[Instruction]:
-    store.now += later_s
-    found = store.run()
-    store.machine.check()
-    return found
+    def use(self, claim: str = "") -> None:
+        """Let later pods use a claim, or none."""
+        self.claim = claim
 
+    def come(self, *pods: str, group: str | None = None) -> None:
+        for name in pods:
+            requests = {"cpu": "6"} if self.claim == "data" else {}
+            spec = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
+            annotations = {names.GROUP: self.group} if group is None else {}
+            claims = [self.claim] if self.claim else []
+            self.pods[name] = self.store.pod(*claims, name=name, spec=spec, annotations=annotations)
 
-def _nodes(found: list[Instruction]) -> list[str]:
-    return sorted(one.assigned.node for one in binds(found))
+    def alone(self, pod: str) -> None:
+        self.come(pod, group="")
 
+    def ask(self, pod: str, group: str, request: str = "") -> None:
+        """Let a pod's owner change its group and its request; a dash is no group."""
+        texts = {names.GROUP: group.strip("-"), names.REQUEST: request}
+        annotations = {key: text for key, text in texts.items() if text}
+        self.pods[pod] = changed(self.pods[pod], metadata={"annotations": annotations})
+        self.store.show(self.pods[pod])
+        self.store.machine.check()
 
-def _released(store: Store) -> set[str]:
-    """Run, expect that no member has a node any more, and return what they are told."""
-    found = _run(store)
-    assert binds(found) == []
-    assert list(store.machine.cache.assigned_pods()) == []
-    return messages(found)
+    def gone(self, *pods: str) -> None:
+        for pod in pods:
+            self.store.machine.pods(Removed(identity(self.pods[pod])), self.store.now)
 
+    def lose(self, node: str) -> None:
+        self.store.machine.nodes(Removed(Identity(node)), self.store.now)
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_the_bindings_wait_for_the_last_volume(store: Store, is_late: bool) -> None:
-    """That of a later member too, for whose decision they count: were they released, it would be left alone."""
-    _, (first, second) = _ready(store)
-    if is_late:
-        _member(store)
-    _bound(store, first)
-    assert binds(_run(store)) == []
-    _bound(store, second)
-    assert len(binds(_run(store))) == 3 + is_late
-
-
-def test_one_volume_that_cannot_be_bound_releases_all(store: Store) -> None:
-    """All members are told which volume it was, and come again after a while."""
-    _, (first, second) = _ready(store)
-    _bound(store, first)
-    store.machine.finished(second, PreBindResult(fault="no such volume"), store.now)
-    (message,) = _released(store)
-    assert message.startswith("group train: binding volumes of default/")
-    assert message.endswith(": no such volume")
-    assert _run(store) == []
-    assert pre_binds(_run(store, 1.0))
-
-
-@pytest.mark.parametrize("gone", ["member", "node"])
-def test_a_member_or_a_node_that_goes_meanwhile_releases_all(store: Store, gone: str) -> None:
-    """Too few would be left, as a member without a volume counts too: the API server would bind it to a lost node."""
-    pods, orders = _ready(store)
-    held = store.machine.cache.assigned(pods[2].metadata.uid)
-    assert held is not None
-    if gone == "member":
-        store.machine.pods(Removed(identity(pods[2])), store.now)
-    else:
-        store.machine.nodes(Removed(Identity(held.node)), store.now)
-    _bound(store, *orders)
-    told = _released(store)
-    if gone == "node":
-        assert told == {f"group train: {pods[2].key}: node {held.node!r} was deleted meanwhile"}
-        assert set(_nodes(_run(store, 1.0))) == {"n1", "n2", "n3"} - {held.node}
-
-
-def _change(store: Store, pod: Pod, group: str | None, request: str | None = None) -> None:
-    """Let a pod's owner change what it asks for."""
-    texts = {names.GROUP: group, names.REQUEST: request}
-    annotations = {key: text for key, text in texts.items() if text is not None}
-    store.show(changed(pod, metadata={"annotations": annotations}))
-    store.machine.check()
-
-
-@pytest.mark.parametrize(
-    ("group", "request_", "is_bound"),
-    [
-        pytest.param('{"name":"other","min":1}', None, True, id="another group"),
-        pytest.param(None, None, True, id="no group"),
-        pytest.param("{", None, False, id="unreadable group"),
-        pytest.param(GROUP, "[", False, id="unreadable request"),
-        pytest.param(GROUP, '[{"network":"nowhere"}]', False, id="another request"),
-    ],
-)
-def test_a_member_that_asks_for_something_else_meanwhile_is_decided_about_anew(
-    group: str | None, request_: str | None, is_bound: bool, store: Store
-) -> None:
-    """It was counted for the group, and given what it wanted then; without it too few would start."""
-    pods, orders = _ready(store)
-    _change(store, pods[2], group, request_)
-    _bound(store, *orders)
-    bound = [bind.pod_info.uid for bind in binds(_run(store))]
-    assert bound == [pods[2].metadata.uid] * is_bound
-    assert [one.uid for one in store.machine.cache.assigned_pods()] == bound
-
-
-def test_a_member_that_changes_while_its_binding_is_written_waits_as_what_it_is_then(store: Store) -> None:
-    """If that fails it is in its new group; the API server cannot be asked to take back what it may have done."""
-    store.nodes("n1", "n2", "n3")
-    pods = [_member(store) for _ in range(3)]
-    decided = binds(store.run())
-    _change(store, pods[0], '{"name":"other","min":2}')
-    _change(store, pods[1], GROUP, "[")
-    for bind in decided:
-        store.machine.finished(bind, Outcome("changed"), store.now)
-    states = [store.machine.group_cache.state(pod.metadata.uid) for pod in pods]
-    assert states == ["waiting", "refused", "waiting"]
-    assert binds(_run(store, 60.0)) == []
-
-
-def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decided_about_anew(store: Store) -> None:
-    store.nodes("n1")
-    store.claim("a")
-    store.volume("pv-a", where=on(HOST, "n1"))
-    pod = store.pod("a")
-    order = store.pre_filter()
-    _change(store, pod, None, '[{"network":"nowhere"}]')
-    _bound(store, order)
-    assert _released(store)
-
-
-def test_waiting_binds_need_the_most_that_any_of_their_decisions_needed(store: Store) -> None:
-    """A later member asks for less; then too few are left of those that asked for more."""
-    pods, orders = _ready(store)
-    store.nodes("n4")
-    store.pod(annotations={names.GROUP: '{"name":"train","min":2}'})
-    assert binds(_run(store)) == []
-    for gone in pods[1:]:
-        store.machine.pods(Removed(identity(gone)), store.now)
-    _bound(store, orders[0])
-    assert binds(_run(store)) == []
-
-
-_MANY = ["ReadWriteMany"]
-
-
-def _sharing_pod(store: Store, group: str | None = None) -> Pod:
-    """Show a pod that uses the claim and fills its node."""
-    containers = [{"name": "c", "resources": {"requests": {"cpu": "6"}}}]
-    return store.pod("data", spec={"containers": containers}, annotations={names.GROUP: group} if group else {})
-
-
-def _sharing_group(store: Store, count: int = 3, **claim: Any) -> None:
-    """Make members that share one claim, each with room on a node of its own only."""
-    store.storage_class()
-    store.claim("data", modes=_MANY, **claim)
-    for _ in range(count):
-        _sharing_pod(store, f'{{"name":"train","min":{count}}}')
-
-
-def _selected(orders: list[PreBind]) -> str:
-    """Return the one node that all plans provision the claim for."""
-    (node,) = {provision.node for order in orders for provision in order.plan.provisions}
-    return node
-
-
-def _written(store: Store, orders: list[PreBind]) -> str:
-    """Let the plans be written; return the node that the claim is to be provisioned for."""
-    node = _selected(orders)
-    store.claim("data", modes=_MANY, selected=node)
-    for order in orders:
-        store.machine.finished(order, PreBindResult({}), store.now)
-    return node
-
-
-def _provision(store: Store, orders: list[PreBind], **volume: Any) -> None:
-    """Let the plans be written, and the provisioner make the volume."""
-    node = _written(store, orders)
-    store.volume("pv", claim={"namespace": "default", "name": "data", "uid": "u-data"}, phase="Bound", **volume)
-    store.claim("data", "pv", modes=_MANY, selected=node, phase="Bound")
-
-
-def test_members_on_several_nodes_start_with_a_volume_that_all_can_use(store: Store) -> None:
-    """The claim is provisioned for the node of one of them. A pod of no group, whose Binding would not wait for the
-    others', waits until the volume shows where it can be used.
-    """
-    store.nodes("n1", "n2", "n3", "n4")
-    _sharing_group(store)
-    found = _run(store)
-    orders = pre_binds(found)
-    assert binds(found) == []
-    assert len({order.plan.node for order in orders}) == 3
-    _sharing_pod(store)
-    assert "4 nodes are available" in "".join(messages(_run(store)))
-    _provision(store, orders)
-    assert _nodes(_run(store, 2.0)) == ["n1", "n2", "n3", "n4"]
-
-
-def test_a_volume_that_a_member_cannot_use_releases_all(store: Store) -> None:
-    """The provisioner has made it for one zone, which nobody knew; then they are placed there."""
-    zones = {"n1": "a", "n2": "a", "n3": "b", "n4": "b", "n5": "b"}
-    for name, zone in zones.items():
-        store.nodes(name, **{ZONE: zone})
-    _sharing_group(store)
-    orders = pre_binds(store.run())
-    assert len({zones[order.plan.node] for order in orders}) == 2, "the members lie in one zone by chance"
-    _provision(store, orders, where=on(ZONE, "b"))
-    (message,) = _released(store)
-    assert "node affinity doesn't match node" in message
-    assert _nodes(_run(store, 1.0)) == ["n3", "n4", "n5"]
-
-
-@pytest.mark.parametrize("name", ["csi.x", "other"])
-def test_the_drivers_topology_keys_keep_the_members_together(name: str, store: Store) -> None:
-    """A volume can be expected to be usable only in the zone for which it is made; other drivers' keys do not count."""
-
-    def register(keys: list[str]) -> None:
+    def driver(self, name: str, *keys: str) -> None:
+        """Let a driver register with topology keys on n1 to n3."""
         for node in ("n1", "n2", "n3"):
-            drivers = [{"name": name, "topologyKeys": keys}]
-            store.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
+            drivers = [{"name": name, "topologyKeys": list(keys)}]
+            self.store.tell(CSINode, {"metadata": {"name": node}, "spec": {"drivers": drivers}})
 
-    for node in ("n1", "n2", "n3"):
-        store.nodes(node, **{ZONE: f"of-{node}"})
-    register([ZONE])
-    _sharing_group(store)
-    found = _run(store)
-    assert bool(pre_binds(found)) == (name == "other")
-    if name == "csi.x":
-        (message,) = messages(found)
-        assert "node(s) didn't find available persistent volumes to bind" in message
-        register([])
-        assert len(pre_binds(_run(store, 2.0))) == 3
+    def later(self, seconds: str) -> None:
+        self.store.now += float(seconds)
+
+    def step(self) -> None:
+        """Begin a decision that does not end with this step."""
+        self.store.machine.tick(self.store.now)
+        assert self.store.machine.step(self.store.now) == []
+        assert self.store.machine.is_trying
+
+    def run(self) -> str:
+        """Decide about all that is ready; return where pods are bound now, as ``pod@node``."""
+        self.found = self.store.run()
+        self.store.machine.check()
+        self.orders |= {order.decision.pod_info.pod.metadata.name: order for order in pre_binds(self.found)}
+        return " ".join(sorted(f"{one.pod_info.pod.metadata.name}@{one.assigned.node}" for one in binds(self.found)))
+
+    def planned(self) -> str:
+        """Return on which nodes pods wait for their volumes."""
+        return " ".join(sorted(f"{pod}@{order.plan.node}" for pod, order in self.orders.items()))
+
+    def assigned(self) -> str:
+        return " ".join(sorted(one.pod.removeprefix("default/") for one in self.store.machine.cache.assigned_pods()))
+
+    def states(self, *pods: str) -> str:
+        groups = self.store.machine.group_cache
+        return " ".join(str(groups.state(self.pods[pod].metadata.uid)) for pod in pods)
+
+    def told(self, *words: str) -> None:
+        """Expect that all that were told got one message, with these words."""
+        (message,) = messages(self.found)
+        assert " ".join(words) in message
+
+    def bind_volume(self, *pods: str) -> None:
+        """Write the plans of pods, and let the volumes' controller bind what they name."""
+        for pod in pods:
+            order = self.orders.pop(pod)
+            self.store.machine.finished(order, PreBindResult({}), self.store.now)
+            for match in order.plan.matches:
+                claim, volume = match.claim.metadata, match.volume.metadata.name
+                reference = {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid}
+                self.store.volume(volume, where=on(HOST, "n1", "n2", "n3"), claim=reference, phase="Bound")
+                self.store.claim(claim.name, volume, phase="Bound")
+
+    def fail(self, pod: str) -> None:
+        self.store.machine.finished(self.orders.pop(pod), PreBindResult(fault="no such volume"), self.store.now)
+
+    def write(self) -> str:
+        """Write the plans, all of which select one node for the shared claim; return it."""
+        (node,) = {provision.node for order in self.orders.values() for provision in order.plan.provisions}
+        self.store.claim("data", modes=MANY, selected=node)
+        for order in self.orders.values():
+            self.store.machine.finished(order, PreBindResult({}), self.store.now)
+        self.orders.clear()
+        return node
+
+    def provision(self, node: str, zone: str = "") -> None:
+        """Let the provisioner make the volume for the selected node."""
+        reference = {"namespace": "default", "name": "data", "uid": "u-data"}
+        self.store.volume("pv", claim=reference, phase="Bound", where=on(ZONE, zone) if zone else None)
+        self.store.claim("data", "pv", modes=MANY, selected=node, phase="Bound")
+
+    def give_up(self) -> None:
+        self.store.claim("data", modes=MANY)
+
+    def refuse_bindings(self) -> None:
+        for bind in binds(self.found):
+            self.store.machine.finished(bind, Outcome("changed"), self.store.now)
 
 
-def test_members_do_not_spread_from_what_is_provisioned_for_another_pod(store: Store) -> None:
-    store.nodes("n1", "n2", "n3", "n4")
-    _sharing_group(store, selected="n4")
-    found = store.run()
-    assert pre_binds(found) == []
-    assert messages(found)
+# Two of three members use a volume each.
+READY = "nodes n1..3 | claims a b | use a | come m0 | use b | come m1 | use | come m2 | run | planned > m0@n1 m1@n2"
+BOUND = "bind_volume m0 m1"
+NOWHERE = '[{"network":"nowhere"}]'
+RELEASED = "run | assigned"
 
 
-def test_the_others_move_with_the_node_that_the_claim_is_provisioned_for(store: Store) -> None:
-    """It goes while the decision is under way: no claim is provisioned for a node that is not there."""
-    store.nodes(*(f"n{number}" for number in range(20)))
-    _sharing_group(store, 18)
-    store.machine.tick(store.now)
-    assert store.machine.step(store.now) == []
-    assert store.machine.is_trying, "the decision is made in one step"
-    # The first of equal nodes takes the first member.
-    store.machine.nodes(Removed(Identity("n0")), store.now)
-    orders = pre_binds(_run(store))
-    assert len(orders) == 18
-    assert _selected(orders) != "n0"
+@stories(
+    {
+        "wait for the last volume": f"{READY} | bind_volume m0 | run | bind_volume m1 | run > m0@n1 m1@n2 m2@n3",
+        # They count for the decision about it: were they released, it would be left alone.
+        "wait for that of a later member too": f"""
+            {READY} | come m3 | bind_volume m0 | run | bind_volume m1 | run > m0@n1 m1@n2 m2@n3 m3@n1""",
+        "are not written if one volume cannot be bound": f"""
+            {READY} | bind_volume m0 | fail m1 | {RELEASED}
+            | told group train: binding volumes of default/m1: no such volume | run | planned | later 1 | run
+            | planned > m1@n2""",
+        # Too few would be left, as a member without a volume counts too.
+        "are not written if a member goes meanwhile": f"{READY} | gone m2 | {BOUND} | {RELEASED}",
+        # The API server would bind it to a lost node.
+        "are not written if a node goes meanwhile": f"""
+            {READY} | lose n3 | {BOUND} | {RELEASED} | told group train: default/m2: node 'n3' was deleted meanwhile
+            | later 1 | run > m0@n1 m1@n2 m2@n1""",
+        # It was counted for the group, and given what it wanted then; without it too few would start.
+        "are not written if a member asks for something else meanwhile": f"""
+            {READY} | ask m2 REQUEST""",
+        # If they fail it is in its new group; the API server cannot be asked to take back what it may have done.
+        "are not written again for a member that changes while they are written": f"""
+            nodes n1..3 | come m0..2 | run > m0@n1 m1@n2 m2@n3 | ask m0 {{"name":"other","min":2}} | ask m1 {TRAIN} [
+            | refuse_bindings | states m0..2 > waiting refused waiting | later 60 | run""",
+        "need the most members that any of their decisions needed": f"""
+            {READY} | nodes n4 | min 2 | come m3 | run | gone m1 m2 | bind_volume m0 | run""",
+        "are not written for a pod that asks for something else while its volumes are bound": f"""
+            nodes n1 | claims a | use a | alone p | run | planned > p@n1 | ask p - {NOWHERE} | bind_volume p
+            | {RELEASED} | told nodes are available""",
+    },
+    REQUEST={
+        "another group": f'{{"name":"other","min":1}} | {BOUND} | run > m2@n1 | assigned > m2',
+        "no group": f"- | {BOUND} | run > m2@n1 | assigned > m2",
+        "unreadable group": f"{{ | {BOUND} | {RELEASED}",
+        "unreadable request": f"{TRAIN} [ | {BOUND} | {RELEASED}",
+        "another request": f"{TRAIN} {NOWHERE} | {BOUND} | {RELEASED}",
+    },
+)
+def test_bindings(store: Store, story: str) -> None:
+    play(VolumeStory(store), story)
 
 
-def test_a_provisioner_that_gives_up_releases_all(store: Store) -> None:
-    store.nodes("n1", "n2", "n3")
-    _sharing_group(store)
-    _written(store, pre_binds(store.run()))
-    store.claim("data", modes=_MANY)
-    (message,) = _released(store)
-    assert 'provisioning failed for PVC "data"' in message
-    assert len(pre_binds(_run(store, 1.0))) == 3
+SHARED = "shared_claim | use data | come m0..2"
+PLANNED = "run | planned > m0@n1 m1@n2 m2@n3"
+
+
+@stories(
+    {
+        # A pod of no group waits until the volume shows where it can be used: its Binding would not wait for others.
+        "starts on several nodes with a volume that all can use": f"""
+            nodes n1..4 | {SHARED} | {PLANNED} | alone p | run | told 4 nodes are available | write > n1 | provision n1
+            | later 2 | run > m0@n1 m1@n2 m2@n3 p@n4""",
+        # The provisioner has made it for one zone, which nobody knew; then they are placed there.
+        "is released by a volume that a member cannot use": f"""
+            nodes n1/a n2/a n3/b n4/b n5/b | {SHARED} | {PLANNED} | write > n1 | provision n1 b | {RELEASED}
+            | told node affinity doesn't match node | later 1 | run > m0@n3 m1@n4 m2@n5""",
+        # A volume can be expected to be usable only in the zone for which it is made.
+        "is kept together by topology keys of its driver": f"""
+            nodes n1/a n2/b n3/c | driver csi.x {ZONE} | {SHARED} | run | planned
+            | told node(s) didn't find available persistent volumes to bind | driver csi.x | later 2 | {PLANNED}""",
+        "is not kept together by topology keys of other drivers": f"""
+            nodes n1/a n2/b n3/c | driver other {ZONE} | {SHARED} | {PLANNED}""",
+        "does not spread from what is provisioned for another pod": """
+            nodes n1..4 | shared_claim n4 | use data | come m0..2 | run | planned | told nodes are available""",
+        # No claim is provisioned for a node that is not there. The first of equal nodes takes the first member.
+        "moves with the node that the claim is provisioned for": """
+            nodes n0..19 | shared_claim | use data | min 18 | come m0..17 | step | lose n0 | run | write > n1""",
+        "is released by a provisioner that gives up": f"""
+            nodes n1..3 | {SHARED} | {PLANNED} | write > n1 | give_up | {RELEASED}
+            | told provisioning failed for PVC "data" | later 1 | {PLANNED}""",
+    }
+)
+def test_a_group_that_shares_a_claim(store: Store, story: str) -> None:
+    play(VolumeStory(store), story)
