@@ -1,16 +1,21 @@
-"""What hostile pods and nodes cost: no object may take more than its own size, and its deletion gives all back."""
+"""What pods and nodes cost, hostile ones too: none takes more than its own size, and its deletion gives all back."""
 
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
+from bench.loads.scheduler_load import node_name
+from bench.scheduler_large import bound_pod, listed_node
 from mooring import names
 from mooring.annotations.inventory import Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
-from scheduler.kube.objects import Pod
+from mooring.kube.events import Synced
+from scheduler.kube.objects import Node, Pod
 from tests.scheduler.conftest import BOOT, Json
 from tests.scheduler.group_life import Life, binds
 
@@ -139,3 +144,43 @@ def test_pods_that_all_differ_leave_nothing_when_they_are_gone(life: Life, held:
     life.machine.tick(100.0)
     assert most < 64 * MIB
     assert held() - before < 2 * MIB
+
+
+NODES, PODS = 50, 1000
+# 1 GiB for 5,000 nodes and 100,000 pods; 100 MiB of it are the program itself, 100 the lists while they are read.
+MOST_BYTES_A_POD = 4_500
+
+
+@pytest.fixture(scope="module")
+def listed() -> tuple[list[bytes], list[bytes]]:
+    """Give nodes and bound pods as an API server sends them, twenty pods a node."""
+    nodes = [listed_node(number) for number in range(NODES)]
+    pods = [bound_pod(number, node_name(number % NODES), number // NODES) for number in range(PODS)]
+    return [msgspec.json.encode(node) for node in nodes], [msgspec.json.encode(pod) for pod in pods]
+
+
+def _show(life: Life, nodes: list[bytes], pods: list[bytes]) -> None:
+    for text in nodes:
+        life.see(msgspec.json.decode(text, type=Node))
+    for text in pods:
+        life.see(msgspec.json.decode(text, type=Pod))
+
+
+def test_a_bound_pod_takes_few_bytes(listed: tuple[list[bytes], list[bytes]], life: Life, held: Held) -> None:
+    """A tenth of a gigabyte for ten thousand would be too much: what no plugin reads is not kept."""
+    nodes, pods = listed
+    _show(life.successor(), nodes, pods[:100])
+    _show(life, nodes, [])
+    before = held()
+    _show(life, [], pods)
+    assert (held() - before) / PODS < MOST_BYTES_A_POD
+
+
+def test_deleted_objects_free_their_memory(listed: tuple[list[bytes], list[bytes]], life: Life, held: Held) -> None:
+    (nodes, pods), sizes = listed, list[int]()
+    for number in range(1, 6):
+        _show(life, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
+        life.machine.handle(Pod, Synced(()), float(number))
+        sizes.append(held())
+    # Not of each generation: in one of them the interpreter may double its table of interned strings.
+    assert min(after - before for before, after in pairwise(sizes[1:])) < 25 * PODS

@@ -17,8 +17,7 @@ from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.joint import VfPart, place_kinds, section
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import Json, MakeNode, MakePf, MakePod
+from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import Life
 
 
@@ -101,17 +100,11 @@ def _on_node(life: Life, counts: Sequence[int], request: object, pfs: str | None
     before=st.lists(_interfaces, max_size=2),
 )
 def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
-    interfaces: list[Json],
-    pfs: str | None,
-    counts: Sequence[int],
-    before: list[list[Json]],
-    make_node: MakeNode,
-    make_pf: MakePf,
-    make_pod: MakePod,
+    interfaces: list[Json], pfs: str | None, counts: Sequence[int], before: list[list[Json]], life: Life
 ) -> None:
-    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    life = life.successor()
     _on_node(life, counts, [{}])
-    life.place(*(make_pod(request=request) for request in before))
+    life.place(*(life.make_pod(request=request) for request in before))
     pod_info, part = _on_node(life, counts, interfaces, pfs)
     signature_scores = SignatureScores(pod_info, life.machine.cache.nodes, Steps())
     reasons = [text for rule, texts, _ in signature_scores.refusals() if rule.name == "RdmaVfs" for text in texts]

@@ -1,4 +1,7 @@
-"""Placement against an oracle that tries every assignment, and against instances that are built from a solution."""
+"""Placement against an oracle that tries every assignment, and against instances that are built from a solution.
+
+The same for placement within the shares of an offer's entries.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -7,8 +10,11 @@ from random import Random
 import pytest
 
 from mooring.annotations.request import Spreading
+from scheduler.kube.outcomes import Refused
+from scheduler.placement.assign import OUT_OF_BUDGET, place_within
 from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import BUDGET, Fit, FitResult, NoFit, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.shares import Cap, Share, within
 from scheduler.placement.steps import Steps
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
@@ -236,3 +242,60 @@ def test_pods_with_distinct_pfs_leave_room_for_as_many_more_as_fit() -> None:
             for pf in found.pfs:
                 left[pf] -= 1
         assert placed == most, (vfs, each)
+
+
+def _cap(pfs: int, vfs: int) -> Cap:
+    return Cap(pfs, vfs, Share(pfs, vfs, 50, "network 'rail0'", {}), "a")
+
+
+@each_and_shared
+@pytest.mark.parametrize("seed", range(4))
+def test_a_placement_within_the_shares_is_found_exactly_where_there_is_one(seed: int, is_shared: bool) -> None:
+    """With one or two entries of an offer, which limit how many VFs of their PFs a namespace holds."""
+    random, count, found = Random(seed), 300, 0
+    for _ in range(count):
+        demands, free, ports = instance = small(random, is_shared=is_shared)
+        first = random.randrange(1, 1 << len(free))
+        masks = [first, ((1 << len(free)) - 1) & ~first][: random.randint(1, 2)]
+        caps = [_cap(pfs, random.choice((-1, 1, 2, 2, 3, 4))) for pfs in masks]
+        outcome = place_within(tuple(demands), tuple(free), None, ports, tuple(caps), steps=Steps())
+        within_caps = {
+            chosen
+            for chosen in every_valid(instance, None)
+            if all(sum(cap.pfs >> pf & 1 for pf in chosen) <= max(cap.vfs, 0) for cap in caps)
+        }
+        assert isinstance(outcome, Refused) if not within_caps else outcome.pfs in within_caps, (instance, caps)
+        found += bool(within_caps)
+    assert count // 20 < found < count // 2
+
+
+def test_the_choices_that_are_tried_are_few_for_equal_interfaces_and_bounded_for_others() -> None:
+    equal = (VfDemand(0, 3),) * 64
+    assert len(list(within(equal, [_cap(1, 20)], Steps()))) == 1
+    # Every interface has another rate, and none fits elsewhere.
+    different = tuple(VfDemand(rate, 3) for rate in range(1, 65))
+    steps = Steps()
+    free = PfCapacity(64, 10_000), PfCapacity(64, 100)
+    assert place_within(different, free, None, (), (_cap(1, 20),), steps=steps) == Refused(OUT_OF_BUDGET)
+    assert steps.spent < 3 * BUDGET
+
+
+def test_choices_that_no_further_share_admits_cost_steps_too() -> None:
+    """Ten interfaces have only the last two PFs, whose shares hold eight. The second has 4,845 choices."""
+    demands = (*(VfDemand(rate, 7) for rate in range(1, 11)), *(VfDemand(rate, 6) for rate in range(11, 21)))
+    free, caps = (PfCapacity(64, 10_000),) * 3, (_cap(1, 20), _cap(2, 4), _cap(4, 4))
+    steps = Steps()
+    # All on the second PF, as a search without shares may place them.
+    full = (PfCapacity(0, 0), *free[1:])
+    assert place_within(demands, full, None, (), caps, steps=steps) == Refused(OUT_OF_BUDGET)
+    assert steps.spent < 3 * BUDGET
+
+
+def test_a_request_that_all_shares_together_cannot_hold_is_refused_without_a_search() -> None:
+    demands = tuple(VfDemand(rate, 3) for rate in range(1, 33))
+    free = (PfCapacity(64, 10_000),) * 2
+    steps = Steps()
+    found = place_within(demands, free, None, (), (_cap(1, 8), _cap(2, 8)), steps=steps)
+    assert isinstance(found, Refused)
+    assert found.reason.count("requests 32 more") == 2
+    assert steps.spent == 0
