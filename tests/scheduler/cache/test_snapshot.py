@@ -11,7 +11,8 @@ from mooring.annotations.assignment import AssignedVf, Assignment
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
-from scheduler.cache.pod_counts import PodCounts, Question
+from scheduler.cache.pod_counts import Question
+from scheduler.cache.row_counts import Counts
 from scheduler.kube.host_ports import NO_PORTS
 from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.selection.selectors import select_labels
@@ -98,29 +99,26 @@ class Events:
             cache.put(pod, 0.0)
 
 
-def questions() -> list[Question]:
-    return [
-        Question((Scope(select_labels({"app": app}), frozenset("n")),), living_only=living)
-        for app in APPS
-        for living in (False, True)
-    ]
+QUESTIONS = [
+    Question((Scope(select_labels({"app": app}), frozenset("n")),), living_only=living)
+    for app in APPS
+    for living in (False, True)
+]
 
 
-def answers(counts: PodCounts, cache: Cache) -> dict[str, object]:
-    nodes, found = cache.nodes, dict[str, object]()
-    for question in questions():
-        counted = counts.counts(question, nodes.size)
-        found[str(question)] = {name: int(counted[row]) for name, row in nodes.row_of.items() if counted[row]}
-    for kind, terms in counts.terms.items():
+def answers(cache: Cache) -> dict[str, object]:
+    """Return what a cache's pod counts say of each node."""
+    nodes, pod_counts = cache.nodes, cache.pod_counts
+
+    def by_name(counts: Counts) -> dict[str, int]:
+        return {name: int(counts[row]) for name, row in nodes.row_of.items() if counts[row]}
+
+    found: dict[str, object] = {str(one): by_name(pod_counts.counts(one, nodes.size)) for one in QUESTIONS}
+    for kind, terms in pod_counts.terms.items():
         for app in APPS:
             about = terms.about(AffinityInfo("n", (("app", app),)), {})
-            on = {term: row_counts.array(nodes.size) for term, row_counts in about.items()}
-            found[f"{kind} {app}"] = {
-                (term, name): int(count[row])
-                for term, count in on.items()
-                for name, row in nodes.row_of.items()
-                if count[row]
-            }
+            on = {term: by_name(row_counts.array(nodes.size)) for term, row_counts in about.items()}
+            found[f"{kind} {app}"] = {term: counts for term, counts in on.items() if counts}
     return found
 
 
@@ -142,7 +140,7 @@ def facts(cache: Cache) -> dict[str, object]:
             {one.uid for one in cache.assigned_pods_on(name)},
             cache.vf_accounting(name).free_vfs,
         )
-    return found | answers(cache.pod_counts, cache) | {"usage": asdict(cache.volumes.usage)}
+    return found | answers(cache) | {"usage": asdict(cache.volumes.usage)}
 
 
 def _begin(seed: int, life: Life) -> tuple[Events, Cache, Cluster]:
@@ -232,10 +230,10 @@ def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(seed: 
     """It may say so once too often, never once too seldom."""
     events, live, cluster = _begin(seed, life)
     snapshot = live.snapshot(has_volumes=False)
-    before = answers(snapshot.pod_counts, snapshot)
+    before = answers(snapshot)
     for _ in range(events.random.randrange(3)):
         events.change(live, cluster, with_nodes=False)
-    if answers(live.pod_counts, live) != before:
+    if answers(live) != before:
         assert snapshot.pod_counts.is_outdated
 
 

@@ -77,10 +77,6 @@ def _state(pf: Pf, claims: Mapping[int, int]) -> tuple[int, int]:
     return pf.usable.mask & ~sum(1 << index for index in claims), sum(rates.values())
 
 
-def left_mbps(left: FreeVfs) -> list[int]:
-    return [capacity.mbps for capacity in left.capacities]
-
-
 def test_only_ports_with_several_pfs_are_shared() -> None:
     """A PF alone on its cable has no such field in the inventory; a lone port name means nothing."""
     assert shared_ports_of((pf(0, "a"), pf(1, "b"), pf(2))) == ()
@@ -90,23 +86,30 @@ def test_only_ports_with_several_pfs_are_shared() -> None:
     assert dump_inventory(inventory).count('"port"') == 2
 
 
-def test_what_one_pf_gives_the_other_has_not() -> None:
-    pfs = (pf(0, "a"), pf(1, "a"), pf(2))
-    accounting = VfAccounting(Inventory("b", pfs))
-    assert (left_mbps(accounting.free_vfs), accounting.free_vfs.free_mbps) == ([100, 100, 100], 200)
-    accounting.add(claim("u1", (pfs[0], 0, 60)))
-    assert (left_mbps(accounting.free_vfs), accounting.free_vfs.free_mbps) == ([40, 40, 100], 140)
+DOWN = pf(2, "a", offer_mbps=0, mbps=0, up=False)
+OUT = (Out(Indexes(1), "held by pod x", 30),)
 
 
-def test_a_port_offers_the_smallest_share_of_its_pfs_and_a_pf_that_is_down_does_not_count() -> None:
-    """A host's share of a cable is the host's on all PFs; the rate of a PF that is down is unknown, not zero."""
-    pfs = (pf(0, "a", offer_mbps=90), pf(1, "a", offer_mbps=50), pf(2, "a", offer_mbps=0, mbps=0, up=False))
-    assert left_mbps(full_capacity(pfs)) == left_mbps(VfAccounting(Inventory("b", pfs)).free_vfs) == [50, 50, 50]
-
-
-def test_a_rate_held_by_a_vf_that_is_out_counts_on_the_port() -> None:
-    pfs = (pf(0, "a"), pf(1, "a", out=(Out(Indexes(1), "held by pod x", 30),)))
-    assert left_mbps(VfAccounting(Inventory("b", pfs)).free_vfs) == [70, 70]
+@pytest.mark.parametrize(
+    ("pfs", "rate", "left", "total"),
+    [
+        # Both PFs of a port show what the port has left; it is counted once.
+        ((pf(0, "a"), pf(1, "a"), pf(2)), 0, [100, 100, 100], 200),
+        ((pf(0, "a"), pf(1, "a"), pf(2)), 60, [40, 40, 100], 140),
+        # A host's share of a cable is the host's on all PFs; the rate of a PF that is down is unknown, not zero.
+        ((pf(0, "a", offer_mbps=90), pf(1, "a", offer_mbps=50), DOWN), 0, [50, 50, 50], 50),
+        # A VF that is out may have its rate still.
+        ((pf(0, "a"), pf(1, "a", out=OUT)), 0, [70, 70], 70),
+    ],
+)
+def test_what_one_pf_of_a_port_gives_the_other_has_not(
+    pfs: tuple[Pf, ...], rate: int, left: list[int], total: int
+) -> None:
+    accounting = VfAccounting(Inventory("b", pfs), [claim("u1", (pfs[0], 0, rate))])
+    assert [capacity.mbps for capacity in accounting.free_vfs.capacities] == left
+    assert accounting.free_vfs.free_mbps == total
+    if not rate and not any(one.out for one in pfs):
+        assert [capacity.mbps for capacity in full_capacity(pfs).capacities] == left
 
 
 def test_a_share_counts_over_all_pfs_of_its_entry() -> None:

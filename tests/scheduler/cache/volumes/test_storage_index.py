@@ -1,11 +1,13 @@
-"""If a driver publishes its capacity, no volume is requested where there is too little."""
+"""Which labels find a free volume; if a driver publishes its capacity, none is requested where there is too little."""
 
 from typing import Any
 
 import pytest
 
-from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity
-from tests.scheduler.volume_store import HOST, Store
+from scheduler.cache.volumes.plan import Match, VolumePlan, VolumePlans
+from scheduler.cache.volumes.storage_index import PvIndex
+from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, PersistentVolume
+from tests.scheduler.volume_store import HOST, Store, on
 
 NO_ROOM = "1 node(s) did not have enough free storage."
 
@@ -94,3 +96,42 @@ def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(d
 def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
     store.nodes("n1")
     assert _want(store, "4Gi") == "n1 c=new"
+
+
+CLAIM = {"namespace": "default", "name": "c"}
+
+
+def _disk(store: Store, node: str, claim: dict[str, str] | None = None) -> PersistentVolume:
+    return store.volume(f"disk-of-{node}", where=on(HOST, node), claim=claim)
+
+
+def test_a_label_finds_a_free_volume_until_each_is_reserved_or_assumed(store: Store) -> None:
+    """A volume may be assumed for several pods that share its claim; labels find those of their own class only."""
+    disk, plans = _disk(store, "n1"), VolumePlans()
+    index = PvIndex(plans, [disk, _disk(store, "n2"), _disk(store, "n3", CLAIM)])
+    plan = VolumePlan("n1", (Match(store.claim("shared"), disk),))
+
+    def assume(*uids: str) -> None:
+        index.count_plan(plan, -1)
+        for uid in plans.by_uid.keys() - set(uids):
+            plans.drop(uid)
+        for uid in uids:
+            plans.add(uid, plan)
+        index.count_plan(plan, 1)
+
+    def free_nodes(storage_class: str = "late") -> list[str]:
+        return [node for node in ("n1", "n2", "n3") if index.has_free(storage_class, (HOST, node))]
+
+    assert free_nodes() == ["n1", "n2"]
+    assert not free_nodes("another")
+    assert not index.has_free("late", None)
+    assume("a", "b")
+    assume("b")
+    index.put(_disk(store, "n1"))
+    assert free_nodes() == ["n2"]
+    assume()
+    assert free_nodes() == ["n1", "n2"]
+    index.put(_disk(store, "n2", CLAIM))
+    index.remove("disk-of-n1")
+    assert not free_nodes()
+    index.check()
