@@ -18,7 +18,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Life, assignment_of, units_of
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 
 def _path(switch: int, port: int) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_fpgas(story: str, hosts: Hosts) -> None:
     play(hosts, story)
 

@@ -14,7 +14,7 @@ from scheduler.server.startup import GROUP, load_kinds
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Found, Life, assignment_of, bound
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 GPU = "mooring.dev/gpu"
 
@@ -108,7 +108,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_gpus(story: str, hosts: Hosts) -> None:
     play(hosts, story)
 

@@ -13,7 +13,7 @@ from scheduler.kube.objects import Pod
 from tests.scheduler.constraints.conftest import REPO, StartLife
 from tests.scheduler.constraints.life import Found, Life, assignment_of, bound, units_of
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 FULL = "0/1 nodes are available: 1 not enough free cad licences."
 
@@ -113,7 +113,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_licences(story: str, seller: Seller) -> None:
     play(seller, story)
 

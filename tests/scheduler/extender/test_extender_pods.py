@@ -20,7 +20,7 @@ from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, Scene
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 TRAIN = '{"name":"train","min":2}'
 
@@ -60,7 +60,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_pods_of_kube_scheduler(story: str, scene: Scene) -> None:
     play(scene, story)
 

@@ -163,7 +163,9 @@ class Cluster:
             patch.setattr(SchedulingCycle, "proceed", lambda *_: 1 // 0)
             with pytest.raises(ZeroDivisionError):
                 self.machine.step(self.life.now)
-        return self._carry_out(self.machine.give_up(self.life.now))
+        self.last = self.machine.give_up(self.life.now)
+        assert self.machine.give_up(self.life.now) == []
+        return self._carry_out(self.last)
 
     def begin(self) -> None:
         """Let backoffs end, and a search for victims begin."""

@@ -12,7 +12,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.group_life import changed
 from tests.scheduler.state.cluster import PREEMPTED, Cluster
 from tests.scheduler.state.life import Life
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 
 def stuck(why: str) -> str:
@@ -109,7 +109,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_preemptions(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 
@@ -145,7 +145,7 @@ def slow(life: Life) -> Iterator[Cluster]:
     slow.machine.check()
 
 
-@pytest.mark.parametrize("story", DURING_THE_SEARCH.values(), ids=DURING_THE_SEARCH)
+@stories(DURING_THE_SEARCH)
 def test_events_during_the_search_for_victims(story: str, slow: Cluster) -> None:
     play(slow, story)
     assert not slow.machine.is_trying

@@ -22,7 +22,7 @@ from scheduler.placement.gpus import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import NOW, Scene
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders, told
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 OF_A = Access(("team-a", "ml-*"))
 HALF = Access(max_share=50, entry=0)
@@ -149,7 +149,7 @@ STORIES["a group whose first rail is for others waits"] = f"""
     > b0=others b1=others b2=others b3=others"""
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_tenants(story: str, life: Life) -> None:
     play(Tenants(life), story)
 

@@ -16,7 +16,7 @@ from scheduler.state.machine import Machine
 from scheduler.state.rates.pod_rates import CONDITION
 from tests.scheduler.group_life import Life, as_bound
 from tests.scheduler.state.rates.edited_rates import ONLY_RATES, EditedRates
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 LACK = "Deferred: PF 'pf0': {} more Mb/s are needed, but other pods reserve too much"
 LOWER_FIRST = (
@@ -129,7 +129,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_edited_rates(story: str, edited: EditedRates) -> None:
     play(edited, story)
 

@@ -13,7 +13,7 @@ from tests.scheduler.group_life import binds, claiming
 from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
 from tests.scheduler.state.steps import annotated, notices, reports_of
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 
 def test_a_pod_gets_its_node_and_exact_vfs_in_one_decision(life: Life) -> None:
@@ -73,7 +73,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_claims(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 

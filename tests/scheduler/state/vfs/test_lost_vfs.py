@@ -13,7 +13,7 @@ from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import binds, changed
 from tests.scheduler.state.cluster import Cluster
 from tests.scheduler.state.life import Life
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 EVICTS = LostVfOptions(after_s=120.0, per_minute=2)
 
@@ -156,7 +156,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_lost_vfs(story: str, life: Life) -> None:
     losses = Losses(life, EVICTS)
     play(losses, story)

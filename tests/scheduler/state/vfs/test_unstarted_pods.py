@@ -13,7 +13,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.group_life import changed, claiming
 from tests.scheduler.state.cluster import OWNED, Cluster
 from tests.scheduler.state.life import Life
-from tests.scheduler.story import play
+from tests.scheduler.story import play, stories
 
 RUNNING = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 
@@ -85,7 +85,7 @@ STORIES |= {
 }
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@stories(STORIES)
 def test_pods_that_never_start(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 
