@@ -1,6 +1,7 @@
 """A cluster, step by step: ``nodes n1 vfs=1; pod a*2 vfs=1; tries a*2; gone a-0; tries a-1``.
 
-``a*2`` are a-0 and a-1. Each step is a method ``step_verb``; its arguments are the names and ``key=value`` of the text.
+``a*2`` are a-0 and a-1. Each step is a method ``step_verb``, with names and ``key=value`` of the text as
+arguments, or ``text_verb``, with all of it.
 """
 
 import json
@@ -39,6 +40,9 @@ class Steps:
             self.act(verb, rest)
 
     def act(self, verb: str, rest: str) -> None:
+        if (check := getattr(self, f"text_{verb}", None)) is not None:
+            check(rest)
+            return
         words = rest.split()
         fields = dict(word.split("=") for word in words if "=" in word)
         getattr(self, f"step_{verb}")(*each(word for word in words if "=" not in word), **fields)
@@ -80,7 +84,10 @@ class Scene(Steps, Life):
     def step_pod(self, *names: str, holds: str = "", **fields: str) -> None:
         """Let pods come; with ``nodeName`` they are bound, and one ``holds`` such a VF."""
         for name in names:
-            pod = self.make_pod(name, **pod_fields(**fields))
+            made = pod_fields(**fields)
+            # Each pod's service account volume has a name of its own; they are replicas all the same.
+            made["spec"]["volumes"] = [{"name": f"kube-api-access-{name}"}]
+            pod = self.make_pod(name, **made)
             self.show(claiming(pod, int(holds)) if holds else pod)
 
     def step_phase(self, phase: str, *names: str) -> None:
@@ -103,16 +110,12 @@ class Scene(Steps, Life):
         self.found = self.machine.step(self.now) or []
         assert [bind.pod_info.pod.metadata.name for bind in binds(self.found)] == [name]
 
-    def step_reject(self) -> None:
-        """Let the API server reject the Binding."""
+    def step_answer(self, outcome: Any, **labels: str) -> None:
+        """Let the API server answer the Binding; on a pod that is bound it writes labels, such as the node's zone."""
         (bind,) = binds(self.found)
-        self.machine.finished(bind, Outcome("gone"), self.now)
-
-    def step_accept(self, **labels: str) -> None:
-        """Let the API server accept the Binding, and write labels on the pod, as it does with the node's zone."""
-        (bind,) = binds(self.found)
-        self.machine.finished(bind, BOUND, self.now)
-        self.show(changed(as_bound(bind), metadata={"labels": labels, "resourceVersion": "9"}))
+        self.machine.finished(bind, BOUND if outcome == "bound" else Outcome(outcome), self.now)
+        if outcome == "bound":
+            self.show(changed(as_bound(bind), metadata={"labels": labels, "resourceVersion": "9"}))
 
     def step_assigned(self, name: str) -> None:
         assert self.machine.cache.assigned(self.pods[name].metadata.uid) is not None
@@ -132,10 +135,16 @@ class Scene(Steps, Life):
             tried.append(name)
         return tried
 
-    def refusals(self) -> dict[str, str]:
-        """Decide once, and return why nodes reject pods, by name."""
-        reports = [one for one in self.machine.step(self.now) or () if isinstance(one, Report)]
-        return {one.pod.metadata.name: refusal(one.message) for one in reports}
+    def refusals(self, phases: list[str]) -> dict[str, str]:
+        """Decide once, in phases that are noted, and return why nodes reject pods, by name."""
+        found = self.machine.step(self.now, phases.append) or ()
+        return {one.pod.metadata.name: refusal(one.message) for one in found if isinstance(one, Report)}
+
+    def text_refuses(self, text: str) -> None:
+        """Let backoffs end, and decide once: these pods get this message."""
+        names, _, message = text.partition(": ")
+        self.now += 100.0
+        assert self.refusals([]) == dict.fromkeys(each(names.split()), message)
 
     def _next(self) -> str | None:
         before = {uid: one.attempts for uid, one in self.machine.pending_pods.pending.items()}

@@ -4,7 +4,6 @@ import pytest
 
 from mooring.annotations.inventory import CNI, Inventory, dump_inventory
 from mooring.names import INVENTORY
-from scheduler.cycle.instructions import Report
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import changed
@@ -53,11 +52,11 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
             tries a b; gone plain; tries b""",
         # Whichever scheduler bound it, its resources are free when it has succeeded or failed.
         "a pod of others ends": f"nodes n1; pod b {THEIRS} cpu=6; pod a cpu=4; tries a; phase Succeeded b; tries a",
-        "a Binding is rejected": "nodes n1 vfs=1; pod a b vfs=1; decide a; tries b; reject; gone a; tries b",
+        "a Binding is rejected": "nodes n1 vfs=1; pod a b vfs=1; decide a; tries b; answer gone; gone a; tries b",
         # API servers since 1.35 write the node's zone on a pod that is bound: that frees nothing.
         "a Binding with new labels helps only those that wait for labels": """
             nodes n1 vfs=1 zone=z1; pod a vfs=1 cpu=7; decide a; pod b vfs=1; pod c cpu=8; pod d near=zone:z1;
-            tries b c d; accept zone=z1; tries d""",
+            tries b c d; answer bound zone=z1; tries d""",
         # The plugin that prevented it rejects no node any more; a new pod then gets no old answer.
         "changed labels make preemption possible": f"""
             nodes n1 zone=a; pod low {THEIRS} cpu=7; pod other {THEIRS} priority=100 labels=app:y;
@@ -77,6 +76,13 @@ def test_a_change_of_a_node_requeues_the_pods_that_it_may_help(change: str, help
         "pods that differ are each tried": """
             nodes n1 vfs=1; pod a vfs=2; pod b vfs=3; pod c vfs=2 labels=app:a; pod d vfs=2 namespace=other; pod e vfs=2
             nodeSelector=no; pod f vfs=2 pfs=distinct; tries a b c d e f; nodes n2 vfs=1; tries a b c d e f""",
+        # The probe's answer is theirs too: no pod keeps a reason that is no longer true.
+        "pods of one signature get a new message when other plugins reject them": """
+            nodes n1 vfs=1 taint=k; pod a*3 vfs=2; tries a*3; nodes n1 vfs=1;
+            refuses a*3: 0/1 nodes are available: 1 not enough free RDMA VFs.""",
+        # Not the nodes at the time when pods of its signature became unschedulable.
+        "a new pod's message counts the present nodes": """
+            nodes n1; pod a cpu=32; tries a; lose n1; pod b cpu=32; refuses a b: no nodes available to schedule pods""",
     }
 )
 def test_an_event_requeues_the_pods_that_it_may_help(text: str, scene: Scene) -> None:
@@ -96,8 +102,7 @@ def test_pods_that_others_bound_count(amount: str, reason: str, scene: Scene) ->
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node", "name": "n1"}]}
     scene.play(f"nodes n1; pod theirs {THEIRS} {amount}")
     scene.show(changed(scene.pods["theirs"], metadata=static))
-    scene.play(f"pod a {amount}")
-    assert scene.refusals() == {"a": f"0/1 nodes are available: 1 {reason}."}
+    scene.play(f"pod a {amount}; refuses a: 0/1 nodes are available: 1 {reason}.")
 
 
 def test_many_unschedulable_replicas_cost_one_decision_for_each_event(scene: Scene) -> None:
@@ -114,18 +119,16 @@ def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> N
     """Each gets the answer of the first; an event that may help has them tried again."""
     scene.play("nodes n1 vfs=1; pod holder vfs=1; tries holder")
     plugins: list[str] = []
-    reports: list[Report] = []
+    told: dict[str, str] = {}
 
     def come(name: str, count: int) -> None:
         for number in range(count):
             scene.play(f"pod {name}-{number} vfs=1")
-            found = scene.machine.step(scene.now, plugins.append) or []
-            reports.extend(one for one in found if isinstance(one, Report))
+            told.update(scene.refusals(plugins))
 
     come("a", 300)
     assert plugins.count("PreFilter") == 1
-    assert len({one.pod.metadata.uid for one in reports}) == 300
-    assert len({one.message for one in reports}) == 1
+    assert (len(told), len(set(told.values()))) == (300, 1)
     scene.play("nodes n1 vfs=2")
     come("b", 1)
     # It comes before the probe, whose backoff is not over, and takes the VF that is free now.
@@ -133,26 +136,3 @@ def test_many_new_replicas_that_fit_nowhere_cost_one_decision(scene: Scene) -> N
     come("c", 2)
     assert plugins.count("PreFilter") == 3, "the first of them says again that nothing is left"
     scene.machine.check()
-
-
-def test_a_volume_named_after_its_pod_does_not_give_it_a_signature_of_its_own(scene: Scene) -> None:
-    """Each pod's service account volume has a random name; they are replicas all the same."""
-    scene.play("nodes n1 vfs=1")
-    for number in range(10):
-        volumes = [{"name": f"kube-api-access-{number}"}]
-        scene.show(scene.make_pod(f"a-{number}", [{}, {}], spec={"volumes": volumes}))
-    scene.play("tries a*10; nodes n2 vfs=1")
-    assert len(scene.tries()) == 1
-
-
-def test_pods_of_one_signature_get_a_new_message_when_other_plugins_reject_them(scene: Scene) -> None:
-    """The probe's answer is theirs too: no pod keeps a reason that is no longer true."""
-    scene.play("nodes n1 vfs=1 taint=k; pod a*3 vfs=2; tries a*3; nodes n1 vfs=1")
-    scene.now += 100.0
-    assert scene.refusals() == {f"a-{one}": "0/1 nodes are available: 1 not enough free RDMA VFs." for one in range(3)}
-
-
-def test_a_new_pods_message_counts_the_present_nodes(scene: Scene) -> None:
-    """Not the nodes at the time when pods of its signature became unschedulable."""
-    scene.play("nodes n1; pod a cpu=32; tries a; lose n1; pod b cpu=32")
-    assert set(scene.refusals().values()) == {"no nodes available to schedule pods"}

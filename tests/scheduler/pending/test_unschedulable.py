@@ -119,11 +119,12 @@ class Play(Scene):
         if chance.random() < 0.3:
             container["ports"] = [{"hostPort": 80, "hostIP": chance.choice(("", "10.0.0.1"))}]
         topology_key = chance.choice(("zone", "kubernetes.io/hostname"))
-        term: Json = {"topologyKey": topology_key, "labelSelector": self._selector()}
+        selector = {"matchLabels": {"app": chance.choice("pq")}}
+        term: Json = {"topologyKey": topology_key, "labelSelector": selector}
         if chance.random() < 0.4:
             term["namespaceSelector"] = {"matchLabels": {"team": "t"}}
         spread: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-        spread |= {"labelSelector": self._selector(), "nodeTaintsPolicy": chance.choice((None, "Honor"))}
+        spread |= {"labelSelector": selector, "nodeTaintsPolicy": chance.choice((None, "Honor"))}
         kinds: tuple[Json, ...] = (
             {},
             {},
@@ -135,9 +136,6 @@ class Play(Scene):
         tolerations = chance.choice((None, [{"operator": "Exists"}]))
         return {"containers": [container], "tolerations": tolerations} | chance.choice(kinds)
 
-    def _selector(self) -> Json:
-        return {"matchLabels": {"app": self.chance.choice("pq")}}
-
     def pod_goes(self) -> None:
         if self.pods:
             self.step_gone(self.chance.choice(list(self.pods)))
@@ -145,15 +143,12 @@ class Play(Scene):
     def pod_changes(self) -> None:
         if not self.pods:
             return
-        pod = changed(self.chance.choice(list(self.pods.values())))
-        match self.chance.randrange(3):
-            case 0:
-                pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-            case 1:
-                pod.metadata.labels = {"app": self.chance.choice("pq")}
-            case _:
-                pod.status.phase = "Failed"
-        self.show(pod)
+        changes: tuple[Json, ...] = (
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            {"metadata": {"labels": {"app": self.chance.choice("pq")}}},
+            {"status": {"phase": "Failed"}},
+        )
+        self.show(changed(self.chance.choice(list(self.pods.values())), **self.chance.choice(changes)))
 
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
@@ -168,10 +163,10 @@ class Play(Scene):
         binds, self.binds = self.binds, []
         for bind in binds:
             pod = self.pods.get(bind.pod_info.pod.metadata.name)
-            refusal = Outcome("gone") if pod is None else Outcome(self.chance.choice(("refused", "changed")), "x")
-            taken = pod is not None and self.chance.random() < 0.7
-            self.machine.finished(bind, BOUND if taken else refusal, self.now)
-            if taken and pod is not None:
+            refusals = (Outcome("refused", "x"), Outcome("changed", "x"))
+            outcome = Outcome("gone") if pod is None else self.chance.choice((BOUND, BOUND, BOUND, *refusals))
+            self.machine.finished(bind, outcome, self.now)
+            if pod is not None and outcome == BOUND:
                 shown = changed(pod)
                 shown.spec.node_name = bind.assigned.node
                 shown.metadata.annotations = {**pod.annotations, **bind.annotations}

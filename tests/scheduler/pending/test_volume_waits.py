@@ -1,17 +1,14 @@
 """A pod that is decided and waits for its volumes: what it holds meanwhile, and how the wait ends."""
 
-from typing import Any
-
 import pytest
 
-from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Identity, Removed, Synced, Unreadable
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult, Report
 from scheduler.kube.objects import Pod
 from scheduler.kube.outcomes import BOUND
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.pending.volume_waits import PATIENCE_S
-from tests.scheduler.conftest import MakeNode
 from tests.scheduler.group_life import binds
 from tests.scheduler.pending.scene import Steps, stories
 from tests.scheduler.volume_store import HOST, Store, messages, on, pre_binds
@@ -28,25 +25,17 @@ class VolumeStory(Steps):
 
     def __init__(self, store: Store) -> None:
         self.store, self.machine = store, store.machine
+        self.step_nodes, self.step_claim = store.nodes, store.claim
         self.orders: list[PreBind] = []
 
-    def act(self, verb: str, rest: str) -> None:
-        if verb == "told":
-            assert self.store.message() == rest
-        else:
-            super().act(verb, rest)
-
-    def step_nodes(self, *names: str, **labels: str) -> None:
-        self.store.nodes(*names, **labels)
+    def text_told(self, message: str) -> None:
+        assert self.store.message() == message
 
     def step_lose(self, node: str) -> None:
         self.machine.nodes(Removed(Identity(node)), self.store.now)
 
     def step_static(self) -> None:
         self.store.storage_class("late", "kubernetes.io/no-provisioner")
-
-    def step_claim(self, name: str, volume: str = "", **fields: Any) -> None:
-        self.store.claim(name, volume, **fields)
 
     def step_volume(self, name: str, taken: str = "", host: str = "", disk: str = "") -> None:
         claim = {"namespace": "default", "name": taken, "uid": f"u-{taken}"} if taken else None
@@ -197,9 +186,9 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, story
     assert story.machine.next_due() is None
 
 
-def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store, make_node: MakeNode) -> None:
+def test_a_pod_without_volumes_of_its_own_has_none_to_wait_for(store: Store) -> None:
     """Volumes that bind to no place (a token, a config map) are none of these."""
-    store.machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
+    store.nodes("n1")
     store.pod(spec={"volumes": [{"name": "t", "projected": {}}, {"name": "e", "emptyDir": {}}]})
     (bind,) = store.run()
     assert isinstance(bind, Bind)

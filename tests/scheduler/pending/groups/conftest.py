@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -18,9 +19,10 @@ def make_story(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Itera
     """Make machines with options for groups, which are checked when the test ends."""
     stories: list[Story] = []
 
-    def make(*, portion: int | None = None, **options: Any) -> Story:
-        portions: Any = {} if portion is None else {"portion": portion}
-        machine = Machine("mooring", group_options=GroupOptions(**options), **portions)
+    def make(*, portion: int = PORTION, **options: Any) -> Story:
+        def machine() -> Machine:
+            return Machine("mooring", group_options=GroupOptions(**options), portion=portion)
+
         stories.append(Story(machine, make_node, make_pf, make_pod))
         return stories[-1]
 

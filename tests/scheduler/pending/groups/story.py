@@ -5,15 +5,17 @@ come all pods that the step binds, with ``name@node`` where the node matters.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from mooring.kube.events import Changed, Identity, Removed
 from mooring.names import GROUP, RUNS
-from scheduler.cycle.instructions import Evict
+from scheduler.cycle.instructions import Evict, Report, ReportGroup
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.promises import read_promise
+from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
 from tests.scheduler.group_life import annotated, binds, changed, kept_on, told, victims
 from tests.scheduler.pending.scene import Scene, each, pod_fields
@@ -26,26 +28,36 @@ _UNITS_S = {"h": 3600, "m": 60, "s": 1}
 class Story(Scene):
     """A scene with groups, in which pods want two VFs, which is all that a node has."""
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, make_machine: Callable[[], Machine], *makers: Any) -> None:
+        super().__init__(make_machine(), *makers)
+        self._make_machine = make_machine
         # By group: the fields of its members.
         self.groups: dict[str, Json] = {}
         self.start = 0.0
 
     def act(self, verb: str, rest: str) -> None:
         words, arrow, pods = rest.partition("->")
-        if verb in ("says", "conceals"):
-            wanted = rest.format_map({name: pod.spec.node_name for name, pod in self.pods.items()})
-            assert (wanted in f"{self.message}$") == (verb == "says"), f"{verb} {rest}: {self.message}"
-            return
         super().act(verb, words)
         if arrow:
             self._check_bound(list(each(pods.split())), f"{verb} {rest}")
+
+    def text_says(self, text: str) -> None:
+        nodes = {name: pod.spec.node_name for name, pod in self.pods.items()}
+        assert text.format_map(nodes) in f"{self.message}$"
+
+    def text_conceals(self, text: str) -> None:
+        assert text not in self.message
 
     def _check_bound(self, pods: list[str], step: str) -> None:
         bound = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(self.found)}
         wanted = {name: self.node_of(node) or bound.get(name) for name, _, node in (pod.partition("@") for pod in pods)}
         assert bound == wanted, step
+
+    def text_reports(self, text: str) -> None:
+        """Let the first eviction succeed, and check the report's reason and message."""
+        (report,) = self.machine.finished(self.evictions[0], "evicted", self.now)
+        assert isinstance(report, Report)
+        assert f"{report.reason} {report.message}" == text
 
     @property
     def message(self) -> str:
@@ -113,6 +125,27 @@ class Story(Scene):
         self.now += _seconds(time)
         assert self.machine.step(self.now) == []
 
+    def step_tick(self, time: str) -> None:
+        """Let time pass in which nothing is decided."""
+        self.now += _seconds(time)
+        self.found = [*self.machine.tick(self.now)]
+
+    def step_leader(self, *nodes: str) -> None:
+        """Let another leader begin 100 s later, which sees these nodes, their pods, and the pair that waits."""
+        names, message, reservations = [*map(self.node_of, nodes)], self.message, self.machine.reservations
+        self.machine.check()
+        self.machine, self.now, start = self._make_machine(), self.now + 100.0, "1970-01-01T00:00:00Z"
+        self.nodes(*names)
+        for pod in list(self.pods.values()):
+            node = reservations.node_of(pod.metadata.uid)
+            condition = {"type": "PodScheduled", "status": "False", "message": message}
+            if node:
+                self.show(changed(pod, status={"nominatedNodeName": node, "conditions": [condition]}))
+            elif pod.spec.node_name in names:
+                status = {"phase": "Running", "startTime": start}
+                self.show(changed(pod, metadata={"creationTimestamp": start}, status=status))
+        self.step_wait("0", "1", "1")
+
     def step_place(self, *names: str, **fields: str) -> None:
         self.step_come(*names, **fields)
         self.step_wait("0")
@@ -163,9 +196,22 @@ class Story(Scene):
         assert abs(promise.at - expected) <= tolerance, self.message
         self.start = promise.at
 
+    def step_since(self, time: str) -> None:
+        """Check from when on room is reserved."""
+        (reservation,) = self.machine.reservations.all()
+        assert abs(reservation.since - _seconds(time)) <= 1.0
+
     def step_promised(self, *groups: str) -> None:
         promised = [one for one in self.machine.reservations.all() if one.cause == "backfill"]
         assert [one.group.name for one in promised if one.group] == list(groups)
+
+    def step_writes(self, *statuses: str) -> None:
+        """Check the conditions that are written: True with two members bound, or False with the members' message."""
+        written = [(one.status, one.reason, one.message) for one in self.found if isinstance(one, ReportGroup)]
+        scheduled = ("True", "Scheduled", "members bound: 2, needed: at least 2")
+        assert written == [
+            scheduled if status == "True" else ("False", "Unschedulable", self.message) for status in statuses
+        ]
 
     def step_victims(self, *names: str) -> None:
         assert victims(self.found) == sorted(names)

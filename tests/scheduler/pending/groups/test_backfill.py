@@ -1,6 +1,5 @@
 """With ``--backfill`` the first group gets a promised start, and others start meanwhile if they do not delay it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -41,6 +40,9 @@ def story(make_story: MakeStory) -> Story:
         "room of spares is not free while a member runs on": f"""
             nodes n1 n2 n3; group running*2 spares=1; declare running-1:2h; wait 0 -> running*2;
             phase Running running*2; group pair*2; wait 1 1; says {NO_START}""",
+        "a group that was passed over when an end is declared": """
+            nodes n1 n2; run endless; group pair*2; wait 1*3; promised; declare endless:2h; wait 1*620;
+            promised pair""",
         # Its promise needs no victims: that alone does not say that the group fits without its spares.
         "a group with spares is decided no more often than others": """
             nodes n*3; run one:2h two:2h three:2h; group pair*2 spares=1; wait 1 1; says It starts by ;
@@ -80,6 +82,11 @@ def test_others_start_meanwhile(story: Story, text: str) -> None:
         "a node is lost": """
             nodes n1 n2 n3; run two:2h three:3h four:4h; group pair*2; wait 1 1; kept two three; lose two; wait 1 2;
             says before: node '{two}' is gone.""",
+        "another leader begins, and a node is lost": f"""
+            {HOURS}; leader one three; says It was promised {BY_TWO} before: node '{{two}}' is gone.""",
+        "another leader begins, and a pod runs for longer": f"""
+            {HOURS}; declare two:4h; leader one two three;
+            says It was promised {BY_TWO} before: default/two began late, or declares a longer run time now.""",
         "a pod begins late, and nothing else changes on its node": """
             nodes n1 n2; place late:1h; group pair*2; wait 1 1 598; phase Running late; wait 1*3; start 4200;
             says before: default/late began late, or declares a longer run time now.""",
@@ -105,6 +112,8 @@ def test_a_promise_moves_only_with_its_cause(story: Story, text: str) -> None:
         "a member is made again": """
             nodes n1 n2 n3; run two:2h three:3h; lose n3; group pair*2; group other*2; wait 1; start 3h; gone pair-1;
             come long:5h; wait 5 ->; member again group=pair; wait 2; start same; conceals before:; owner pair""",
+        # It reads when the group starts from a member's message, and where from the nominated nodes.
+        "another leader begins": f"{HOURS}; kept one two; leader one two three; kept one two; since 2h",
         "until a lost member is not made again": """
             nodes n1 n2; run two:2h; group pair*2; wait 1; gone pair-1; come long:5h; wait 25 ->; wait 6 -> long;
             gone pair-0; kept""",
@@ -124,13 +133,8 @@ def test_a_group_that_no_end_helps_leaves_the_promise_to_the_next(story: Story, 
     story.play("promised pair; gone two; wait 1 -> pair*2")
 
 
-def test_a_group_that_was_passed_over_is_promised_a_start_when_an_end_is_declared(story: Story) -> None:
-    story.play("nodes n1 n2; run endless; group pair*2; wait 1*3; promised")
-    story.play("declare endless:2h; wait 1*620; promised pair")
-
-
 def test_without_the_flag_nothing_is_promised(make_story: MakeStory) -> None:
-    make_story().play(f"{BESIDE}; conceals  It starts by ; come endless; wait 1 -> endless")
+    make_story().play(f"{BESIDE}; conceals It starts by; come endless; wait 1 -> endless")
 
 
 def test_a_pod_beside_the_group_gets_no_promised_vf(story: Story) -> None:
@@ -143,43 +147,6 @@ def test_a_pod_beside_the_group_gets_no_promised_vf(story: Story) -> None:
     assert beside is not None
     assert beside.assignment is not None
     assert promised.isdisjoint(vf.pci for vf in beside.assignment.vfs)
-
-
-def _replace_leader(old: Story, new: Story, nodes: Sequence[str]) -> None:
-    """Let another leader begin 100 s later, which sees these nodes, their pods, and the group that waits."""
-    new.now, new.groups = old.now + 100.0, old.groups
-    new.nodes(*nodes)
-    start = "1970-01-01T00:00:00Z"
-    running = [pod for pod in old.pods.values() if pod.spec.node_name in nodes]
-    status = {"phase": "Running", "startTime": start}
-    new.show(*(changed(pod, metadata={"creationTimestamp": start}, status=status) for pod in running))
-    for number in range(2):
-        pod = old.pods[f"pair-{number}"]
-        condition = {"type": "PodScheduled", "status": "False", "message": old.message}
-        node = old.machine.reservations.node_of(pod.metadata.uid)
-        new.show(changed(pod, status={"nominatedNodeName": node, "conditions": [condition]}))
-    new.play("wait 0 1 1")
-
-
-def test_a_new_leader_keeps_the_promise(story: Story, make_story: MakeStory) -> None:
-    """It reads when the group starts from a member's message, and where from the nominated nodes."""
-    story.play(f"{HOURS}; start 2h; kept one two")
-    new = make_story(backfill=True)
-    _replace_leader(story, new, ("n1", "n2", "n3"))
-    new.play("kept one two")
-    (reservation,) = new.machine.reservations.all()
-    assert reservation.since == pytest.approx(story.start, abs=1.0)
-
-
-@pytest.mark.parametrize("is_lost", [False, True], ids=["longer run", "lost node"])
-def test_a_new_leader_names_why_the_promise_moves(story: Story, make_story: MakeStory, is_lost: bool) -> None:
-    story.play(HOURS)
-    lost = story.node_of("two") if is_lost else ""
-    new = make_story(backfill=True)
-    story.play("declare two:4h")
-    _replace_leader(story, new, [name for name in ("n1", "n2", "n3") if name != lost])
-    cause = f"node {lost!r} is gone" if is_lost else "default/two began late, or declares a longer run time now"
-    new.play(f"says  It was promised {BY_TWO} before: {cause}.")
 
 
 def test_many_pods_that_leave_cause_few_searches(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

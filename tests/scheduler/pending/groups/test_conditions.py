@@ -4,38 +4,18 @@ import msgspec
 import pytest
 
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.workload_objects import CoschedulingPodGroup
-from scheduler.state.machine import Machine
-from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import binds, changed, told
+from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.groups.story import Story
 from tests.scheduler.pending.scene import stories
 
 TRAIN = "group train*2 kind=PodGroup"
 
 
-class ConditionStory(Story):
-    """A story in which the conditions of PodGroup train are written, which needs two members."""
-
-    def step_tick(self, time: str) -> None:
-        """Let time pass in which nothing is decided."""
-        self.now += float(time)
-        self.found = [*self.machine.tick(self.now)]
-
-    def step_writes(self, *statuses: str) -> None:
-        """Check the conditions that are written: True with two members bound, or False with the members' message."""
-        written = [(one.status, one.reason, one.message) for one in self.found if isinstance(one, ReportGroup)]
-        scheduled = ("True", "Scheduled", "members bound: 2, needed: at least 2")
-        conditions = [
-            scheduled if status == "True" else ("False", "Unschedulable", self.message) for status in statuses
-        ]
-        assert written == conditions
-
-
 @pytest.fixture
-def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    return ConditionStory(machine, make_node, make_pf, make_pod)
+def story(make_story: MakeStory) -> Story:
+    return make_story()
 
 
 @stories(

@@ -1,6 +1,5 @@
 """With ``--end-half-groups`` a group that stays half placed is ended; without it, it waits for ever."""
 
-from scheduler.cycle.instructions import Report
 from tests.scheduler.pending.groups.conftest import MakeStory
 from tests.scheduler.pending.scene import stories
 
@@ -13,7 +12,9 @@ ENDED = "evicts train-0 train-1"
 
 @stories(
     {
-        "after the time, not before": f"{HALF}; wait 59; evicts; wait 2; {ENDED}",
+        "after the time, not before, and are told why": f"""
+            {HALF}; wait 59; evicts; wait 2; {ENDED};
+            reports HalfGroup evicted: group train: only 2 of at least 3 members have been placed for 60 s""",
         "again after its whole time if it was completed in between": f"""
             {HALF}; wait 59; nodes n4; wait 1 -> again; wait 120; evicts; lose again; gone again;
             member next group=train; wait 1 59; evicts; wait 2; {ENDED}""",
@@ -33,12 +34,3 @@ def test_the_placed_members_of_a_group_that_stays_half_are_evicted(make_story: M
 
 def test_without_the_option_a_half_group_waits(make_story: MakeStory) -> None:
     make_story().play(f"{HALF}; wait 6000; evicts")
-
-
-def test_evicted_members_are_told_why_under_a_name_of_its_own(make_story: MakeStory) -> None:
-    story = make_story(end_half_s=60.0)
-    story.play(f"{HALF}; wait 61")
-    (report,) = story.machine.finished(story.evictions[0], "evicted", story.now)
-    assert isinstance(report, Report)
-    message = "evicted: group train: only 2 of at least 3 members have been placed for 60 s"
-    assert (report.reason, report.message) == ("HalfGroup", message)

@@ -102,12 +102,8 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
 
 def test_nodes_are_judged_in_portions(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_snapshot, "A_TURN", 1)
-    story.play("nodes high*6; place on*6 priority=7; nodes n1 n2; place a b; group pair*2; wait 29")
-    story.now += 2.0
-    story.machine.tick(story.now)
-    turns = 0
-    while story.machine.step(story.now) is not None:
-        turns += 1
+    story.play("nodes high*6; place on*6 priority=7; nodes n1 n2; place a b; group pair*2; wait 29; tick 2")
+    turns = len(list(iter(lambda: story.machine.step(story.now), None)))
     assert turns >= 8
     story.play("kept n1 n2")
 

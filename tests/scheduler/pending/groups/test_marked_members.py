@@ -4,7 +4,6 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Unreadable
-from scheduler.cycle.instructions import Report
 from scheduler.kube.workload_objects import PodGroup
 from scheduler.pending.groups.group_evictions import PATIENCE_S
 from scheduler.state.machine import Machine
@@ -13,11 +12,9 @@ from tests.scheduler.group_life import changed
 from tests.scheduler.pending.groups.story import Story
 from tests.scheduler.pending.scene import stories
 
-OURS = "mooring: preempting to accommodate a higher priority pod"
-TRAIN = Identity("train", "default")
 
-
-def _condition(message: str = OURS, reason: str = "PreemptionByScheduler") -> Json:
+def _condition(scheduler: str = "mooring", reason: str = "PreemptionByScheduler") -> Json:
+    message = f"{scheduler}: preempting to accommodate a higher priority pod"
     mark = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     # The tests' time begins here.
     return {"conditions": [mark | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]}
@@ -27,7 +24,7 @@ STATES: dict[str, Json] = {
     "bare": {},
     "marked": {"status": _condition()},
     "leaving": {"status": _condition(), "metadata": {"deletionTimestamp": "2026-01-01T00:10:30Z"}},
-    "foreign": {"status": _condition("other: preempting")},
+    "foreign": {"status": _condition("other")},
     "evicted": {"status": _condition(reason="Evicted")},
 }
 
@@ -36,7 +33,7 @@ class MarkedStory(Story):
     """A story with PodGroup train, whose members m-0, m-1 and so on have a node."""
 
     def step_unreadable(self) -> None:
-        self.machine.handle(PodGroup, Unreadable(TRAIN, "it is no object"), self.now)
+        self.machine.handle(PodGroup, Unreadable(Identity("train", "default"), "it is no object"), self.now)
 
     def step_members(self, *states: str, name: str = "m") -> None:
         spec = {"schedulingGroup": {"podGroupName": "train"}}
@@ -49,7 +46,7 @@ class MarkedStory(Story):
 
 @pytest.fixture
 def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    story = MarkedStory(machine, make_node, make_pf, make_pod)
+    story = MarkedStory(lambda: machine, make_node, make_pf, make_pod)
     story.play("nodes n1 n2 n3")
     return story
 
@@ -58,10 +55,8 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
 def test_the_rest_of_an_order_is_evicted(story: Story, mode: str) -> None:
     """The others are gone already, and fewer than the group needs are left; after the patience, and told why."""
     story.play(f"gang 2 mode={mode}; members marked; wait 2.5*22; evicts; wait 5*3; evicts m-0")
-    (report,) = story.machine.finished(story.evictions[0], "evicted", story.now)
-    assert isinstance(report, Report)
     reason = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
-    assert (report.reason, report.message) == ("Preempted", f"evicted: {reason}")
+    story.play(f"reports Preempted evicted: {reason}")
     story.play("delete m-0; wait 2.5*96; evicts")
 
 
