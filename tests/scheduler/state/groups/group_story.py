@@ -1,5 +1,6 @@
 """What happens to groups, as steps of stories."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 
 from mooring import names
 from mooring.annotations.inventory import HELD_BY, Out
+from mooring.annotations.spares import read_spares
 from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cache.assigned_pod import AssignedPod
@@ -62,13 +64,13 @@ class GroupStory:
     def spec(self, field: str) -> None:
         """Let pods have this field, ``name=value``, in their spec."""
         name, _, value = field.partition("=")
-        self.fields[name] = int(value) if value.isdecimal() else value
+        self.fields[name] = value if value.isalpha() or "-" in value else msgspec.json.decode(value)
 
     def request(self, count: str) -> None:
         """Let pods request so many VFs; two are all that a node has."""
         self.vf_count = int(count)
 
-    def owned_by(self, owner: str) -> None:
+    def owned_by(self, owner: str = "") -> None:
         self.owner = owner
 
     def created(self, hour: str) -> None:
@@ -106,6 +108,10 @@ class GroupStory:
     def join(self, *pods: str) -> None:
         """Let pods name the group, late."""
         self._show(*(annotated(self.pods[name], {names.GROUP: self.group}) for name in pods))
+
+    def ask(self, pod: str, count: str) -> None:
+        """Let a pod that waits request so many VFs instead."""
+        self._show(annotated(self.pods[pod], {names.REQUEST: json.dumps([{}] * int(count))}))
 
     def label(self, pod: str, label: str) -> None:
         key, _, value = label.partition("=")
@@ -156,6 +162,14 @@ class GroupStory:
 
     def lose_node_of(self, *pods: str) -> None:
         self.lose(*(self.pods[name].spec.node_name or "" for name in pods))
+
+    def bind(self, pod: str, node: str) -> None:
+        """Let another scheduler bind a pod."""
+        self._change([pod], spec={"nodeName": node})
+
+    def reject(self, *pods: str) -> None:
+        """Show the condition that the scheduler itself writes."""
+        self._change(pods, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]})
 
     def succeed(self, *pods: str) -> None:
         self._change(pods, status={"phase": "Succeeded"})
@@ -283,6 +297,10 @@ class GroupStory:
         """Expect which pod was decided about first."""
         assert next(iter(self.decided)) == pod
 
+    def granted(self, pod: str, count: str) -> None:
+        """Expect how many VFs a pod got."""
+        assert len(self.decided[pod].pod_info.interfaces) == int(count)
+
     def on(self, *nodes: str) -> None:
         """Expect that the pods of the last decision are on these nodes."""
         assert sorted(one.assigned.node for one in self.decided.values()) == sorted(nodes)
@@ -295,6 +313,10 @@ class GroupStory:
         """Expect that each room has exactly so many VFs."""
         assignments = [room.assignment for room in self._rooms()]
         assert [len(one.vfs) if one is not None else 0 for one in assignments] == [int(count)] * len(assignments)
+
+    def recorded(self, pod: str) -> None:
+        """Expect that a pod's Binding has recorded the room that is kept for spares."""
+        assert read_spares(self.pods[pod].annotations) == tuple(room.assignment for room in self._rooms())
 
     def no_record(self) -> None:
         """Expect that nothing is known of any spares."""

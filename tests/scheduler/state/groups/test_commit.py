@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from mooring import names
 from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
 from scheduler.cycle.decisions import Bind
@@ -13,10 +12,12 @@ from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from scheduler.state.vfs.claimed_vfs import PATIENCE_S
 from scheduler.state.vfs.lost_vfs import LostVfOptions
-from tests.scheduler.group_life import Life, annotated, binds, changed, claiming
+from tests.scheduler.group_life import Life, binds, claiming
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
+# The first of two steps tries 20 members on n0 to n19; n20 is free.
+TRIED = "nodes n0..20 | of train 20 | come m0..19 | steps 1"
 TWO_STEPS = "portion 1 | steps 2"
 
 
@@ -37,6 +38,12 @@ TWO_STEPS = "portion 1 | steps 2"
             RDMA VFs. | nodes n3 | later 20 | at_once m1 | on n3""",
         "a large group is decided in portions, and nothing else meanwhile": """
             nodes n0..39 | of train 40 | come m0..39 | alone other | steps 2 | last_step m0..39""",
+        # Nobody is assumed. The group is decided about again, if it is still complete.
+        "a member that is deleted ends the decision": f"""
+            {TRIED} | delete m0 | at_once | come other | at_once m1..19 other""",
+        "a member that changes ends the decision": f"{TRIED} | ask m0 1 | at_once m0..19 | granted m0 1 | granted m1 2",
+        "a member that is bound elsewhere ends the decision": f"{TRIED} | bind m0 n20 | at_once m1..19",
+        "our own status writes do not end it": f"{TRIED} | reject m0..19 | last_step m0..19",
     },
     LOSS={
         "n0 taken": "nodes n0*1 | at_once m0..2 | on n1..3",
@@ -147,42 +154,12 @@ def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
     assert (fourth == 0) == (step_s == 0.003)
 
 
-TRIED = "nodes n0..20 | of train 20 | come m0..19 | steps 1"
-
-
 @pytest.fixture
 def tried(life: Life) -> list[Pod]:
     """Let 20 members be tried on n0 to n19, in the first of two steps; n20 is free."""
     story = GroupStory(life)
     play(story, TRIED)
     return list(story.pods.values())
-
-
-@pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])
-def test_a_member_that_goes_or_changes_between_portions_ends_the_decision(
-    life: Life, tried: list[Pod], how: str
-) -> None:
-    """Nobody is assumed. The group is decided about again, if it is still complete."""
-    pod = tried[0]
-    if how == "deleted":
-        life.gone(pod)
-        assert binds(life.work()) == []
-        assert list(life.machine.cache.assigned_pods()) == []
-        life.see(life.member("other", '{"name":"train","min":20}'))
-        assert len(binds(life.work())) == 20
-    elif how == "changed":
-        life.see(annotated(pod, {names.REQUEST: "[{}]"}))
-        assert sorted(len(one.pod_info.interfaces) for one in binds(life.work())) == [1] + [2] * 19
-    else:
-        life.see(changed(pod, spec={"nodeName": "n20"}))
-        assert [one.uid for one in life.machine.cache.assigned_pods()] == [pod.metadata.uid]
-        assert len(binds(life.work())) == 19
-
-
-def test_our_own_status_writes_do_not_end_a_decision(life: Life, tried: list[Pod]) -> None:
-    for pod in tried:
-        life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
-    assert len(binds(life.machine.step(0.0) or [])) == 20
 
 
 @pytest.mark.usefixtures("tried")

@@ -1,13 +1,16 @@
 """Groups through the machine: all of what is needed is placed in one decision, or nothing."""
 
 from mooring import names
-from scheduler.kube.outcomes import Outcome
-from tests.scheduler.group_life import HINT, Life, binds, bound_names, changed, told
+from tests.scheduler.group_life import HINT, Life, binds, told
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
 NO_VFS = "not enough free RDMA VFs."
+DUES = [(1, 1), (3, 2), (7, 4), (15, 8), (25, 10), (35, 10)]
 LEFT_OVER = f"group train: enough members are placed, but this one is not: 0/4 nodes are available: 4 {NO_VFS}"
+
+
+FAILURES = [f"decide m0..2 | refuse forbidden m0..2 | due {due} | later {s}" for due, s in DUES]
 
 
 def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
@@ -40,6 +43,30 @@ def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
             | told m0 m1 m2: group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3""",
         "a succeeded member that a list does not have any more does not count": """
             nodes n1..3 | come a@n1 b | succeed b | list_without b | come c | at_once""",
+        "members that name another scheduler keep the group waiting": """
+            of mixed 1 | come m0 | spec schedulerName=other | come m1 | later 3 | at_once
+            | told m0: group mixed: waiting members that name another scheduler: 1""",
+        # Those that succeeded count for pods of their controller.
+        "gated and failed members do not count": """
+            nodes n1..4 | come a b | spec schedulingGates=[{"name":"g"}] | come gated | spec schedulingGates=[]
+            | owned_by other | come done@n1 | succeed done | owned_by | come bad@n1 | fail bad | at_once | later 3
+            | at_once | told a b: group train: 2 of at least 3 members exist, 1 with scheduling gates, 1 succeeded
+            under another controller (not counted) | come c | at_once a b c | succeed a b | come late | at_once late""",
+        # The first of those that are left over is named in the message, and is not the only one to come again.
+        "what can help any of those that are left over brings it back": """
+            nodes n1 | request 0 | of train 1 | come m0 | cpu 100 | come m1 | cpu 8
+            | spec nodeSelector={"rack":"fast"} | come m2 | at_once m0 | told m1 m2: group train: enough members are
+            placed, but m1 is not: 0/1 nodes are available: 1 Insufficient cpu. | rack fast | cpu 9 | nodes n1
+            | later 10 | at_once m2""",
+        # In the order of their indexes the small one would take a part of the room that only the large one needs.
+        "members of different sizes are placed in more than one order": """
+            nodes n1 | cpu 4 | nodes n2 | request 0 | of train 2 | cpu 3 | come m0 | cpu 8 | come m1 | at_once m0 m1""",
+        "a waiting member may change its group": """
+            nodes n1*10 | request 1 | spec nodeSelector={"no":"where"} | of a 2 | come m0 m1 | at_once | of b 1
+            | join m0 | at_once""",
+        # One second, two, four, up to ten, as a pod does.
+        "a group whose Bindings fail again and again comes ever later": f"""
+            nodes n1..3 | come m0..2 | {" | ".join(FAILURES)}""",
     }
 )
 def test_enough_members_start_together_or_none(life: Life, story: str) -> None:
@@ -66,84 +93,6 @@ def test_enough_members_start_together_or_none(life: Life, story: str) -> None:
 )
 def test_the_rest_of_a_group_that_is_half_bound(life: Life, story: str) -> None:
     play(GroupStory(life), story)
-
-
-def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
-    """They wait for different things: the first one is named in the message, and is not the only one to come again."""
-    one = '{"name":"train","min":1}'
-    large = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100"}}}]}
-    life.nodes("n1")
-    life.see(life.member("m0", one, request=None), life.member("m1", one, request=None, spec=large))
-    life.see(life.member("m2", one, request=None, spec={"nodeSelector": {"disk": "fast"}}))
-    found = life.work()
-    assert bound_names(found) == ["m0"]
-    assert set(told(found).values()) == {
-        "group train: enough members are placed, but m1 is not: 0/1 nodes are available: 1 Insufficient cpu."
-    }
-    life.bound(*binds(found))
-    life.nodes("n1", labels={"disk": "fast"})
-    assert bound_names(life.work(10.0)) == ["m2"]
-
-
-def test_members_count_by_uid(life: Life) -> None:
-    """A gated one does not count, nor one that failed. One that succeeded counts for those of its controller."""
-    life.nodes("n1", "n2", "n3", "n4")
-    life.see(life.member(), life.member(), life.member(spec={"schedulingGates": [{"name": "g"}]}))
-    owners = [{"name": "other", "kind": "Job", "uid": "other", "controller": True}]
-    done = life.member(status={"phase": "Succeeded"}, node="n1", metadata={"ownerReferences": owners})
-    life.see(done, life.member(status={"phase": "Failed"}, node="n1"))
-    assert binds(life.work()) == []
-    (message,) = set(told(life.work(3.0)).values())
-    others = "1 with scheduling gates, 1 succeeded under another controller (not counted)"
-    assert message == f"group train: 2 of at least 3 members exist, {others}"
-    life.see(life.member())
-    first, second, _ = life.bound(*binds(life.work()))
-    life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))
-    life.see(life.member("late"))
-    assert bound_names(life.work()) == ["late"]
-
-
-def test_anti_affinity_among_members_counts(life: Life) -> None:
-    """Each member is placed beside those before it: one on a node, and no group where there are too few nodes."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job": "train"}}}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    for name, is_enough in (("n1", False), ("n2", False), ("n3", True)):
-        life.nodes(name, vfs=8, labels={"kubernetes.io/hostname": name})
-        if name == "n2":
-            life.members(3, metadata={"labels": {"job": "train"}}, spec={"affinity": apart})
-        assert sorted(one.assigned.node for one in binds(life.work(1.0))) == ["n1", "n2", "n3"] * is_enough
-
-
-def test_members_of_different_sizes_are_placed_in_more_than_one_order(life: Life) -> None:
-    """In the order of their indexes the small one would take a part of the room that only the large one needs."""
-    life.nodes("n1")
-    life.nodes("n2", allocatable={"cpu": "4"})
-    for name, cpu in (("m0", "3"), ("m1", "8")):
-        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-        life.see(life.member(name, '{"name":"train","min":2}', request=None, spec={"containers": [container]}))
-    placed = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(life.work())}
-    assert placed == {"m0": "n2", "m1": "n1"}
-
-
-def test_members_that_name_another_scheduler_keep_the_group_waiting(life: Life) -> None:
-    mixed = '{"name":"mixed","min":1}'
-    life.see(life.member("m0", mixed), life.member("m1", mixed, spec={"schedulerName": "other"}))
-    assert told(life.work(3.0)) == {"m0": "group mixed: waiting members that name another scheduler: 1"}
-
-
-def test_a_group_whose_bindings_fail_again_and_again_comes_ever_later(life: Life) -> None:
-    """One second, two, four, up to ten, as a pod does; a Binding that succeeds ends that."""
-    life.nodes("n1", "n2", "n3")
-    life.members(3)
-    waits = []
-    for _ in range(6):
-        for decision in binds(life.work()):
-            life.machine.finished(decision, Outcome("forbidden", "a webhook"), life.now)
-        due = life.machine.next_due()
-        assert due is not None
-        waits.append(due - life.now)
-        life.now = due
-    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 NO_POD_GROUP = "group train: its PodGroup ({}) does not exist, or the API server does not serve that API"

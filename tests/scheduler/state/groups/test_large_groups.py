@@ -15,7 +15,7 @@ from scheduler.cycle.instructions import Instruction
 from scheduler.kube.group import MOST_SHAPES
 from scheduler.kube.objects import Pod
 from scheduler.state.groups.group_scheduling import PORTION
-from tests.scheduler.group_life import Life, annotated, binds, changed, orders, told
+from tests.scheduler.group_life import Life, binds, changed, orders, told
 
 ANY = '{"name":"large","min":1}'
 NOWHERE = {"nodeSelector": {"no": "where"}}
@@ -119,15 +119,6 @@ def test_an_event_of_a_pod_costs_the_same_however_many_controllers_own_the_other
         return _calls(partial(life.see, changed(pods[-1], metadata={"labels": {"changed": "yes"}})))
 
     assert calls(400) < calls(50) + 50
-
-
-def test_a_waiting_member_may_change_its_group(life: Life) -> None:
-    life.nodes("n1", vfs=10)
-    one, _ = life.members(2, '{"name":"a","min":2}', request=[{}], spec=NOWHERE)
-    life.work()
-    life.see(annotated(one, {"mooring.dev/group": '{"name":"b","min":1}'}))
-    life.work()
-    life.machine.check()
 
 
 _COUNT = MOST_SHAPES + 6

@@ -1,9 +1,6 @@
 """Which group comes first: by priority and age, whatever the backoffs are and whatever a pod's owner changes."""
 
-import pytest
-
-from scheduler.cycle.instructions import DeleteVictimsResult
-from tests.scheduler.group_life import Life, bound_names, fill, orders
+from tests.scheduler.group_life import Life
 from tests.scheduler.state.groups.group_story import GroupStory
 from tests.scheduler.story import play, stories
 
@@ -41,23 +38,23 @@ def test_of_two_groups_that_wait(life: Life, story: str) -> None:
     play(GroupStory(life), story)
 
 
-@pytest.mark.parametrize(
-    ("of_group", "own", "first"), [(10, 0, "g"), (None, 10, "g"), (0, 10, "between"), (5, 10, "between")]
+KEPT = """
+    fill n1 | spec priority=5 | alone between | at_once | evicted on-n1 | {} | delete on-n1 | spec priority={} | come g
+    | later 1"""
+BY_SPEC = "name spec=train | pod_group train 1"
+
+
+@stories(
+    {
+        # The priority of a PodGroup counts for its members, whatever their own is.
+        "goes to a PodGroup above it": f"{KEPT.format(f'{BY_SPEC} 10', 0)} | at_once g | evicted",
+        "goes to members above it": f"{KEPT.format(BY_SPEC, 10)} | at_once g | evicted",
+        "does not go to a PodGroup below it": f"{KEPT.format(f'{BY_SPEC} 0', 10)} | at_once between | evicted",
+        "does not go to an equal PodGroup": f"{KEPT.format(f'{BY_SPEC} 5', 10)} | at_once between | evicted",
+    }
 )
-def test_room_kept_for_a_pod_is_kept_from_groups_of_no_higher_priority(
-    life: Life, of_group: int | None, own: int, first: str
-) -> None:
-    """The priority of a PodGroup counts for its members, whatever their own is, above that of the pod or below it."""
-    (running,) = fill(life, "n1", spec={"priority": 0})
-    life.see(life.make_pod("between", [{}, {}], spec={"priority": 5}))
-    (order,) = orders(life.work())
-    life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
-    life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=of_group)
-    life.gone(running)
-    life.see(life.member("g", "", spec={"priority": own, "schedulingGroup": {"podGroupName": "train"}}))
-    found = life.work(1.0)
-    assert bound_names(found) == [first]
-    assert orders(found) == []
+def test_room_kept_for_a_pod(life: Life, story: str) -> None:
+    play(GroupStory(life), story)
 
 
 # The only room is taken by a pod, which ends below.

@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mooring import names
-from mooring.annotations.assignment import Assignment
 from mooring.annotations.pf_terms import Access
 from mooring.annotations.spares import dump_spares, read_spares
-from scheduler.kube.objects import Pod
 from tests.scheduler.group_life import Life, annotated, binds, changed
 from tests.scheduler.state.groups.group_story import LEADER, GroupStory
 from tests.scheduler.story import play, stories
@@ -18,6 +16,8 @@ ASKS = f"rack r1 | name annotation={GROUP}"
 ASKS_NO_MORE = ASKS.replace('"spares":1', '"spares":0')
 # The group has n1 and n2 of a rack of three nodes, and the spare n3.
 START = f"{ASKS} | nodes n1..3 | come m0 m1 | at_once m0 m1 | on n1 n2"
+ROLES = '{"name":"ray","role_from":"role","roles":{"head":1,"worker":2},"spares":1}'
+HEAD, WORKER = f"request 0 | name annotation={ROLES} role=head", f"request 2 | name annotation={ROLES} role=worker"
 OTHER = "request 1 | alone other"
 URGENT = "spec priority=9 | alone urgent | at_once urgent"
 
@@ -53,46 +53,36 @@ URGENT = "spec priority=9 | alone urgent | at_once urgent"
             {ASKS} | fill n1..3 | spec priority=9 | come m0 m1 | at_once | evicted on-n2 on-n3 | delete on-n2 on-n3
             | later 2 | at_once m0 m1 | on n2 n3 | kept | lose_node_of m0 | delete m0 | come again | later 2 | at_once
             | evicted on-n1""",
+        # The member was deleted while no scheduler ran.
+        "is recorded with each Binding, and kept by a new leader without the lost member": f"""
+            {START} | kept :n3 | recorded m0 | recorded m1 | LOST""",
+        # A head without VFs comes first; it is made again, and the workers' spare stays.
+        "is as large as the largest member": f"""
+            nodes n1..3 | {HEAD} | come a | {WORKER} | come b c | at_once a b c | kept :n3 | kept_vfs 2 | delete a
+            | {HEAD} | come a | at_once a | recorded a | delete a | come a | at_once a | recorded a | kept_vfs 2
+            | LEADER | kept :n3 | recorded a""",
     },
     LEADER=LEADER,
+    LOST={
+        "m0": "delete m0 | lead | at_once | kept :n3 | recorded m1 | alone o0 o1 | at_once o0 | on n1",
+        "m1": "delete m1 | lead | at_once | kept :n3 | recorded m0 | alone o0 o1 | at_once o0 | on n2",
+    },
 )
 def test_room_for_a_spare(life: Life, story: str) -> None:
     play(GroupStory(life), story)
 
 
-@pytest.fixture
-def start(life: Life) -> GroupStory:
-    story = GroupStory(life)
-    play(story, START)
-    return story
-
-
-def _spares(story: GroupStory, pod: str = "m1") -> tuple[Assignment, ...]:
-    return read_spares(story.pods[pod].annotations)
-
-
-@pytest.mark.parametrize("lost", ["m0", "m1"])
-def test_each_binding_records_the_spares_and_a_new_leader_keeps_them_without_the_lost_member(
-    start: GroupStory, lost: str
-) -> None:
-    """The member was deleted while no scheduler ran."""
-    assert _spares(start, "m0") == _spares(start, "m1")
-    assert [(one.node, len(one.vfs)) for one in _spares(start)] == [("n3", 2)]
-    play(start, f"delete {lost} | lead | at_once | kept :n3")
-    (room,) = start.life.machine.reservations.on("n3")
-    assert room.assignment == _spares(start, {"m0": "m1", "m1": "m0"}[lost])[0]
-    play(start, f"alone o0 o1 | at_once o0 | on {'n1' if lost == 'm0' else 'n2'}")
-
-
 @pytest.mark.parametrize("order", ["", "backwards"])
-def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(start: GroupStory, order: str) -> None:
+def test_of_two_records_with_one_vf_a_new_leader_keeps_the_newer(life: Life, order: str) -> None:
     """An earlier leader had lost the room of one group, and given it to the other."""
-    play(start, f"later 3600 | rack r2 | nodes n4..6 | name annotation={GROUP.replace('train', 'later')} | come l0 l1")
-    play(start, "at_once l0 l1")
-    record = dump_spares([replace(_spares(start)[0], uid=_spares(start, "l0")[0].uid)])
-    start.pods |= {name: annotated(start.pods[name], {names.SPARES: record}) for name in ("l0", "l1")}
-    play(start, f"lead {order} | at_once")
-    (kept,) = start.life.machine.reservations.all()
+    story = GroupStory(life)
+    play(story, f"{START} | later 3600 | rack r2 | nodes n4..6 | name annotation={GROUP.replace('train', 'later')}")
+    play(story, "come l0 l1 | at_once l0 l1")
+    (older,), (newer,) = (read_spares(story.pods[name].annotations) for name in ("m0", "l0"))
+    record = dump_spares([replace(older, uid=newer.uid)])
+    story.pods |= {name: annotated(story.pods[name], {names.SPARES: record}) for name in ("l0", "l1")}
+    play(story, f"lead {order} | at_once")
+    (kept,) = story.life.machine.reservations.all()
     assert kept.group is not None
     assert kept.group.name == "later"
 
@@ -126,33 +116,6 @@ def test_spares_are_on_the_groups_rails(life: Life) -> None:
         for vf in one.assignment.vfs
     }
     assert (len(found), len(rooms), len(networks)) == (2, 1, 1)
-
-
-def test_spares_are_as_large_as_the_largest_member(life: Life) -> None:
-    """A head without VFs comes first; it is made again, and the workers' spare stays."""
-    group = '{"name":"ray","role_from":"role","roles":{"head":1,"worker":2},"spares":1}'
-    life.nodes("n1", "n2", "n3")
-
-    def member(role: str, name: str) -> Pod:
-        request: list[dict[str, str]] = [{}, {}] if role == "worker" else []
-        return life.member(name, group, request=request, metadata={"labels": {"role": role}})
-
-    life.see(member("head", "a"), member("worker", "b"), member("worker", "c"))
-    head, *workers = sorted(life.bound(*binds(life.work())), key=lambda pod: pod.metadata.name)
-    (free,) = {"n1", "n2", "n3"} - {pod.spec.node_name for pod in workers}
-    (kept,) = life.machine.reservations.on(str(free))
-    assert kept.assignment is not None
-    assert len(kept.assignment.vfs) == 2
-    for _ in range(2):
-        life.gone(head)
-        life.see(member("head", "a"))
-        (head,) = life.bound(*binds(life.work()))
-        assert read_spares(head.annotations) == (kept.assignment,)
-    for pods in ([head, *workers], [*workers, head]):
-        new = life.successor()
-        new.nodes("n1", "n2", "n3")
-        new.see(*pods)
-        assert [one.assignment for one in new.machine.reservations.on(str(free))] == [kept.assignment]
 
 
 def test_spares_count_for_the_share_of_their_namespace(life: Life) -> None:
