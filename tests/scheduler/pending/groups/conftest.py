@@ -20,9 +20,7 @@ def make_story(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Itera
     stories: list[Story] = []
 
     def make(*, portion: int = PORTION, **options: Any) -> Story:
-        def machine() -> Machine:
-            return Machine("mooring", group_options=GroupOptions(**options), portion=portion)
-
+        machine = Machine("mooring", group_options=GroupOptions(**options), portion=portion)
         stories.append(Story(machine, make_node, make_pf, make_pod))
         return stories[-1]
 

@@ -5,7 +5,6 @@ come all pods that the step binds, with ``name@node`` where the node matters.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from mooring.names import GROUP, RUNS
 from scheduler.cycle.instructions import Evict, Report, ReportGroup
 from scheduler.kube.workload_objects import PodGroup
+from scheduler.pending.groups.pending_groups import GroupOptions
 from scheduler.pending.groups.promises import read_promise
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import Json
@@ -28,9 +28,8 @@ _UNITS_S = {"h": 3600, "m": 60, "s": 1}
 class Story(Scene):
     """A scene with groups, in which pods want two VFs, which is all that a node has."""
 
-    def __init__(self, make_machine: Callable[[], Machine], *makers: Any) -> None:
-        super().__init__(make_machine(), *makers)
-        self._make_machine = make_machine
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         # By group: the fields of its members.
         self.groups: dict[str, Json] = {}
         self.start = 0.0
@@ -131,10 +130,12 @@ class Story(Scene):
         self.found = [*self.machine.tick(self.now)]
 
     def step_leader(self, *nodes: str) -> None:
-        """Let another leader begin 100 s later, which sees these nodes, their pods, and the pair that waits."""
+        """Let a leader with ``--backfill`` follow in 100 s: it sees these nodes, their pods, and the waiting pair."""
         names, message, reservations = [*map(self.node_of, nodes)], self.message, self.machine.reservations
         self.machine.check()
-        self.machine, self.now, start = self._make_machine(), self.now + 100.0, "1970-01-01T00:00:00Z"
+        self.machine = Machine("mooring", group_options=GroupOptions(backfill=True))
+        self.now += 100.0
+        start = "1970-01-01T00:00:00Z"
         self.nodes(*names)
         for pod in list(self.pods.values()):
             node = reservations.node_of(pod.metadata.uid)

@@ -46,7 +46,7 @@ class MarkedStory(Story):
 
 @pytest.fixture
 def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Story:
-    story = MarkedStory(lambda: machine, make_node, make_pf, make_pod)
+    story = MarkedStory(machine, make_node, make_pf, make_pod)
     story.play("nodes n1 n2 n3")
     return story
 
