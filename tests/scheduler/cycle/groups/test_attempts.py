@@ -1,6 +1,7 @@
 """What a group is tried on: nothing is left out by what happens meanwhile, by a bound, or by what was tried before."""
 
 from itertools import cycle, islice
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from scheduler.cycle.instructions import Instruction
 from tests.scheduler.cycle.groups.scene import Scene, message_of, places
 from tests.scheduler.group_life import binds, told, victims
 
-_LABELS = {"app": "g"}
-_TERM = {"labelSelector": {"matchLabels": _LABELS}, "topologyKey": "kubernetes.io/hostname"}
-# Any two members are kept off one node.
-_APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}}}
+
+def _apart(life: Scene, count: int, request: object, **group: Any) -> None:
+    """Let members come of which no two may share a node, each with an index of its own."""
+    term = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "kubernetes.io/hostname"}
+    life.spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    life.labels, life.ranks = {"app": "g"}, Random(1)
+    life.ask(*[request] * count, **group)
 
 
 def _unequal(life: Scene, count: int, **group: Any) -> None:
@@ -26,8 +30,8 @@ def _unequal(life: Scene, count: int, **group: Any) -> None:
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_a_node_may_come_while_leaves_are_tried(life: Scene, steps: int) -> None:
-    """The rack that holds all of them is tried after the leaves, by what its nodes had when the decision began."""
+def test_a_node_may_come_while_racks_are_tried(life: Scene, steps: int) -> None:
+    """The zone that holds all of them is tried after the racks, by what its nodes had when the decision began."""
     life.build("r.a*11:4+4 r.b*11:4+4")
     _unequal(life, 30, prefer=["rack"], within="zone")
     found = life.steps(steps)
@@ -53,8 +57,7 @@ def test_room_outside_the_preferred_domain_wakes_the_group(life: Scene, prefer: 
     life.build("a*2:4+4" if is_apart else "a:4+4")
     life.wire("b-0 rail0:4 rail0:4", labels={"rack": "b"}, spec=spec)
     if is_apart:
-        life.spec, life.labels = _APART, _LABELS
-        life.ask(*[[{}]] * 3, prefer=prefer)
+        _apart(life, 3, [{}], prefer=prefer)
     else:
         _unequal(life, 3, prefer=prefer)
     found = life.work()
@@ -69,8 +72,7 @@ def test_of_members_that_keep_apart_a_node_holds_one(life: Scene) -> None:
     eight = " ".join(f"rail{k}:4" for k in range(8))
     for rack, size in [*((f"r{number}", 49) for number in range(15)), ("large", 50)]:
         life.wire("; ".join(f"{rack}-{number} {eight}" for number in range(size)), labels={"rack": rack})
-    life.spec, life.labels = _APART, _LABELS
-    life.ask(*[[{}, {}]] * 50, within="rack", rails="same")
+    _apart(life, 50, [{}, {}], within="rack", rails="same")
     assert {node.partition("-")[0] for node in places(life.work()).values()} == {"large"}
 
 
