@@ -34,7 +34,10 @@ _PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "the fewest racks, with ranks together": (_BY_RACK, "nodes a*2 b*4 c*2 d*3; job 7 -> b*4 d*3"),
     # The larger one stays for a job of six.
     "of as few racks those that just fit": (_BY_RACK, "nodes a*6 b*4 c*4; job 8 -> b*4 c*4"),
-    "the fewest on each level": (_BY_BOTH, "nodes a.1*3 a.2*3 b.1*3 b.2*3 c.?*2; job 9 -> a.1*3 a.2*3 b.1*3"),
+    "the fewest on each level": (
+        _BY_BOTH,
+        f"nodes {'a.1 a.2 ' * 3}{'b.1 b.2 ' * 3}c.?*2; job 9 -> a.1*3 a.2*3 b.1*3",
+    ),
     "a name may be empty": (_IN_RACK, "nodes a *2; job 2 -> *2"),
     # topograph sets no label for a tier that a cluster does not have.
     "without wider labels": ({"prefer": ["rack", "zone", "region"]}, "nodes ?.?.a*4 ?.?.b*4 ?.z.c*4; job 4 -> ?.?.a*4"),
@@ -60,7 +63,8 @@ _PLACES: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"ranks of a dead rack take the fewest {levels}": (
             levels,
-            "nodes z.c*2 z.d*2 z.a*4 z.b*4 z.e*4 z.f*4; job 8 -> z.a*4 z.b*4; crash m0 m1 m2 m3; job 4 -> z.e*4",
+            f"nodes {'z.a z.b z.c z.d z.e z.f ' * 2}{'z.a z.b z.e z.f ' * 2}; job 8 -> z.a*4 z.b*4; crash m0 m1 m2 m3; "
+            "job 4 -> z.e*4",
         )
         for levels in (_BY_RACK, _BY_BOTH, _IN_ZONE)
     },
