@@ -102,22 +102,14 @@ STORIES = {
     "a group of a namespace in trouble waits too": f"""
         node n1 20 | {pods(range(4))} | bind > bad/0 bad/1 bad/2 bad/3 | at 2 | member bad/m0 | member bad/m1 | at 4
         | tick | bind | at 4.1 | answer bad/0 bound | bind > bad/m0 bad/m1""",
+    "an answer that is definite ends the reservation": """
+        node n1 | pod a | pod b | bind > a | answer a KIND | at 0.5 | gone a | at 2 | bind > b""",
 }
-STORIES |= {
-    f"a Binding that is {kind} ends the reservation": f"""
-        node n1 | pod a | pod b | bind > a | answer a {kind} because{told} | at 0.5 | gone a | at 2 | bind > b"""
-    for kind, told in {
-        "taken": "",
-        "changed": "",
-        "gated": "",
-        "deleting": "",
-        "gone": "",
-        "refused": " > a Unschedulable: the API server rejected the binding: because",
-    }.items()
-}
+KINDS = {kind: f"{kind} because" for kind in ("taken", "changed", "gated", "deleting", "gone")}
+KINDS["refused"] = "refused because > a Unschedulable: the API server rejected the binding: because"
 
 
-@stories(STORIES)
+@stories(STORIES, KIND=KINDS)
 def test_bindings(story: str, cluster: Cluster) -> None:
     play(cluster, story)
 

@@ -136,20 +136,17 @@ STORIES = {
     # The scheduler writes its own, and counts none before the pod has a node.
     "an assignment that a pod brings with it gives it nothing": """
         offer n1 4 a | place team-a/a > a=rail0 | forge team-b/b a > b=others""",
+    "a group is placed within its namespace's networks and shares": """
+        offer n1 4 only rest | offer n2 4 only rest
+        | group "min":4RAILS team-b/b0..3 > b0=rail1 b1=rail1 b2=rail1 b3=rail1
+        | place team-b/more > more=team-b:2+1>2('rail1')""",
+    "a group whose first rail is for others waits": """
+        offer n1 4 only rest | offer n2 4 only rest | group "min":4,"rails":"index" team-b/b0..3
+        > b0=others b1=others b2=others b3=others""",
 }
-GROUP = "team-b/b0 team-b/b1 team-b/b2 team-b/b3"
-STORIES |= {
-    f"a group is placed within its namespace's networks and shares{rails}": f"""
-        offer n1 4 only rest | offer n2 4 only rest | group "min":4{rails} {GROUP} > b0=rail1 b1=rail1 b2=rail1 b3=rail1
-        | place team-b/more > more=team-b:2+1>2('rail1')"""
-    for rails in ("", ',"rails":"same"')
-}
-STORIES["a group whose first rail is for others waits"] = f"""
-    offer n1 4 only rest | offer n2 4 only rest | group "min":4,"rails":"index" {GROUP}
-    > b0=others b1=others b2=others b3=others"""
 
 
-@stories(STORIES)
+@stories(STORIES, RAILS={"any rails": "", "same rails": ',"rails":"same"'})
 def test_tenants(story: str, life: Life) -> None:
     play(Tenants(life), story)
 
