@@ -1,17 +1,18 @@
 """A machine with storage around it, fed with events as by the watches."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from mooring.kube.events import Changed, Identity, Removed
+from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.storage_objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
+    CSIDriver,
     CSINode,
     CSIStorageCapacity,
     PersistentVolume,
@@ -20,6 +21,7 @@ from scheduler.kube.storage_objects import (
     VolumeAttachment,
 )
 from scheduler.state.machine import Machine
+from tests.scheduler.group_life import changed, victims
 from tests.scheduler.reference.messages import refusal
 
 Json = dict[str, Any]
@@ -41,6 +43,7 @@ class Store:
         self.make_node, self.make_pod = make_node, make_pod
         self.now = 0.0
         self._version = 0
+        self.order: PreBind | None = None
 
     def nodes(self, *names: str, **labels: str) -> None:
         for name in names:
@@ -142,12 +145,17 @@ class Store:
         return bind.assigned.node
 
     def outcome(self) -> str:
-        """Run, and return what becomes of the only pod: why it waits, or its node and the volumes that claims get."""
-        (outcome,) = [one for one in self.run() if isinstance(one, Bind | PreBind | Report)]
+        """Run, and return what becomes of a pod: why it waits, or its node and the volumes that claims get."""
+        instructions = self.run()
+        if not instructions:
+            return ""
+        (outcome,) = [one for one in instructions if isinstance(one, Bind | PreBind | Report)]
         if isinstance(outcome, Report):
-            return refusal(outcome.message).partition(" nodes are available: ")[2]
+            message, _, reasons = refusal(outcome.message).partition(" nodes are available: ")
+            return reasons or message
         if isinstance(outcome, Bind):
             return outcome.assigned.node
+        self.order = outcome
         matches = [f"{one.claim.metadata.name}={one.volume.metadata.name}" for one in outcome.plan.matches]
         provisions = [f"{one.claim.metadata.name}=new" for one in outcome.plan.provisions]
         return " ".join((outcome.plan.node, *sorted(matches), *provisions))
@@ -168,3 +176,116 @@ def pre_binds(instructions: Iterable[Instruction]) -> list[PreBind]:
 
 def messages(instructions: Iterable[Instruction]) -> set[str]:
     return {one.message for one in instructions if isinstance(one, Report)}
+
+
+class VolumeStory:
+    """What happens to volumes, claims and the pods that use them; the verbs are those of `tests.scheduler.story`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pods: dict[str, Pod] = {}
+
+    def nodes(self, *words: str) -> None:
+        names, fields = _parse(words)
+        self.store.nodes(*names, **({ZONE: fields["zone"]} if "zone" in fields else {}))
+
+    def by_hand(self) -> None:
+        """Let no provisioner make volumes."""
+        self.store.storage_class("late", "kubernetes.io/no-provisioner")
+
+    def zonal(self, zone: str) -> None:
+        """Let volumes be made in one zone only."""
+        zones = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}]}]
+        self.store.storage_class("late", allowedTopologies=zones)
+
+    def volume(self, name: str, *words: str) -> None:
+        """Show a volume: ``on=n1,n2`` are nodes that can use it, ``zone`` is its label, ``for`` its claim."""
+        _, fields = _parse(words)
+        where = on(HOST, *fields["on"].split(",")) if "on" in fields else None
+        labels = {ZONE: fields["zone"]} if "zone" in fields else {}
+        own = fields.get("for")
+        claim = {"namespace": "default", "name": own, "uid": f"u-{own}"} if own else None
+        self.store.volume(name, where=where, labels=labels, claim=claim, size=fields.get("size", "1Gi"))
+
+    def claim(self, name: str, *words: str) -> None:
+        """Show a claim, perhaps bound to a volume, owned by a pod, or for one pod only (``once``)."""
+        volumes, fields = _parse(words)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "controller": True}
+        owners = [owner | {"uid": self.pods[fields["owner"]].metadata.uid}] if "owner" in fields else []
+        modes = ["ReadWriteOncePod" if "once" in volumes else "ReadWriteOnce"]
+        size, selected = fields.get("size", "1Gi"), fields.get("selected", "")
+        bound = "".join(word for word in volumes if word != "once")
+        self.store.claim(name, bound, owners=owners, modes=modes, size=size, selected=selected)
+
+    def pod(self, name: str, *words: str) -> None:
+        """Show a pod with claims, or with an ephemeral volume; ``on`` is its node, ``to`` its node selector."""
+        claims, fields = _parse(words)
+        spec: Json = {"priority": int(fields.get("priority", "0"))}
+        if "cpu" in fields:
+            spec["containers"] = [{"name": "c", "resources": {"requests": {"cpu": fields["cpu"]}}}]
+        if "to" in fields:
+            spec["nodeSelector"] = {HOST: fields["to"]}
+        if "ephemeral" in claims:
+            claims = []
+            spec["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]
+        self.pods[name] = self.store.pod(*claims, node=fields.get("on"), name=name, spec=spec)
+
+    def end(self, name: str) -> None:
+        pod = self.pods.pop(name)
+        self.store.machine.pods(Removed(Identity(pod.metadata.name, "default", pod.metadata.uid)), self.store.now)
+
+    def terminate(self, name: str) -> None:
+        self.store.show(changed(self.pods[name], metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+
+    def answer(self, *words: str) -> None:
+        """Answer the last order: the versions that were written, or why nothing was."""
+        faults, versions = _parse(words)
+        assert self.store.order is not None
+        self.store.prepared(self.store.order, " ".join(faults), **versions)
+
+    def unlist(self) -> None:
+        """Let a list show no volumes."""
+        self.store.machine.handle(PersistentVolume, Synced(()), self.store.now)
+
+    def lose(self, volume: str) -> None:
+        self.store.gone(PersistentVolume, volume)
+
+    def limit(self, node: str, count: str) -> None:
+        self.store.limit(node, int(count))
+
+    def attach(self, node: str, volume: str) -> None:
+        self.store.attach(node, volume)
+
+    def detach(self, node: str, volume: str) -> None:
+        self.store.gone(VolumeAttachment, f"a-{node}-{volume}")
+
+    def publish(self, state: str = "on") -> None:
+        """Let the driver publish its capacity, or not any more."""
+        self.store.tell(CSIDriver, {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": state == "on"}})
+
+    def room(self, node: str, size: str, largest: str = "") -> None:
+        document: Json = {"metadata": {"name": f"on-{node}", "namespace": "kube-system"}, "storageClassName": "late"}
+        document |= {"capacity": size, "nodeTopology": {"matchLabels": {HOST: node}}}
+        self.store.tell(CSIStorageCapacity, document | ({"maximumVolumeSize": largest} if largest else {}))
+
+    def no_room(self, node: str) -> None:
+        self.store.gone(CSIStorageCapacity, f"on-{node}")
+
+    def wait(self, seconds: str) -> None:
+        self.store.now += float(seconds)
+
+    def decide(self) -> str:
+        return self.store.outcome()
+
+    def waiting(self) -> str:
+        """Return how many pods wait for an event."""
+        return str(self.store.machine.pending_pods.depths()["unschedulable"])
+
+    def preempt(self) -> str:
+        return " ".join(victims(self.store.run()))
+
+
+def _parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the plain words, and those with "=" as fields."""
+    fields = dict(word.split("=") for word in words if "=" in word)
+    return [word for word in words if "=" not in word], fields

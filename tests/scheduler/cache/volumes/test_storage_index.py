@@ -6,21 +6,17 @@ import pytest
 
 from scheduler.cache.volumes.plan import Match, VolumePlan, VolumePlans
 from scheduler.cache.volumes.storage_index import PvIndex
-from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, PersistentVolume
-from tests.scheduler.volume_store import HOST, Store, on
+from scheduler.kube.storage_objects import CSIStorageCapacity, PersistentVolume
+from tests.scheduler.story import play, stories
+from tests.scheduler.volume_store import HOST, Store, VolumeStory, on
 
 NO_ROOM = "1 node(s) did not have enough free storage."
 
 
 @pytest.fixture
 def driver(store: Store) -> Store:
-    _publish(store)
-    store.nodes("n1")
+    play(VolumeStory(store), "publish | nodes n1")
     return store
-
-
-def _publish(store: Store, *, is_on: bool = True) -> None:
-    store.tell(CSIDriver, {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": is_on}})
 
 
 def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
@@ -33,20 +29,11 @@ def _room(store: Store, node: str, size: str | None, **fields: Any) -> None:
     store.tell(CSIStorageCapacity, document | fields)
 
 
-def _want(store: Store, size: str = "1Gi", selected: str = "") -> str:
-    """Show a pod whose claim needs a volume of this size; return the outcome."""
-    store.claim("c", size=size, selected=selected)
+def _want(store: Store, selected: str = "") -> str:
+    """Show a pod with a claim; return the outcome."""
+    store.claim("c", selected=selected)
     store.pod("c")
     return store.outcome()
-
-
-def test_a_volume_is_made_where_the_driver_has_capacity_for_it(driver: Store) -> None:
-    """The first node in order is full: it is not chosen again and again."""
-    driver.nodes("n2", "n3")
-    _room(driver, "n1", "1Gi")
-    _room(driver, "n2", "9Gi", maximumVolumeSize="1Gi")
-    _room(driver, "n3", "4Gi")
-    assert _want(driver, "4Gi") == "n3 c=new"
 
 
 @pytest.mark.parametrize(
@@ -76,26 +63,24 @@ def test_capacity_may_be_accessible_from_many_nodes(topology: Any, driver: Store
     assert _want(driver, selected="n2") == "n2 c=new"
 
 
-def test_an_existing_volume_needs_no_capacity(driver: Store) -> None:
-    driver.volume("v")
-    assert _want(driver) == "n1 c=v"
+STORIES = {
+    # The first node in order is full: it is not chosen again and again.
+    "a volume is made where the driver has capacity for it": """
+        publish | nodes n1 n2 n3 | room n1 1Gi | room n2 9Gi 1Gi | room n3 4Gi | claim c size=4Gi | pod p c
+        | decide > n3 c=new""",
+    "an existing volume needs no capacity": "publish | nodes n1 | volume v | claim c | pod p c | decide > n1 c=v",
+    # Growth helps; a driver that publishes nothing is simply tried.
+    "less capacity requeues no pod, and a driver that stops publishing does": f"""
+        publish | nodes n1 | room n1 2Gi | claim c size=4Gi | pod p c | decide > {NO_ROOM} | wait 10 | room n1 1Gi
+        | no_room n1 | waiting > 1 | publish off | decide > n1 c=new""",
+    "without a driver that publishes capacity every node has enough": """
+        nodes n1 | claim c size=4Gi | pod p c | decide > n1 c=new""",
+}
 
 
-def test_less_capacity_requeues_no_pod_and_a_driver_that_stops_publishing_does(driver: Store) -> None:
-    """Growth helps; a driver that publishes nothing is simply tried."""
-    _room(driver, "n1", "2Gi")
-    assert _want(driver, "4Gi") == NO_ROOM
-    driver.now = 10.0
-    _room(driver, "n1", "1Gi")
-    driver.gone(CSIStorageCapacity, "on-n1")
-    assert driver.machine.pending_pods.depths()["unschedulable"] == 1
-    _publish(driver, is_on=False)
-    assert driver.outcome() == "n1 c=new"
-
-
-def test_without_a_driver_that_publishes_capacity_every_node_has_enough(store: Store) -> None:
-    store.nodes("n1")
-    assert _want(store, "4Gi") == "n1 c=new"
+@stories(STORIES)
+def test_volumes_of_a_driver_with_capacity(story: str, store: Store) -> None:
+    play(VolumeStory(store), story)
 
 
 CLAIM = {"namespace": "default", "name": "c"}

@@ -1,18 +1,14 @@
 """Where a pod's volumes let it go, the messages if they let it go nowhere, and what requeues it then."""
 
 import time
-from typing import Any
 
 import pytest
 
-from mooring.kube.events import Identity, Removed
-from scheduler.kube.objects import Pod
-from scheduler.kube.storage_objects import CSINode, PersistentVolume, VolumeAttachment
+from scheduler.kube.storage_objects import CSINode
 from tests.scheduler.conftest import Json
-from tests.scheduler.group_life import victims
-from tests.scheduler.volume_store import HOST, ZONE, Store, on
+from tests.scheduler.story import play, stories
+from tests.scheduler.volume_store import HOST, ZONE, Store, VolumeStory, on
 
-EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
 BY_HAND = "kubernetes.io/no-provisioner"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims."
 CONFLICT = "2 node(s) didn't match PersistentVolume's node affinity."
@@ -21,20 +17,8 @@ FULL = "1 node(s) exceed max volume count."
 OF_C = {"namespace": "default", "name": "c"}
 
 
-def _owners(pod: Pod) -> list[Json]:
-    return [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod.metadata.uid, "controller": True}]
-
-
 def _required(term: Json) -> Json:
     return {"where": {"required": {"nodeSelectorTerms": [term]}}}
-
-
-def _use(store: Store, *names: str, node: str | None = None, **fields: Any) -> Pod:
-    """Show volumes and claims of these names, bound to each other, and a pod that uses the claims."""
-    for name in names:
-        store.volume(name, **fields)
-        store.claim(name, name)
-    return store.pod(*names, node=node)
 
 
 @pytest.mark.parametrize(
@@ -101,45 +85,6 @@ def test_a_bound_volume_restricts_the_pod_to_nodes_that_can_use_it(
         store.nodes("n3", **{ZONE: "c"})
 
 
-def test_the_zone_label_of_an_ephemeral_volume_is_ignored(store: Store) -> None:
-    """As in kube-scheduler: it reads the zone only for the pod's own claims."""
-    store.nodes("n1", **{ZONE: "z"})
-    pod = store.make_pod("p", spec=EPHEMERAL)
-    store.volume("v", labels={ZONE: "b"})
-    store.claim("p-scratch", "v", owners=_owners(pod))
-    store.show(pod)
-    assert store.outcome() == "n1"
-
-
-def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> None:
-    """Anywhere in the cluster; when that pod is gone, the next is requeued."""
-    store.nodes("n1", "n2")
-    store.volume("v")
-    store.claim("c", "v", modes=["ReadWriteOncePod"])
-    first = store.pod("c", node="n1")
-    store.pod("c")
-    reason = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-    assert store.outcome() == f"2 node(s) unavailable {reason}."
-    store.now = 10.0
-    store.machine.pods(Removed(Identity(first.metadata.name, "default", first.metadata.uid)), store.now)
-    assert store.outcome() == "n1"
-
-
-def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: Store) -> None:
-    """The claim is named after pod and volume, and must be the pod's own."""
-    store.nodes("n1")
-    pod = store.pod(spec=EPHEMERAL, name="p")
-    waits = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch".'
-    assert store.outcome() == waits
-    store.now = 10.0
-    store.claim("p-scratch", "v")
-    assert store.outcome() == "PVC default/p-scratch was not created for pod default/p (pod is not owner)."
-    store.now = 20.0
-    store.volume("v")
-    store.claim("p-scratch", "v", owners=_owners(pod))
-    assert store.outcome() == "n1"
-
-
 @pytest.mark.parametrize(
     ("volumes", "claim", "outcome"),
     [
@@ -172,52 +117,6 @@ def test_a_claim_goes_where_a_volume_is_free_for_it(
         store.now = 10.0
         store.volume("right", where=on(HOST, "n2"), labels={"tier": "fast"})
         assert store.outcome() == "n2 c=right"
-
-
-def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> None:
-    """Claims are served from the smallest up; volumes for all nodes and for one are found by different labels."""
-    store.nodes("n1")
-    for name, size in (("big", "9Gi"), ("mid", "3Gi"), ("here", "4Gi"), ("small", "1Gi"), ("anywhere", "2Gi")):
-        store.volume(name, size=size, where=on(HOST, "n1") if name in ("here", "small") else None)
-    sizes = {"first": "1Gi", "second": "1500Mi", "third": "2500Mi", "fourth": "3500Mi"}
-    for name, size in reversed(sizes.items()):
-        store.claim(name, size=size)
-    store.pod(*sorted(sizes))
-    assert store.outcome() == "n1 first=small fourth=here second=anywhere third=mid"
-
-
-def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
-    """By the class's allowed topologies; a node where it may be made requeues the pod."""
-    store.storage_class("zonal", allowedTopologies=[{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}])
-    store.nodes("n1", **{ZONE: "a"})
-    store.claim("c", of="zonal")
-    store.pod("c")
-    assert store.outcome() == f"1 {NONE_FREE}"
-    store.now = 10.0
-    store.nodes("n2", **{ZONE: "b"})
-    assert store.outcome() == "n2 c=new"
-
-
-def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
-    """Whichever scheduler selected it: a new leader finds what the one before had begun."""
-    store.nodes("n1", "n2")
-    store.claim("c", selected="n2")
-    store.pod("c")
-    assert store.outcome() == "n2 c=new"
-
-
-def test_volumes_found_by_label_are_those_found_by_looking_at_all(store: Store) -> None:
-    store.nodes("n1", "n2")
-    store.storage_class("late", BY_HAND)
-    store.volume("v", where=on(HOST, "n1"))
-    store.volume("v", where=on(HOST, "n2", "n3"))
-    store.claim("c")
-    store.pod("c")
-    assert store.outcome() == "n2 c=v"
-    store.gone(PersistentVolume, "v")
-    store.claim("d")
-    store.pod("d")
-    assert store.outcome() == f"2 {NONE_FREE}"
 
 
 @pytest.mark.parametrize("free", [0, 7, 46, 69])
@@ -255,70 +154,65 @@ def test_claims_that_any_volume_could_serve_are_judged_once_and_not_on_every_nod
     assert time.thread_time() - began < 2.0
 
 
-def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
-    """Volumes that pods use and those attached without a pod count once each; a volume already there adds none."""
-    store.nodes("n1")
-    store.limit("n1", 3)
-    _use(store, "v1", node="n1")
-    store.attach("n1", "v1")
-    store.attach("n1", "v2")
-    _use(store, "v3")
-    assert store.outcome() == "n1"
-    _use(store, "v2")
-    assert store.outcome() == "n1"
-    _use(store, "v4")
-    assert store.outcome() == FULL
-    store.now = 10.0
-    store.limit("n1", 4)
-    assert store.outcome() == "n1"
-
-
 @pytest.mark.parametrize(
     ("driver", "outcome"), [({"allocatable": {"count": 0}}, FULL), ({"allocatable": {}}, "n1"), ({}, "n1")]
 )
 def test_a_limit_of_0_is_one_and_none_is_no_limit(driver: Json, outcome: str, store: Store) -> None:
     store.nodes("n1")
     store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"} | driver]}})
-    _use(store, "v")
+    store.volume("v")
+    store.claim("c", "v")
+    store.pod("c")
     assert store.outcome() == outcome
 
 
-def test_a_detached_volume_no_longer_counts(store: Store) -> None:
-    """The attachment's end requeues the pods that wait for it; a change of its status requeues none."""
-    store.nodes("n1")
-    store.limit("n1", 1)
-    store.attach("n1", "v1")
-    store.volume("v1")
-    _use(store, "v2")
-    assert store.outcome() == FULL
-    store.now = 10.0
-    store.attach("n1", "v1")
-    assert store.machine.pending_pods.depths()["unschedulable"] == 1
-    store.gone(VolumeAttachment, "a-n1-v1")
-    assert store.outcome() == "n1"
+ONCE = "due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."
+STORIES = {
+    # As in kube-scheduler, which reads the zone only for the pod's own claims.
+    "the zone label of an ephemeral volume is ignored": """
+        pod p ephemeral | volume v zone=b | claim p-scratch v owner=p | nodes n1 zone=z | wait 10 | decide > n1""",
+    "an ephemeral volume waits for its claim, which must be the pod's own": """
+        nodes n1 | pod p ephemeral
+        | decide > waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch".
+        | wait 10 | claim p-scratch v
+        | decide > PVC default/p-scratch was not created for pod default/p (pod is not owner).
+        | wait 10 | volume v | claim p-scratch v owner=p | decide > n1""",
+    "a claim for one pod only is used by one pod at a time, anywhere in the cluster": f"""
+        nodes n1 n2 | volume v | claim c v once | pod first c on=n1 | pod second c
+        | decide > 2 node(s) unavailable {ONCE} | wait 10 | end first | decide > n1""",
+    # Volumes for all nodes and for one are found by different labels.
+    "the smallest volume that fits is taken, each once, for the smallest claim first": """
+        nodes n1 | volume big size=9Gi | volume mid size=3Gi | volume here size=4Gi on=n1 | volume small size=1Gi on=n1
+        | volume anywhere size=2Gi | claim d size=3500Mi | claim c size=2500Mi | claim b size=1500Mi | claim a size=1Gi
+        | pod p a b c d | decide > n1 a=small b=anywhere c=mid d=here""",
+    "a volume is made only where its class allows, and a node there requeues the pod": f"""
+        zonal b | nodes n1 zone=a | claim c | pod p c | decide > 1 {NONE_FREE} | wait 10 | nodes n2 zone=b
+        | decide > n2 c=new""",
+    # Whichever scheduler selected it: a new leader finds what the one before had begun.
+    "a claim whose node is chosen goes there only": "nodes n1 n2 | claim c selected=n2 | pod p c | decide > n2 c=new",
+    "volumes found by label are those found by looking at all": f"""
+        by_hand | nodes n1 n2 | volume v on=n1 | volume v on=n2,n3 | claim c | pod p c | decide > n2 c=v
+        | lose v | claim d | pod q d | decide > 2 {NONE_FREE}""",
+    # Those that pods use and those attached without a pod count once each; a volume already there adds none.
+    "a driver attaches no more volumes than its limit": f"""
+        nodes n1 | limit n1 3 | volume v1 | volume v2 | volume v3 | volume v4 | claim a v1 | claim b v2 | claim c v3
+        | claim d v4 | pod p a on=n1 | attach n1 v1 | attach n1 v2 | pod q c | decide > n1 | pod r b | decide > n1
+        | pod s d | decide > {FULL} | wait 10 | limit n1 4 | decide > n1""",
+    "a detached volume no longer counts; a change of the attachment's status requeues no pod": f"""
+        nodes n1 | limit n1 1 | volume v1 | attach n1 v1 | volume v2 | claim c v2 | pod p c | decide > {FULL}
+        | wait 10 | attach n1 v1 | waiting > 1 | detach n1 v1 | decide > n1""",
+    "the less important pod that has the claim is preempted, and no other one": """
+        nodes n1 | claim c v once | volume v for=c | pod holder c on=n1 | pod other on=n1 | pod p c priority=1
+        | preempt > holder""",
+    "the less important pod that has an attached volume is preempted, and no other one": """
+        nodes n1 | limit n1 1 | claim c v once | volume v for=c | claim d w once | volume w for=d | pod holder c on=n1
+        | pod other on=n1 | pod p d priority=1 | preempt > holder""",
+    "no pod is preempted where the volume cannot be used": """
+        nodes n1 n2 | pod a on=n1 cpu=8 | pod b on=n2 cpu=8 | claim c v | volume v on=n2 for=c
+        | pod p c cpu=8 priority=1 | preempt > b""",
+}
 
 
-@pytest.mark.parametrize("claims", ["cc", "ab"], ids=["ReadWriteOncePod claim", "limit of attached volumes"])
-def test_a_pod_is_preempted_for_its_claim_or_its_attached_volume(claims: str, store: Store) -> None:
-    """The less important pod that has it goes; another pod on the node, of the same priority, stays."""
-    store.nodes("n1")
-    store.limit("n1", 1)
-    for name in claims:
-        store.claim(name, f"v{name}", modes=["ReadWriteOncePod"])
-        store.volume(f"v{name}", claim={"name": name, "namespace": "default", "uid": f"u-{name}"})
-    store.pod(claims[0], node="n1", name="holder")
-    store.pod(node="n1")
-    store.pod(claims[1], spec={"priority": 1})
-    assert victims(store.run()) == ["holder"]
-
-
-def test_no_pod_is_preempted_where_the_volume_cannot_be_used(store: Store) -> None:
-    """Both nodes are full; only the pods on the volume's own node are in the way."""
-    busy = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}
-    for node in ("n1", "n2"):
-        store.nodes(node)
-        store.pod(node=node, name=f"on-{node}", spec=busy)
-    store.claim("c", "v")
-    store.volume("v", where=on(HOST, "n2"), claim=OF_C | {"uid": "u-c"})
-    store.pod("c", spec=busy | {"priority": 1})
-    assert victims(store.run()) == ["on-n2"]
+@stories(STORIES)
+def test_pods_with_volumes(story: str, store: Store) -> None:
+    play(VolumeStory(store), story)
