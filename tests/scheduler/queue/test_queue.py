@@ -3,7 +3,6 @@
 from functools import reduce
 from operator import or_
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -25,26 +24,36 @@ class QueueStory:
     def after(self, seconds: str) -> None:
         self.now += float(seconds)
 
+    def next(self) -> None:
+        """Let time pass until an entry is ready."""
+        self.now = self.queue.next_ready() or 0.0
+
     def add(self, *pods: str) -> None:
         for pod in pods:
             uid, _, priority = pod.partition("^")
             self.queue.add(uid, int(priority or 0), uid, self.now)
 
-    def group(self, name: str, backoff_s: str = "0") -> None:
-        """Add a group that is complete from now on."""
-        uid, _, priority = name.partition("^")
-        self.queue.add(uid, int(priority or 0), uid, self.now, since=self.now, backoff_s=float(backoff_s))
+    def group(self, *names: str, backoff_s: float = 0.0) -> None:
+        """Add groups that are complete from now on."""
+        for name in names:
+            uid, _, priority = name.partition("^")
+            self.queue.add(uid, int(priority or 0), uid, self.now, since=self.now, backoff_s=backoff_s)
+
+    def write_failed(self, name: str) -> None:
+        """Add a group that waits because a write has failed."""
+        self.group(name, backoff_s=8.0)
 
     def delete(self, *uids: str) -> None:
         for uid in uids:
             self.queue.delete(uid)
 
-    def event(self, name: str) -> None:
-        self.queue.move_on_event(ClusterEvent[name], self.now)
+    def event(self, name: str, times: str = "1") -> None:
+        for _ in range(int(times)):
+            self.queue.move_on_event(ClusterEvent[name], self.now)
 
     def pop(self, *uids: str) -> None:
         """Expect that exactly these are ready, in this order."""
-        assert _pop_all(self.queue, self.now) == list(uids)
+        assert [*iter(lambda: self.queue.pop(self.now), None)] == list(uids)
 
     def pop_one(self, uid: str) -> None:
         assert self.queue.pop(self.now) == uid
@@ -60,23 +69,25 @@ class QueueStory:
         waits_for = reduce(or_, (ClusterEvent[name] for name in events.split("+") if name != "-"), NO_EVENT)
         assert self.queue.add_unschedulable(uid, waits_for, signature) == set(others)
 
-    def fail(self, *uids: str) -> None:
-        """Expect that exactly these are ready, and let each wait for a node."""
-        assert _fail(self.queue, self.now) == list(uids)
+    def fail(self, *uids: str, events: str = "NODE", signature: str | None = None) -> None:
+        """Expect that exactly these are ready, in this order, and let each wait for a node."""
+        for uid in uids:
+            self.pop_one(uid)
+            self.reject(uid, events, signature)
+        self.pop()
 
     def fail_alike(self, *uids: str) -> None:
         """Do so with pods of one signature that wait for VFs."""
-        assert _fail(self.queue, self.now, ClusterEvent.VFS_FREED, "alike") == list(uids)
+        self.fail(*uids, events="VFS_FREED", signature="alike")
 
     def fail_often(self, name: str, tries: str) -> None:
         """Let a group fail so often that its backoff is long."""
         uid = name.partition("^")[0]
         self.group(name)
         for _ in range(int(tries)):
-            self.queue.move_on_event(ClusterEvent.NODE, self.now)
+            self.event("NODE")
             self.now = max(self.now, self.queue.next_ready() or 0.0)
-            assert self.queue.pop(self.now) == uid
-            self.queue.add_unschedulable(uid, ClusterEvent.NODE)
+            self.fail(uid)
 
     def earliest(self, uid: str, *uids: str) -> None:
         """Expect which of these groups comes first."""
@@ -91,24 +102,11 @@ class QueueStory:
         assert list(self.queue.depths().values()) == list(map(int, depths))
 
 
-def _pop_all(queue: Queue, now: float) -> list[str]:
-    popped = []
-    while (uid := queue.pop(now)) is not None:
-        popped.append(uid)
-    return popped
-
-
-def _fail(
-    queue: Queue, now: float, waits_for: ClusterEvent = ClusterEvent.NODE, signature: str | None = None
-) -> list[str]:
-    """Try all that are ready, each in vain."""
-    popped = []
-    while (uid := queue.pop(now)) is not None:
-        popped.append(uid)
-        queue.add_unschedulable(uid, waits_for, signature)
-    return popped
-
-
+PROBES = " | ".join(f"at {20 + 10 * n} | event VFS_FREED 100 | fail_alike {10_000 + n}" for n in range(10))
+LONG = [
+    f"event NODE | group {n} | add p{n} | pop p{n} | after 4.9 | pop | after 0.2 | fail 100..149 200..{n}"
+    for n in (201, 202)
+]
 PROBE = " | fail_alike {} | at 5 | event VFS_FREED | "
 
 
@@ -154,12 +152,18 @@ PROBE = " | fail_alike {} | at 5 | event VFS_FREED | "
             fail_often a 4 | group b | fail b | event NODE | add p | fail p | group c | fail a b c""",
         "a younger group of lower priority waits": "fail_often z^1 4 | event NODE | group a | fail z a",
         "a younger group of higher priority does not": "fail_often a^-1 4 | event NODE | group b | fail b",
-        "a younger group does not end the backoff of a failed write": "group a 8 | group b | fail b",
+        "a younger group does not end the backoff of a failed write": "write_failed a | group b | fail b",
         # Though events bring it back after each try.
         "an older group goes once before a younger one, and has a turn of its own": """
             fail_often a 4 | event NODE | group b | add p | pop_one a | reject a NODE | event NODE | pop_one b
             | reject b NODE | event NODE | pop_one p | reject p POD_GONE | event NODE | pop | group d | after 0.5
             | fail a b d""",
+        "of ten thousand replicas, one answers for all, however often an event comes": f"""
+            add 10000..19999 | fail_alike 10000..19999 | {PROBES}""",
+        # Fifty may end at once; then the next group waits for five seconds, and a pod does not.
+        "backoffs that end early are ten a second in the long run": f"""
+            group 100..149 | {" | ".join(["fail 100..149 | event NODE | next"] * 4)} | fail 100..149 | event NODE
+            | group 200 | fail 100..149 200 | {" | ".join(LONG)}""",
         # Decisions that take too long do not let it wait for ever.
         "a group that has been ready for 15 s goes before older ones": """
             fail_often a 2 | after -0.5 | group b | after 0.5 | event NODE | after 15 | pop_one b""",
@@ -173,48 +177,6 @@ def test_what_is_tried_next(story: str) -> None:
     scene = QueueStory()
     play(scene, story)
     scene.queue.check()
-
-
-@pytest.fixture
-def queue() -> Queue:
-    return Queue()
-
-
-def test_of_ten_thousand_replicas_one_is_requeued_as_a_probe(queue: Queue) -> None:
-    """However many wait, and however often an event comes, one attempt answers for all of them."""
-    for number in range(10_000):
-        queue.add(f"p{number:05}", 0, "", 0.0)
-    assert len(_fail(queue, 0.0, ClusterEvent.VFS_FREED, "alike")) == 10_000
-    tried = 0
-    for second in range(20, 120, 10):
-        for _ in range(100):
-            queue.move_on_event(ClusterEvent.VFS_FREED, float(second))
-        tried += len(_fail(queue, float(second), ClusterEvent.VFS_FREED, "alike"))
-    assert tried == 10
-    queue.check()
-
-
-def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run(queue: Queue) -> None:
-    """Fifty may end at once; then the next group waits for five seconds, and a pod does not."""
-    for number in range(50):
-        queue.add(f"old-{number:02}", 0, "a", 0.0, since=0.0)
-    now = 0.0
-    for _ in range(4):
-        assert len(_fail(queue, now)) == 50
-        queue.move_on_event(ClusterEvent.NODE, now)
-        now = queue.next_ready() or 0.0
-    assert len(_fail(queue, now)) == 50
-    for number in range(3):
-        queue.move_on_event(ClusterEvent.NODE, now)
-        queue.add(f"new-{number}", 0, "b", now, since=now)
-        queue.add(f"pod-{number}", 0, "c", now)
-        if number:
-            assert _pop_all(queue, now) == [f"pod-{number}"]
-            queue.delete(f"pod-{number}")
-            assert _pop_all(queue, now + 4.9) == []
-            now += 5.1
-        assert _fail(queue, now)[:51] == [*(f"old-{old:02}" for old in range(50)), "new-0"]
-        queue.delete(f"pod-{number}")
 
 
 class QueueMachine(RuleBasedStateMachine):

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring import names
 from mooring.annotations.group import GroupRequest, Slice, read_group
 from mooring.errors import AnnotationError
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
@@ -27,6 +28,8 @@ from tests.scheduler.conftest import Json, MakePod
 
 RACK = "topology.kubernetes.io/rack"
 KEY = GroupKey("PodGroup", "default", "train")
+GROUP = f"annotation {names.GROUP!r}"
+ROLES = '{"name":"a","role_from":"type","roles":{"worker":3,"head":1}}'
 
 
 def _pod(make_pod: MakePod, group: str | None = None, label: str = "", pod_group: str = "", **fields: Any) -> Pod:
@@ -51,18 +54,13 @@ def test_the_annotation_is_read() -> None:
 
 
 def test_roles_give_the_min_and_a_label_gives_the_role(make_pod: MakePod) -> None:
-    """Without ``min`` it is their sum; a pod without the label is refused."""
-    text = '{"name":"a","role_from":"type","roles":{"worker":3,"head":1}}'
-    membership = read_membership(_pod(make_pod, text, labels={"type": "head"}))
+    """Without ``min`` it is their sum."""
+    membership = read_membership(_pod(make_pod, ROLES, labels={"type": "head"}))
     assert membership is not None
     asked = GroupRequest("a", roles=(("head", 1), ("worker", 3)), role_from="type")
     assert (membership.request, membership.role, asked.least) == (asked, "head", 4)
-    assert read_pod_info(_pod(make_pod, text)) == Refused(
-        "annotation 'mooring.dev/group'.role_from: label 'type' of the pod is missing or empty"
-    )
-    assert group_reader.read_group(KEY, PodGroupEntry(Group(KEY, 3)), [asked]) == Refused(
-        "annotation 'mooring.dev/group'.roles: min 3 is less than 4, the sum of roles"
-    )
+    sum_of_roles = f"{GROUP}.roles: min 3 is less than 4, the sum of roles"
+    assert group_reader.read_group(KEY, PodGroupEntry(Group(KEY, 3)), [asked]) == Refused(sum_of_roles)
 
 
 def test_slices_are_read_from_wide_to_narrow() -> None:
@@ -167,31 +165,16 @@ def test_a_controllers_pods_are_a_group_without_a_name(make_pod: MakePod) -> Non
             "the pod belongs to two PodGroups: 'a' by spec.schedulingGroup, and 'b' by label "
             "'scheduling.x-k8s.io/pod-group'",
         ),
-        (
-            {"group": '{"name":"b"}', "pod_group": "a"},
-            "annotation 'mooring.dev/group'.name: 'b' is not the name of the pod's PodGroup, 'a'",
-        ),
+        ({"group": '{"name":"b"}', "pod_group": "a"}, f"{GROUP}.name: 'b' is not the name of the pod's PodGroup, 'a'"),
         (
             {"group": '{"name_from":"set"}', "pod_group": "a", "labels": {"set": "b"}},
-            "annotation 'mooring.dev/group'.name_from: 'b', the value of label 'set', is not the name of the pod's "
-            "PodGroup, 'a'",
+            f"{GROUP}.name_from: 'b', the value of label 'set', is not the name of the pod's PodGroup, 'a'",
         ),
-        (
-            {"group": FROM_SET},
-            "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
-        ),
-        (
-            {"group": FROM_SET, "labels": {"set": ""}},
-            "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
-        ),
-        (
-            {"group": '{"name":"b"}'},
-            "annotation 'mooring.dev/group': field 'min' is missing, and the pod names no PodGroup that has one",
-        ),
-        (
-            {"group": '{"min":2}'},
-            "annotation 'mooring.dev/group': field 'name' is missing, and no controller owns the pod",
-        ),
+        ({"group": FROM_SET}, f"{GROUP}.name_from: label 'set' of the pod is missing or empty"),
+        ({"group": FROM_SET, "labels": {"set": ""}}, f"{GROUP}.name_from: label 'set' of the pod is missing or empty"),
+        ({"group": ROLES}, f"{GROUP}.role_from: label 'type' of the pod is missing or empty"),
+        ({"group": '{"name":"b"}'}, f"{GROUP}: field 'min' is missing, and the pod names no PodGroup that has one"),
+        ({"group": '{"min":2}'}, f"{GROUP}: field 'name' is missing, and no controller owns the pod"),
         (
             {"spec": {"workloadRef": {"name": "w", "podGroup": "g"}}},
             "spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup",
@@ -246,31 +229,31 @@ def test_a_pod_group_that_is_not_supported_is_refused(spec: Json, reason: str) -
     assert str(refused.value) == reason
 
 
-def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
-    """Prefer and rails come from it; a number or a label of its own must be the PodGroup's."""
-    on_racks, anywhere = PodGroupEntry(Group(KEY, 4, RACK, priority=3)), PodGroupEntry(Group(KEY, 4))
-    added = GroupRequest(min=4, prefer=("leaf",), rails="index")
-    assert group_reader.read_group(KEY, on_racks, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
-    assert group_reader.read_group(KEY, on_racks, [GroupRequest(min=5)]) == Refused(
-        "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which sets 4"
-    )
-    assert group_reader.read_group(KEY, anywhere, [GroupRequest(within=RACK)]) == Refused(
-        f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which does not set it"
-    )
-    assert group_reader.read_group(KEY, anywhere, [GroupRequest(disruption="pod")]) == Group(KEY, 4)
-    assert group_reader.read_group(KEY, anywhere, [GroupRequest(disruption="group")]) == Refused(
-        "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which sets 'pod'"
-    )
+ON_RACKS, ANYWHERE = Group(KEY, 4, RACK, priority=3), Group(KEY, 4)
+NAMED, TWO, WHOLE = KEY._replace(naming="annotation"), GroupRequest("train", 2), GroupRequest(disruption="group")
+OTHERWISE = "contradicts its PodGroup, which"
+RAILS = Group(KEY, 4, RACK, ("leaf",), "index", 3)
+ABSENT = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
 
 
-def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
-    why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
-    assert group_reader.read_group(KEY, PodGroupEntry(), [GroupRequest()]) == Refused(why)
-    named = GroupKey("annotation", "default", "train")
-    assert group_reader.read_group(
-        named, PodGroupEntry(), [GroupRequest("train", 2), GroupRequest("train", 3)]
-    ) == Refused("waiting members differ in annotation 'mooring.dev/group'.min: 2, 3")
-    assert group_reader.read_group(named, PodGroupEntry(), [GroupRequest("train", 2)]) == Group(named, 2)
+@pytest.mark.parametrize(
+    ("key", "pod_group", "requests", "group"),
+    [
+        # Prefer and rails come from the annotation; a number or a label of its own must be the PodGroup's.
+        (KEY, ON_RACKS, [GroupRequest(min=4, prefer=("leaf",), rails="index")], RAILS),
+        (KEY, ON_RACKS, [GroupRequest(min=5)], Refused(f"{GROUP}.min: 5 {OTHERWISE} sets 4")),
+        (KEY, ANYWHERE, [GroupRequest(within=RACK)], Refused(f"{GROUP}.within: {RACK!r} {OTHERWISE} does not set it")),
+        (KEY, ANYWHERE, [GroupRequest(disruption="pod")], ANYWHERE),
+        (KEY, ANYWHERE, [WHOLE], Refused(f"{GROUP}.disruption: 'group' {OTHERWISE} sets 'pod'")),
+        (KEY, None, [GroupRequest()], Refused(ABSENT)),
+        (NAMED, None, [TWO], Group(NAMED, 2)),
+        (NAMED, None, [TWO, GroupRequest("train", 3)], Refused(f"waiting members differ in {GROUP}.min: 2, 3")),
+    ],
+)
+def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing(
+    key: GroupKey, pod_group: Group | None, requests: list[GroupRequest], group: Group | Refused
+) -> None:
+    assert group_reader.read_group(key, PodGroupEntry(pod_group), requests) == group
 
 
 def test_a_pod_group_has_its_current_priority_until_it_goes() -> None:
