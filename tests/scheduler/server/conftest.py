@@ -15,38 +15,37 @@ from tests.scheduler.server.stage import ExtenderStage, Stage
 from tests.support.relay import Relay
 
 
-@pytest.fixture
-def stage(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> Stage:
-    stage = Stage(server, client)
-    stage.make_node, stage.make_pf = make_node, make_pf
-    return stage
+@pytest.fixture(autouse=True)
+def makers(monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf) -> None:
+    """Let every cluster make nodes."""
+    monkeypatch.setattr(Cluster, "make_node", staticmethod(make_node), raising=False)
+    monkeypatch.setattr(Cluster, "make_pf", staticmethod(make_pf), raising=False)
 
 
 @pytest.fixture
-def extender(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> ExtenderStage:
-    extender = ExtenderStage(server, client)
-    extender.make_node, extender.make_pf = make_node, make_pf
-    return extender
+def stage(server: ApiServer, client: Client) -> Stage:
+    return Stage(server, client)
 
 
 @pytest.fixture
-async def cluster(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf, tmp_path: Path) -> Cluster:
+def extender(server: ApiServer, client: Client) -> ExtenderStage:
+    return ExtenderStage(server, client)
+
+
+@pytest.fixture
+async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
     """Give an empty cluster."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(server.kubeconfig_text())
     cluster = Cluster(client, kubeconfig)
-    cluster.server, cluster.make_node, cluster.make_pf = server, make_node, make_pf
+    cluster.server = server
     return cluster
 
 
 @pytest.fixture
-async def real_cluster(
-    own_server: Path, make_node: MakeNode, make_pf: MakePf, tmp_path: Path
-) -> AsyncIterator[RealCluster]:
+async def real_cluster(own_server: Path, tmp_path: Path) -> AsyncIterator[RealCluster]:
     """Give a real API server, emptied."""
     async with Relay(load_access(str(own_server))) as relay:
         await relay.empty()
         async with Client(Access(relay.url), timeout_s=10.0) as client:
-            cluster = RealCluster(client, own_server, tmp_path)
-            cluster.make_node, cluster.make_pf = make_node, make_pf
-            yield cluster
+            yield RealCluster(client, own_server, tmp_path)

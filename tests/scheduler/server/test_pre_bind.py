@@ -29,7 +29,7 @@ from scheduler.kube.storage_objects import (
     PersistentVolumeClaim,
 )
 from scheduler.server.writes import pre_bind
-from tests.scheduler.conftest import Json, MakeNode, MakePf
+from tests.scheduler.conftest import Json
 from tests.scheduler.server.cluster import NODES, PODS, when
 from tests.scheduler.server.stage import Stage
 from tests.scheduler.volume_store import HOST, on
@@ -90,10 +90,9 @@ class Site(Stage):
 
 
 @pytest.fixture
-async def idle(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Site]:
+async def site(server: ApiServer, client: Client) -> AsyncIterator[Site]:
     """Give a site without a scheduler; remove also what the relay does not remove."""
     site = Site(server, client)
-    site.make_node, site.make_pf = make_node, make_pf
     for name in ("n1", "n2"):
         await site.add_rdma_node(name, labels={HOST: name})
     await site.storage_class(site.mark)
@@ -101,70 +100,39 @@ async def idle(server: ApiServer, client: Client, make_node: MakeNode, make_pf: 
     await site.clear(PODS, CLAIMS, VOLUMES, CLASSES, NODES)
 
 
-@pytest.fixture
-async def site(idle: Site) -> AsyncIterator[Site]:
-    async with idle.lead():
-        yield idle
-
-
 async def test_a_static_volume_gets_its_claim_before_the_pod_is_bound(site: Site) -> None:
-    """With the claim's uid and the mark of the controller, as kube-scheduler writes it.
-
-    The scheduler may hear of the volume after the pod, since each kind has its own watch: of a class that provisions
-    volumes it would ask for another one.
-    """
+    """With the claim's uid and the mark of the controller, as kube-scheduler writes it."""
     static = f"{site.mark}-static"
     await site.storage_class(static, NO_PROVISIONER)
     claim = await site.claim(storageClassName=static)
     volume = await site.volume(nodeAffinity=on(HOST, "n2"), storageClassName=static)
-    await site.claiming(nodeSelector={HOST: "n2"})
-    shown = await when(lambda: site.call("GET", f"{VOLUMES}/{volume}"), lambda shown: shown["spec"].get("claimRef"))
-    reference = shown["spec"]["claimRef"]
-    assert reference == REFERENCE | {key: claim["metadata"][key] for key in ("uid", "resourceVersion")}
-    assert shown["metadata"]["annotations"][BOUND_BY_CONTROLLER] == "yes"
-    assert not await site.is_bound()
-    await site.bind_claim(volume)
-    assert (await site.bound_pod()).spec.node_name == "n2"
+    async with site.lead():
+        await site.claiming(nodeSelector={HOST: "n2"})
+        shown = await when(lambda: site.call("GET", f"{VOLUMES}/{volume}"), lambda shown: shown["spec"].get("claimRef"))
+        reference = shown["spec"]["claimRef"]
+        assert reference == REFERENCE | {key: claim["metadata"][key] for key in ("uid", "resourceVersion")}
+        assert shown["metadata"]["annotations"][BOUND_BY_CONTROLLER] == "yes"
+        assert not await site.is_bound()
+        await site.bind_claim(volume)
+        assert (await site.bound_pod()).spec.node_name == "n2"
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])
-async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(idle: Site, is_answer_lost: bool) -> None:
+async def test_a_volume_is_made_for_the_node_that_the_pod_will_get(site: Site, is_answer_lost: bool) -> None:
     """The claim gets its selected node; nothing else of it changes, and the pod waits for the volume.
 
     If the answer is lost, the repetition is a conflict with our own write: the claim is read back.
     """
-    await idle.claim()
+    await site.claim()
     if is_answer_lost:
-        idle.plan(Fault("PATCH", "persistentvolumeclaims/c$", "drop_after"))
-    async with idle.lead():
-        await idle.claiming()
-        node = await idle.selected()
-        assert not await idle.is_bound()
-        await idle.bind_claim(await idle.volume("Bound", nodeAffinity=on(HOST, node), claimRef=REFERENCE))
-        assert (await idle.bound_pod()).spec.node_name == node
-    assert {event["reason"] for event in await idle.events("p")} == {"Scheduled"}
-
-
-async def test_a_provisioner_that_gives_up_requeues_the_pod(site: Site) -> None:
-    """It removes the selected node; the pod gets a message, and another node is chosen after its backoff."""
-    await site.claim()
-    await site.claiming()
-    first = await site.selected()
-    await site.patch(f"{NODES}/{first}", spec={"unschedulable": True})
-    await site.patch(f"{CLAIMS}/c", metadata={"annotations": {SELECTED_NODE: None}})
-    # The pod may have been seen before its claim: its first message says so.
-    await site.reaches(message='binding volumes: provisioning failed for PVC "c"')
-    assert await site.selected() != first
-
-
-async def test_a_missing_claim_requeues_its_pod_when_it_is_created(site: Site) -> None:
-    """Until then the pod has kube-scheduler's message."""
-    await site.claiming()
-    nobody = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
-    expected = f'0/2 nodes are available: persistentvolumeclaim "c" not found. {nobody}'
-    assert await site.message_of() == expected
-    await site.claim()
-    assert await site.selected()
+        site.plan(Fault("PATCH", "persistentvolumeclaims/c$", "drop_after"))
+    async with site.lead():
+        await site.claiming()
+        node = await site.selected()
+        assert not await site.is_bound()
+        await site.bind_claim(await site.volume("Bound", nodeAffinity=on(HOST, node), claimRef=REFERENCE))
+        assert (await site.bound_pod()).spec.node_name == node
+    assert {event["reason"] for event in await site.events("p")} == {"Scheduled"}
 
 
 class _Garbled(Client):
@@ -180,18 +148,18 @@ class _Garbled(Client):
 
 
 @pytest.mark.parametrize("garbled", [("PATCH",), ("PATCH", "GET")])
-async def test_an_unreadable_answer_is_replaced_by_reading_the_object(idle: Site, garbled: tuple[str, ...]) -> None:
+async def test_an_unreadable_answer_is_replaced_by_reading_the_object(site: Site, garbled: tuple[str, ...]) -> None:
     """The object is read back once to see what is written; if that fails too, the pod's message says so."""
-    claim = msgspec.convert(await idle.claim(), PersistentVolumeClaim)
+    claim = msgspec.convert(await site.claim(), PersistentVolumeClaim)
     pod_info = read_pod_info(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
     assert isinstance(pod_info, PodInfo)
     plan = VolumePlan("n1", provisions=(Provision(claim, "n1"),))
-    async with _Garbled(Access(idle.server.url), timeout_s=2.0) as client:
+    async with _Garbled(Access(site.server.url), timeout_s=2.0) as client:
         client.garbled = garbled
         order = PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan)
         outcome = await pre_bind(client, order)
         assert client.sent == ("PATCH", "GET")
-    now = await idle.call("GET", f"{CLAIMS}/c")
+    now = await site.call("GET", f"{CLAIMS}/c")
     assert now["metadata"]["annotations"][SELECTED_NODE] == "n1"
     if "GET" in garbled:
         assert outcome.fault.startswith("the API server's answer cannot be read: ")

@@ -10,7 +10,6 @@ import pytest
 from bench.served import apiservers
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
-from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.cluster import NODES, PODS, Cluster, when
 from tests.scheduler.server.process import ALONE, scheduler
 
@@ -43,12 +42,12 @@ def gated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-async def cluster(gated: Gated, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Cluster]:
+async def cluster(gated: Gated) -> AsyncIterator[Cluster]:
     """Give a cluster of two racks: one has VFs for two pods, the other for four; leave nothing of a test there."""
     async with Client(load_access(str(gated[1]))) as client:
         cluster = Cluster(client, gated[1])
         for name, rack in (("a1", "a"), ("b1", "b"), ("b2", "b")):
-            await cluster.add_node(make_node(name, (make_pf(vfs=2),), labels={RACK: rack}))
+            await cluster.add_rdma_node(name, vfs=2, labels={RACK: rack})
         yield cluster
         await cluster.clear(PODS, NODES, GROUPS)
 
@@ -62,22 +61,20 @@ async def _add_members(cluster: Cluster, *members: str, **spec: Any) -> None:
         await cluster.add_pod(name, "[{}]", schedulingGroup={"podGroupName": "train"}, **spec)
 
 
-async def test_an_api_server_drops_fields_without_their_feature_gate(gated: Gated, cluster: Cluster) -> None:
-    """Without an error: docs/jobs.md tells the reader."""
-    await _create(cluster)
-    kept = (await cluster.call("GET", TRAIN))["spec"]
-    optional = kept.get("schedulingConstraints"), kept["disruptionMode"], kept.get("priority")
-    assert optional == ((SPEC["schedulingConstraints"], "PodGroup", 0) if gated[0] == ALL else (None, "Pod", None))
-    assert kept["schedulingPolicy"] == SPEC["schedulingPolicy"]
-
-
 async def test_members_wait_for_their_pod_group_and_start_together(gated: Gated, cluster: Cluster) -> None:
-    """In one rack, if the PodGroup can require it; and its condition is True then."""
+    """In one rack, if the PodGroup can require it; and its condition is True then.
+
+    An API server drops fields without their feature gate, and returns no error: docs/jobs.md tells the reader.
+    """
     async with scheduler(cluster, *ALONE):
         await _add_members(cluster, "m0", "m1", "m2")
         why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
         assert await cluster.message_of("m0") == why
         await _create(cluster)
+        kept = (await cluster.call("GET", TRAIN))["spec"]
+        assert kept["schedulingPolicy"] == SPEC["schedulingPolicy"]
+        optional = kept.get("schedulingConstraints"), kept["disruptionMode"], kept.get("priority")
+        assert optional == ((SPEC["schedulingConstraints"], "PodGroup", 0) if gated[0] == ALL else (None, "Pod", None))
         pods = await cluster.bound("m0", "m1", "m2")
 
         async def conditions() -> list[tuple[str, str]]:

@@ -250,12 +250,13 @@ async def test_a_pod_group_gets_its_condition_in_the_served_version(
     assert served is not None
     catalog.forget(api, "v1beta1", "podgroups")
     catalog.learn(replace(served, version=version))
-    folder = f"/apis/{api}/{version}/namespaces/default/podgroups"
+    folder, kind = f"/apis/{api}/{version}/namespaces/default/podgroups", CONDITION_TYPES[version]
 
-    async def create(name: str, status: object = None) -> PodGroup:
+    async def create(name: str) -> PodGroup:
+        other = {"type": "Other", "status": "True", "reason": "r", "message": ""}
         body = {"apiVersion": f"{api}/{version}", "kind": "PodGroup", "metadata": {"name": name}, "spec": {}}
         await cluster.call("POST", folder, body)
-        shown = await cluster.patch(f"{folder}/{name}/status", status=status or {})
+        shown = await cluster.patch(f"{folder}/{name}/status", status={"conditions": [other]})
         return msgspec.convert(shown, PodGroup)
 
     async def conditions(name: str = "train") -> list[tuple[str, str, str | None]]:
@@ -266,23 +267,18 @@ async def test_a_pod_group_gets_its_condition_in_the_served_version(
     def put(group: PodGroup, status: Any, message: str) -> None:
         writer.put_group(ReportGroup(group, status, "Scheduled" if status == "True" else "Unschedulable", message))
 
-    def is_last(status: str, message: str) -> Any:
-        expected = [("Other", "True", ""), (CONDITION_TYPES[version], status, message)]
-        return lambda shown: shown == expected
-
-    other = {"type": "Other", "status": "True", "reason": "r", "message": ""}
-    train = await create("train", {"conditions": [other]})
+    train, other = await create("train"), ("Other", "True", "")
     missing = msgspec.convert(msgspec.to_builtins(train), PodGroup)
     missing.metadata.name = missing.metadata.uid = "missing"
     put(train, "False", "no room")
-    await when(conditions, is_last("False", "no room"))
+    await when(conditions, [other, (kind, "False", "no room")].__eq__)
     # What is True is written whatever has changed meanwhile.
     put(train, "True", "2 members")
     put(train, "False", "too late for the queue")
-    await when(conditions, is_last("True", "2 members"))
+    await when(conditions, [other, (kind, "True", "2 members")].__eq__)
     put(train, "False", "too late for the server")
     put(missing, "False", "there is none")
     # Conditions are written one after another: the last one shows that those before it are done.
     put(await create("second"), "False", "no room")
-    await when(lambda: conditions("second"), bool)
-    assert is_last("True", "2 members")(await conditions())
+    await when(lambda: conditions("second"), lambda shown: len(shown) == 2)
+    assert await conditions() == [other, (kind, "True", "2 members")]

@@ -13,11 +13,9 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from devcluster.apiserver.http.faults import Fault
-from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations import rates_signature
 from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.kube.client import Client
 from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from mooring.parsing import MAX_BYTES
 from mooring.program.config import ConfigError
@@ -118,12 +116,11 @@ def test_rates_are_signed_by_the_same_key(file: str) -> None:
 
 
 @pytest.fixture
-async def cluster(client: Client) -> Cluster:
+async def check(cluster: Cluster) -> PolicyCheck:
     """Give a cluster that has the scheduler's own pod, and no policy."""
-    cluster = Cluster(client)
     await cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mooring-system"}})
     await cluster.add_pod("scheduler-0", namespace="mooring-system")
-    return cluster
+    return PolicyCheck(cluster.client, POD)
 
 
 async def install_guard(cluster: Cluster) -> None:
@@ -150,9 +147,8 @@ def states() -> dict[str, set[str]]:
 
 
 @own_server_only
-async def test_policies_that_are_missing_or_do_not_deny_are_reported_and_so_is_their_return(cluster: Cluster) -> None:
+async def test_unbound_policies_are_reported_and_so_is_their_return(cluster: Cluster, check: PolicyCheck) -> None:
     """By metric, condition and log, and once; each state of a policy excludes the others."""
-    check = PolicyCheck(cluster.client, POD)
     with capture_logs() as lines:
         await check.check()
         await check.check()
@@ -174,21 +170,20 @@ async def test_policies_that_are_missing_or_do_not_deny_are_reported_and_so_is_t
 
 
 @own_server_only
-async def test_a_state_that_may_not_be_read_is_unknown(server: ApiServer, cluster: Cluster) -> None:
+async def test_a_state_that_may_not_be_read_is_unknown(cluster: Cluster, check: PolicyCheck) -> None:
     """A scheduler without the right reports neither that they are missing nor that all is well."""
     await install_guard(cluster)
-    server.faults.plan(Fault("GET", "/validatingadmissionpolicies/", "answer", times=100, code=403))
-    await PolicyCheck(cluster.client, POD).check()
+    cluster.plan(Fault("GET", "/validatingadmissionpolicies/", "answer", times=100, code=403))
+    await check.check()
     assert states() == {key: {"unknown"} for key in POLICIES}
     status, reason, message = await condition_of(cluster)
     assert (status, reason, "403" in message) == ("Unknown", "NotKnown", True)
 
 
 @own_server_only
-async def test_a_condition_that_could_not_be_set_is_set_by_the_next_check(server: ApiServer, cluster: Cluster) -> None:
+async def test_a_condition_that_could_not_be_set_is_set_by_the_next_check(cluster: Cluster, check: PolicyCheck) -> None:
     """Without a pod's name there is none to set."""
-    server.faults.plan(Fault("PATCH", "/status$", "answer", code=503))
-    check = PolicyCheck(cluster.client, POD)
+    cluster.plan(Fault("PATCH", "/status$", "answer", code=503))
     await check.check()
     await check.check()
     assert (await condition_of(cluster))[0] == "False"

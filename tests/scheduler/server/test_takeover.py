@@ -9,7 +9,6 @@ import pytest
 from bench.served.apiservers import free_ports
 from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
-from tests.scheduler.conftest import MakeNode, MakePf
 from tests.scheduler.server.cluster import LEASE, Cluster, given_vfs, when
 from tests.scheduler.server.process import Scheduler, replicas
 from tests.support.polling import until
@@ -30,10 +29,10 @@ class Pair(Cluster):
 
 
 @pytest.fixture
-async def pair(cluster: Cluster, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Pair]:
+async def pair(cluster: Cluster) -> AsyncIterator[Pair]:
     """In the end no VF may have been given twice."""
     pair, address = Pair(cluster.client, cluster.kubeconfig), f"127.0.0.1:{free_ports(1)[0]}"
-    await pair.add_node(make_node("n1", (make_pf(vfs=20),)))
+    await pair.add_rdma_node("n1", vfs=20)
     processes = replicas(pair, metrics_addr=address)
     async with processes as (pair.leader, pair.standby), aiohttp.ClientSession() as session:
 

@@ -155,12 +155,7 @@ async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about(cluster: 
     async with _followed(cluster, machine):
         await _create(cluster, _gang(2))
         await cluster.add_pod("p", schedulingGroup={"podGroupName": "train"})
-
-        def waits() -> bool:
-            members = machine.group_cache.get(key)
-            return members is not None and members.count("waiting") == 1
-
-        await until(waits)
+        await until(lambda: (members := machine.group_cache.get(key)) is not None and members.count("waiting") == 1)
         assert list(machine.queue.uids()) == []
         await cluster.patch(f"/apis/{API}/namespaces/default/podgroups/train", spec=_gang(1))
         await until(lambda: list(machine.queue.uids()) == [key.entry])
