@@ -72,11 +72,13 @@ async def test_a_leader_that_was_halted_sends_nothing_when_it_continues(pair: Pa
     await pair.add_pod("pending", "[{}]")
     await until(lambda: sum(fault.times for fault in server.faults.planned) < 1000)
     pair.leader.process.send_signal(signal.SIGSTOP)
+    lease = await pair.call("GET", LEASE)
     # A decision about the first pod would come before the second is taken in. It takes a VF until its Binding has an
     # answer.
     await pair.add_pod("second", "[{}]")
     page = await when(pair.metrics, lambda page: _sum(page, "scheduler_pending_pods") == 2)
     assert _sum(page, "mooring_free_vfs") == 19
+    assert await pair.call("GET", LEASE) == lease
     assert not pair.standby.logged("leading")
     await when(pair.holder, lambda holder: holder not in ("", first))
     server.faults.planned.clear()
