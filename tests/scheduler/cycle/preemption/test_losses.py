@@ -18,18 +18,10 @@ def _victim(priority: int, count: int = 1, source: Literal["annotation", "PodGro
 
 def test_losses_are_compared_in_kube_schedulers_order() -> None:
     """Each is larger than the one before: more victims, whole groups, a higher priority, and broken budgets."""
-    sets = [
-        [],
-        [_victim(-3)],
-        [_victim(-3), _victim(-3)],
-        [_victim(0)],
-        [_victim(0), _victim(-1)],
-        [_victim(0), _victim(0)],
-        [_victim(0, 2)],
-        [_victim(0, 3)],
-        [_victim(1)],
-    ]
-    losses = [*(loss_of(victims, 0) for victims in sets), loss_of([_victim(-1)], 1)]
+    low, middle = _victim(-3), _victim(0)
+    pods = [[], [low], [low, low], [middle], [middle, _victim(-1)], [middle, middle]]
+    groups = [[_victim(0, 2)], [_victim(0, 3)], [_victim(1)]]
+    losses = [*(loss_of(victims, 0) for victims in [*pods, *groups]), loss_of([_victim(-1)], 1)]
     assert all(first < second for first, second in itertools.pairwise(losses))
 
 

@@ -14,13 +14,9 @@ from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, orders
 
 
-def _group_of(pod: str) -> str:
-    return pod.partition("/")[2].rpartition("-")[0]
-
-
 def _counts(pods: Iterable[AssignedPod]) -> Counter[str]:
     """Return the number of pods of each group."""
-    return Counter(_group_of(pod.pod) for pod in pods)
+    return Counter(pod.pod.partition("/")[2].rpartition("-")[0] for pod in pods)
 
 
 class _Cluster:

@@ -32,8 +32,10 @@ def story(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: Make
         "a more important pod takes the room, and all nominations end": (
             f"{ALL}; come urgent priority=99; gone a; wait 1 -> urgent; wait 30 ->; victims; gone b; wait 30 ->; kept"
         ),
+        # The priority of the group's PodGroup decides, not that of its pods.
         "a less important pod does not take the room": (
-            f"{ALL}; come single priority=9; gone a; wait 15 ->; gone b; wait 15 -> pair*2"
+            "gang 2 priority=10; nodes n1 n2; place a b; group train*2 kind=PodGroup priority=5; wait 0; victims a b; "
+            "come single priority=9; gone a; wait 15 ->; gone b; wait 15 -> train*2"
         ),
         "all nominations end if a member is deleted and not created again": (
             f"{ALL}; gone pair-0; wait 29; kept n1 n2; wait 30; kept"

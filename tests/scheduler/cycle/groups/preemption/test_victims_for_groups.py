@@ -56,6 +56,8 @@ CHOICES = [
         members=(1, 1, 1),
         group=_slices(3),
     ),
+    # Without these the member that waits would not be enough.
+    row("members of the group stay", "n1:train0 n2:a@20 ->", members=(2,), group={"min": 2}, groups={"train": 2}),
     # PodGroups among the victims.
     row("a whole group leaves", "n1:low0 n2:low1 -> low0 low1", pod_groups=LOW),
     row("a PodGroup's lower priority makes its pods victims", "n1:low0@50 n2:low1@50 -> low0 low1", pod_groups=LOWER),
@@ -145,15 +147,6 @@ def test_members_beyond_min_preempt_as_soon_as_enough_are_placed(life: Life) -> 
     assert victims(instructions) == ["a"]
 
 
-def test_a_group_does_not_preempt_its_own_members(life: Life) -> None:
-    """They count: without them the member that waits would not be enough."""
-    scene = Scene("n1:train0 n2:above@20", (2,), group={"min": 2}, groups={"train": 2})
-    assert victims(scene.play(life)) == []
-
-
-# Limits of a search.
-
-
 def test_a_search_without_further_steps_takes_the_best_domain_until_then(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,9 +188,6 @@ def test_a_label_for_each_member_takes_no_more_steps(
     instructions = Scene(nodes, (2,) * 24, label=label).play(life)
     assert len(victims(instructions)) == count
     assert why in told(instructions).get("m0", "")
-
-
-# Anti-affinity against one member.
 
 
 @pytest.mark.parametrize("is_nominated", [False, True])

@@ -51,6 +51,7 @@ CHOICES = [
         "members leave one by one if all say so", "n1:g0 n2:g1 -> g[01]", groups={"g": {"min": 2, "disruption": "pod"}}
     ),
     for_pod("members leave together if one says so", "n1:g0 n2:g1 -> g0 g1", groups={"g": 2, "g0": SAYS_SO}),
+    for_pod("the largest min of members counts", "n1:g0 n2:g1 n3:g2 -> g0 g1 g2", groups={"g": 2, "g0": 3}),
     # By PodGroup.
     *(
         for_pod(f"members leave together in mode {mode}", "n1:low0 n2:low1 -> low0 low1", pod_groups=_in_mode(mode))
