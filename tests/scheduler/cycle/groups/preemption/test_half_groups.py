@@ -24,8 +24,7 @@ class _Cluster:
 
     def __init__(self, life: Life, random: Random) -> None:
         self.life, self.random = life, random
-        self.min_of: dict[str, int] = {}
-        self.disruption_of: dict[str, str] = {}
+        self.min_of, self.disruption_of = dict[str, int](), dict[str, str]()
 
     def fill(self) -> None:
         self.life.nodes(*(f"n{number}" for number in range(self.random.randint(4, 8))))
