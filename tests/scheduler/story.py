@@ -19,7 +19,7 @@ def play(scene: object, story: str) -> None:
         except AssertionError as error:
             error.add_note(f"step {number}, {step.strip()}")
             raise
-        assert answer == " ".join(expected.split()), f"step {number}, {step.strip()}: {answer}"
+        assert answer == " ".join(words_of(expected)), f"step {number}, {step.strip()}: {answer}"
 
 
 def words_of(text: str) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """A constraint's units travel on unchanged: from the Binding through the shim to the CNI plugin."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,30 +16,30 @@ from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_na
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import Life
 
 RULES = Rules("n1")
 
 
 @pytest.fixture
-def bind(licences: Kinds, start_life: StartLife) -> Callable[[object], Bind]:
+def life(licences: Kinds, start_life: StartLife) -> Life:
+    life = start_life(licences)
+    life.show_node("n1", (life.make_pf(),), licence='{"v":1,"cad":2}')
+    return life
+
+
+def _bind(life: Life, request: object) -> Bind:
     """Bind a pod with a licence, and with interfaces or without."""
-
-    def make(request: object) -> Bind:
-        life = start_life(licences)
-        life.show_node("n1", (life.make_pf(),), licence='{"v":1,"cad":2}')
-        found = life.place(life.asking(request=request, licence='{"name":"cad","count":1}'))
-        assert isinstance(found, Bind)
-        return found
-
-    return make
+    found = life.place(life.asking(request=request, licence='{"name":"cad","count":1}'))
+    assert isinstance(found, Bind)
+    return found
 
 
 def _config(bind: Bind) -> cri.PodSandboxConfig:
     annotations = {**bind.pod_info.pod.annotations, **bind.annotations}
     metadata = cri.PodSandboxMetadata(name="p", namespace="default", uid=bind.pod_info.uid)
-    return cri.PodSandboxConfig(
-        metadata=metadata, annotations={key: value.encode() for key, value in annotations.items()}
-    )
+    encoded = {key: value.encode() for key, value in annotations.items()}
+    return cri.PodSandboxConfig(metadata=metadata, annotations=encoded)
 
 
 def _recorded(bind: Bind) -> PodRecord:
@@ -57,16 +56,16 @@ def _call(bind: Bind, annotations: dict[str, str]) -> tuple[Call, Conf]:
     return call, read_conf(call, raw | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}, "1.0.0")
 
 
-def test_the_pod_record_and_the_cni_call_carry_the_units(bind: Callable[[object], Bind]) -> None:
+def test_the_pod_record_and_the_cni_call_carry_the_units(life: Life) -> None:
     """The record holds it as the scheduler wrote it, and the CNI plugin finds both equal."""
-    made = bind([{}])
+    made = _bind(life, [{}])
     record = _recorded(made)
     assert record.assignment.ext == {"licence": {"units": ["cad/0"]}}
     assert record_to_apply(*_call(made, dict(made.annotations)), record) == record
 
 
-def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], Bind]) -> None:
-    made = bind([{}])
+def test_another_unit_than_the_recorded_one_is_refused(life: Life) -> None:
+    made = _bind(life, [{}])
     record = _recorded(made)
     forged = replace(read_assignment(made.annotations["mooring.dev/assignment"]), ext={"licence": {"units": ["cad/1"]}})
     made = structs.replace(made, annotations={"mooring.dev/assignment": dump_assignment(forged)})
@@ -75,9 +74,9 @@ def test_another_unit_than_the_recorded_one_is_refused(bind: Callable[[object], 
         record_to_apply(*_call(made, dict(made.annotations)), record)
 
 
-def test_a_pod_without_vfs_is_recorded_and_gets_no_device(bind: Callable[[object], Bind]) -> None:
+def test_a_pod_without_vfs_is_recorded_and_gets_no_device(life: Life) -> None:
     """Its containers' requests pass unchanged: the shim does not interpret units."""
-    made = bind(None)
+    made = _bind(life, None)
     record = _recorded(made)
     assert (record.assignment.vfs, record.assignment.ext) == ((), {"licence": {"units": ["cad/0"]}})
     request = cri.CreateContainerRequest(sandbox_config=_config(made))

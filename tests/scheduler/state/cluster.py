@@ -100,6 +100,10 @@ class Cluster:
         )
         self.show(name, pod)
 
+    def create(self, *pods: str) -> None:
+        for name in pods:
+            self.pod(name)
+
     def member(self, name: str) -> None:
         """Show a member of a group of at least two in the namespace bad."""
         group = {names.GROUP: '{"name":"g","min":2}'}

@@ -48,10 +48,6 @@ def denied(name: str, namespace: str = "bad") -> str:
     return f"answer {namespace}/{name} denied {HOOK} > {namespace}/{name} Unschedulable: binding denied: {HOOK}"
 
 
-def pods(numbers: range) -> str:
-    return " | ".join(f"pod bad/{number}" for number in numbers)
-
-
 STORIES = {
     # However late, and whatever unrelated the watch shows meanwhile.
     "an assumed pod never expires without an answer": """
@@ -88,19 +84,19 @@ STORIES = {
         | answer b bound | at 0.4 | gone b | at 0.5 | bind | at 1.1 | bind > bad/a""",
     # Its other pods wait in the queue and reserve nothing.
     "a namespace that waits for its webhook takes little room until a Bind succeeds": f"""
-        node n1 20 | {pods(range(4))} | bind > bad/0 bad/1 bad/2 bad/3 | at 2 | {pods(range(4, 10))} | pod other
+        node n1 20 | create bad/0..3 | bind > bad/0..3 | at 2 | create bad/4..9 | pod other
         | bind > other | due > 10.0 | at 2.1 | {denied("0")} | bind > bad/0 | at 2.2 | answer bad/1 bound
-        | answer bad/2 bound | answer bad/3 bound | at 2.3 | bind > bad/4 bad/5 bad/6 bad/7 bad/8 bad/9""",
+        | answer bad/2 bound | answer bad/3 bound | at 2.3 | bind > bad/4..9""",
     # As of pods that are too large for etcd, whose Binding is answered with 500 for ever.
-    "pods that nobody gets an answer for hold up their namespace for some seconds": f"""
-        node n1 20 | {pods(range(4))} | bind > bad/0 bad/1 bad/2 bad/3 | at 2 | pod bad/4 | bind | at 10.1 | tick
+    "pods that nobody gets an answer for hold up their namespace for some seconds": """
+        node n1 20 | create bad/0..3 | bind > bad/0..3 | at 2 | pod bad/4 | bind | at 10.1 | tick
         | bind > bad/4""",
     "where Binds are denied at once few are tried at a time, and no pod that is deleted": f"""
-        node n1 20 | pod bad/a | bind > bad/a | at 0.1 | {denied("a")} | at 0.2 | {pods(range(9))}
-        | bind > bad/0 bad/1 bad/2 bad/3 | depth backoff > 6 | at 0.3 | gone bad/4 | gone bad/5 | at 0.4
-        | {denied("0")} | {denied("1")} | {denied("2")} | {denied("3")} | at 0.5 | bind > bad/6 bad/7 bad/8""",
-    "a group of a namespace in trouble waits too": f"""
-        node n1 20 | {pods(range(4))} | bind > bad/0 bad/1 bad/2 bad/3 | at 2 | member bad/m0 | member bad/m1 | at 4
+        node n1 20 | pod bad/a | bind > bad/a | at 0.1 | {denied("a")} | at 0.2 | create bad/0..8
+        | bind > bad/0..3 | depth backoff > 6 | at 0.3 | gone bad/4 | gone bad/5 | at 0.4
+        | {denied("0")} | {denied("1")} | {denied("2")} | {denied("3")} | at 0.5 | bind > bad/6..8""",
+    "a group of a namespace in trouble waits too": """
+        node n1 20 | create bad/0..3 | bind > bad/0..3 | at 2 | member bad/m0 | member bad/m1 | at 4
         | tick | bind | at 4.1 | answer bad/0 bound | bind > bad/m0 bad/m1""",
     "an answer that is definite ends the reservation": """
         node n1 | pod a | pod b | bind > a | answer a KIND | at 0.5 | gone a | at 2 | bind > b""",

@@ -1,11 +1,7 @@
 """With ``--evict-lost-vfs`` running pods whose VFs are lost are evicted, whole groups together; without it, none is."""
 
-from typing import Any
-
 import pytest
 
-from mooring.annotations.inventory import LOST, Out
-from mooring.indexes import Indexes
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
@@ -44,7 +40,7 @@ class Losses(Cluster):
 
     def down(self, *nodes: str) -> None:
         for node in nodes:
-            self.publish(node, up=False)
+            self.node(node, "2", "up=false")
 
     def wait(self, seconds: str) -> str:
         """Let time pass; return the pods that are evicted then."""
@@ -68,10 +64,6 @@ class Losses(Cluster):
     def _ordered(self) -> list[str]:
         return [one.pod.metadata.name for one in self.evictions]
 
-    def publish(self, node: str, **fields: Any) -> None:
-        """Publish a node's PF anew."""
-        self.life.show_node(node, self.life.make_pf(**({"vfs": 2} | fields)))
-
     def _start(self, pods: list[Pod]) -> str:
         self.life.see(*pods)
         started = [changed(pod, status={"phase": "Running"}) for pod in self.life.bound(*binds(self.life.work()))]
@@ -80,32 +72,26 @@ class Losses(Cluster):
         return " ".join(sorted(f"{pod.metadata.name}@{pod.spec.node_name}" for pod in started))
 
 
-BACK = (Out(Indexes.of([0]), f"{LOST}on the host although pod uid-a holds it"),)
-OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
 DOWN = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("words", "why"),
     [
-        ({"vfs": 0}, "VF 0000:04:00.2 (pf0/0) no longer exists"),
-        ({"up": False}, DOWN),
-        ({"out": BACK}, "VF 0000:04:00.2 (pf0/0) is back in the host's network namespace"),
-        ({"out": OUT}, "VF 0000:04:00.2 (pf0/0) cannot be used: bound to vfio-pci"),
+        ("1", "VF 0000:04:00.3 (pf0/1) no longer exists"),
+        ("2 up=false", DOWN),
+        (
+            "2 out=0:lost:_on_the_host_although_pod_uid-a_holds_it",
+            "VF 0000:04:00.2 (pf0/0) is back in the host's network namespace",
+        ),
+        ("2 out=0:bound_to_vfio-pci", "VF 0000:04:00.2 (pf0/0) cannot be used: bound to vfio-pci"),
     ],
 )
-def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
-    life: Life, fields: dict[str, Any], why: str
-) -> None:
+def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(life: Life, words: str, why: str) -> None:
     """Not a second before, whatever the node publishes meanwhile; its owner is told which VF, and why."""
-    losses = Losses(life, EVICTS)
-    play(losses, "nodes n1 | run a > a@n1")
-    losses.publish("n1", **fields)
-    play(losses, "due > 120.0 | wait 119")
-    losses.publish("n1", **fields, numa=1)
-    play(
-        losses, f"wait 1 > a | reasons > {why}, for 120 s | accept a > a LostVfs: evicted: {why}, for 120 s | wait 1200"
-    )
+    story = f"""nodes n1 | run a > a@n1 | node n1 {words} | due > 120.0 | wait 119 | node n1 {words} numa=1 | wait 1 > a
+        | reasons > {why}, for 120 s | accept a > a LostVfs: evicted: {why}, for 120 s | wait 1200"""
+    play(Losses(life, EVICTS), story)
 
 
 RANKS = "nodes n1 n2 n3 | group {} m0 m1 m2 > m0@n1 m1@n2 m2@n3"
